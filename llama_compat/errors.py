@@ -1,0 +1,194 @@
+"""The one place where an error gets its status and its body.
+
+Whatever goes wrong is raised as an `APIError` where it is known, and rendered here in OpenAI's shape
+(https://platform.openai.com/docs/guides/error-codes): `{"error": {"message", "type", "param",
+"code"}}`. The constructors below are the errors that this software answers with; their statuses,
+types and codes are the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+TYPE_BY_STATUS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    502: "upstream_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+class APIError(Exception):
+    """An error that the client is told about.
+
+    Args:
+        status: HTTP status; in a stream that has begun it is only part of the log line.
+        message: what happened, where, and what to do; shown to the caller, so never a secret.
+        type: OpenAI's `error.type`; by default the one that goes with `status`.
+        param: the request's field that is at fault.
+        code: OpenAI's `error.code`, a word for programs.
+        headers: more headers for the answer, such as `retry-after`.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str | None = None,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type or TYPE_BY_STATUS.get(
+            status, "invalid_request_error" if status < 500 else "server_error"
+        )
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """The error in OpenAI's shape."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    def json(self) -> bytes:
+        """`body` as UTF-8 JSON."""
+        return msgspec.json.encode(self.body())
+
+
+# What is wrong with a request ---------------------------------------------------------------------
+
+
+def invalid_parameter(param: str, message: str, code: str | None = "invalid_value") -> APIError:
+    """400: the field `param` has a value that it can't have."""
+    return APIError(400, message, param=param, code=code)
+
+
+def missing_parameter(param: str) -> APIError:
+    """400: the field `param` is required."""
+    return APIError(
+        400,
+        f"Missing required parameter: '{param}'.",
+        param=param,
+        code="missing_required_parameter",
+    )
+
+
+def unsupported_parameter(param: str, provider: str, why: str = "") -> APIError:
+    """400: the provider can't honour the field `param` (rule: never silent)."""
+    return APIError(
+        400,
+        f"Unsupported parameter: '{param}' is not supported by provider '{provider}'"
+        f"{': ' + why if why else ''}. Leave it out, or set `unsupported: drop` for this provider"
+        " in the template.",
+        param=param,
+        code="unsupported_parameter",
+    )
+
+
+def unsupported_capability(provider: str, capability: str) -> APIError:
+    """400: the provider has no such capability at all."""
+    return APIError(
+        400,
+        f"Provider '{provider}' does not support {capability}. Choose a model of another provider.",
+        code="unsupported_capability",
+    )
+
+
+def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens: int) -> APIError:
+    """400: the prompt and what may be generated do not fit."""
+    return APIError(
+        400,
+        f"This model's maximum context length is {context_length} tokens, but {prompt_tokens} in"
+        f" the prompt and {max_tokens} for the completion make"
+        f" {prompt_tokens + max_tokens}. Shorten the prompt or lower max_tokens.",
+        param="messages" if prompt_tokens >= context_length else "max_tokens",
+        code="context_length_exceeded",
+    )
+
+
+def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
+    """404: no model of that name is offered."""
+    hint = f" Available: {', '.join(available[:8])}{', ...' if len(available) > 8 else ''}."
+    return APIError(
+        404,
+        f"The model '{model}' does not exist.{hint if available else ''}",
+        type="invalid_request_error",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def request_too_large(limit: int) -> APIError:
+    """413: the body is over the template's `server.max_body_bytes`."""
+    return APIError(
+        413,
+        f"The request body is larger than the {limit} bytes that this server accepts.",
+        code="request_too_large",
+    )
+
+
+def invalid_api_key() -> APIError:
+    """401: the server has `api_keys` and the request brought none of them."""
+    return APIError(
+        401,
+        "Incorrect or missing API key. Send one of this server's keys as"
+        " 'Authorization: Bearer KEY'.",
+        type="invalid_request_error",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+# What is wrong behind us --------------------------------------------------------------------------
+
+
+def upstream_error(
+    provider: str, what: str, *, status: int = 502, code: str = "upstream_error"
+) -> APIError:
+    """502 unless told otherwise: the provider's endpoint failed or made no sense."""
+    return APIError(status, f"Provider '{provider}': {what}", type="upstream_error", code=code)
+
+
+def internal_error() -> APIError:
+    """500 for an exception that nobody expected; the details are in the log alone."""
+    return APIError(
+        500,
+        "The server had an error while processing the request; its log has the details.",
+        code="internal_error",
+    )
+
+
+def shutting_down() -> APIError:
+    """503: the process is ending and this request did not finish in time."""
+    return APIError(
+        503,
+        "The server is shutting down. Retry against another instance, or later.",
+        code="server_shutting_down",
+        headers={"retry-after": "5"},
+    )

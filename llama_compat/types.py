@@ -1,0 +1,342 @@
+"""The internal vocabulary: what a request asks, what a reply says, and the events of a stream.
+
+Every dialect (`llama_compat.dialects`) translates between one wire language and these types, and
+every provider that does not speak OpenAI upstream takes and gives them. They know nothing of HTTP,
+routing or models.
+
+All of them are `msgspec.Struct`s: immutable, compared by value, and cheap enough to make one per
+token.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+# --------------------------------------------------------------------------------------------------
+# Content and messages
+# --------------------------------------------------------------------------------------------------
+
+
+class TextContent(Struct, frozen=True, tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+class ImageContent(Struct, frozen=True, tag="image"):
+    """An image: an `http(s)://` URL or a `data:` URL that holds it in base64.
+
+    `detail` is OpenAI's hint (`auto`, `low`, `high`), kept for the providers that understand it.
+    """
+
+    url: str
+    detail: str | None = None
+
+
+ContentPart = TextContent | ImageContent
+Content = str | tuple[ContentPart, ...]
+
+
+def content_text(content: Content) -> str:
+    """The text of `content`, its parts joined with nothing between them; images are left out."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content if isinstance(part, TextContent))
+
+
+class ToolCall(Struct, frozen=True):
+    """A call that the model asks for.
+
+    `arguments_json` is the text as the model wrote it; `arguments` is what it parses to.
+    """
+
+    call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    arguments_json: str
+
+
+class UnparseableToolCall(Struct, frozen=True):
+    """A call whose arguments are not a JSON object; the text is kept so that nothing is lost."""
+
+    call_id: str
+    tool_name: str
+    arguments_json: str
+
+
+AnyToolCall = ToolCall | UnparseableToolCall
+
+
+class SystemMessage(Struct, frozen=True, tag="system"):
+    """Instructions; `role` is the word that the caller used for them."""
+
+    content: Content
+    role: Literal["system", "developer"] = "system"
+    name: str | None = None
+
+
+class UserMessage(Struct, frozen=True, tag="user"):
+    """What the user says."""
+
+    content: Content
+    name: str | None = None
+
+
+class CompletionMessage(Struct, frozen=True, tag="assistant"):
+    """What the model says: text, reasoning and tool calls, and why it stopped."""
+
+    content: Content = ""
+    tool_calls: tuple[AnyToolCall, ...] = ()
+    reasoning: str | None = None
+    refusal: str | None = None
+    stop_reason: StopReason | None = None
+    name: str | None = None
+
+
+class ToolResponseMessage(Struct, frozen=True, tag="tool"):
+    """What a tool answered to the call `call_id`."""
+
+    call_id: str
+    content: Content
+
+
+Message = SystemMessage | UserMessage | CompletionMessage | ToolResponseMessage
+
+# --------------------------------------------------------------------------------------------------
+# What a request asks
+# --------------------------------------------------------------------------------------------------
+
+
+class GreedySamplingStrategy(Struct, frozen=True, tag="greedy"):
+    """Always the likeliest token."""
+
+
+class TopPSamplingStrategy(Struct, frozen=True, tag="top_p"):
+    """Sample at `temperature` (> 0) from the smallest set of tokens whose probability is `top_p`."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+class TopKSamplingStrategy(Struct, frozen=True, tag="top_k"):
+    """Sample at `temperature` (> 0) from the `top_k` likeliest tokens, cut further by `top_p`."""
+
+    top_k: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+SamplingStrategy = GreedySamplingStrategy | TopPSamplingStrategy | TopKSamplingStrategy
+
+
+class SamplingParams(Struct, frozen=True):
+    """How tokens are chosen and when generation ends.
+
+    `max_tokens` None means as many as the context leaves room for. `stop` are strings at which the
+    text ends, themselves not part of it. `logit_bias` maps token ids to what is added to their
+    logits. The penalties are OpenAI's (`frequency_penalty`, `presence_penalty`: additive, 0 is off)
+    and Hugging Face's (`repetition_penalty`: multiplicative, 1 is off).
+    """
+
+    strategy: SamplingStrategy = TopPSamplingStrategy()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+
+
+class ToolDefinition(Struct, frozen=True):
+    """A function that the model may call; `parameters` is a JSON Schema object."""
+
+    tool_name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolChoice(Struct, frozen=True):
+    """Whether the model may (`auto`), must (`required`) or must not (`none`) call a tool.
+
+    With `tool_name` it must call that one.
+    """
+
+    mode: Literal["auto", "required", "none"] = "auto"
+    tool_name: str | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The shape that the text has to have: anything, any JSON object, or what a schema describes."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class CompletionRequest(Struct, frozen=True):
+    """Continue one prompt: text, or the ids of its tokens.
+
+    `logprobs` is how many alternatives are wanted beside each token's own (None: no log
+    probabilities at all). With `echo` the reply begins with the prompt.
+    """
+
+    model: str
+    prompt: str | tuple[int, ...]
+    sampling: SamplingParams = SamplingParams()
+    logprobs: int | None = None
+    echo: bool = False
+
+
+class ChatCompletionRequest(Struct, frozen=True):
+    """Say the next message of a conversation. `logprobs` as in `CompletionRequest`."""
+
+    model: str
+    messages: tuple[Message, ...]
+    sampling: SamplingParams = SamplingParams()
+    tools: tuple[ToolDefinition, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: str | None = None
+    logprobs: int | None = None
+
+
+# --------------------------------------------------------------------------------------------------
+# What a reply says
+# --------------------------------------------------------------------------------------------------
+
+
+class StopReason(StrEnum):
+    """Why generation ended.
+
+    `end_of_turn`: the model had said what it wanted, or met a stop string. `end_of_message`: it
+    waits for the answer to a tool call. `out_of_tokens`: `max_tokens` or the context ran out.
+    `content_filter`: the provider withheld the rest.
+    """
+
+    end_of_turn = "end_of_turn"
+    end_of_message = "end_of_message"
+    out_of_tokens = "out_of_tokens"
+    content_filter = "content_filter"
+
+
+class TokenLogProb(Struct, frozen=True):
+    """One token: its text, its UTF-8 bytes (which may be part of a character), its log probability.
+
+    The first token of an echoed prompt has no probability: `logprob` is None.
+    """
+
+    token: str
+    token_bytes: bytes
+    logprob: float | None
+
+
+class TokenLogProbs(Struct, frozen=True):
+    """The token that was chosen and the likeliest at its place, best first."""
+
+    chosen: TokenLogProb
+    top: tuple[TokenLogProb, ...] = ()
+
+
+class Usage(Struct, frozen=True):
+    """Tokens, as the provider's own tokenizer counts them.
+
+    `cached_tokens` are part of `prompt_tokens`, `reasoning_tokens` of `completion_tokens`; None
+    where the provider does not say.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class CompletionResponse(Struct, frozen=True):
+    """The continuation of one prompt."""
+
+    content: str
+    stop_reason: StopReason
+    logprobs: tuple[TokenLogProbs, ...] | None = None
+    usage: Usage = Usage()
+
+
+class ChatCompletionResponse(Struct, frozen=True):
+    """The next message of a conversation."""
+
+    completion_message: CompletionMessage
+    logprobs: tuple[TokenLogProbs, ...] | None = None
+    usage: Usage = Usage()
+
+
+# --------------------------------------------------------------------------------------------------
+# The events of a stream: one StreamStart, any number of StreamProgress, one StreamComplete
+# --------------------------------------------------------------------------------------------------
+
+
+class TextDelta(Struct, frozen=True, tag="text"):
+    """More of the text."""
+
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
+    """More of the model's reasoning."""
+
+    text: str
+
+
+class ToolCallParseStatus(StrEnum):
+    """Where a streamed tool call stands."""
+
+    started = "started"
+    in_progress = "in_progress"
+    succeeded = "succeeded"
+    failed = "failed"
+
+
+class ToolCallDelta(Struct, frozen=True, tag="tool_call"):
+    """News of the tool call `index`, counted from 0 in the order in which calls began.
+
+    `started` carries `call_id` and `tool_name`, `in_progress` more of the arguments' text in
+    `arguments`, `succeeded` and `failed` the whole `tool_call` (an `UnparseableToolCall` where it
+    failed).
+    """
+
+    index: int
+    parse_status: ToolCallParseStatus
+    call_id: str = ""
+    tool_name: str = ""
+    arguments: str = ""
+    tool_call: AnyToolCall | None = None
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta
+
+
+class StreamStart(Struct, frozen=True, tag="start"):
+    """The prompt was accepted and counted (0 where the provider counts only at the end)."""
+
+    prompt_tokens: int = 0
+
+
+class StreamProgress(Struct, frozen=True, tag="progress"):
+    """More of the reply, and the log probabilities of the tokens that it came from."""
+
+    delta: Delta
+    logprobs: tuple[TokenLogProbs, ...] | None = None
+
+
+class StreamComplete(Struct, frozen=True, tag="complete"):
+    """The end: why, and what was counted."""
+
+    stop_reason: StopReason
+    usage: Usage = Usage()
+
+
+StreamEvent = StreamStart | StreamProgress | StreamComplete
