@@ -1,7 +1,7 @@
 """The one place where an error gets its status and its body.
 
-Whatever goes wrong is raised as an `APIError` where it is known, and rendered here in OpenAI's shape
-(https://platform.openai.com/docs/guides/error-codes): `{"error": {"message", "type", "param",
+Whatever goes wrong is raised as an `APIError` where it is known, and rendered here in OpenAI's
+shape (https://platform.openai.com/docs/guides/error-codes): `{"error": {"message", "type", "param",
 "code"}}`. The constructors below are the errors that this software answers with; their statuses,
 types and codes are the table.
 """

@@ -115,7 +115,7 @@ class GreedySamplingStrategy(Struct, frozen=True, tag="greedy"):
 
 
 class TopPSamplingStrategy(Struct, frozen=True, tag="top_p"):
-    """Sample at `temperature` (> 0) from the smallest set of tokens whose probability is `top_p`."""
+    """Sample at `temperature` (> 0) from the fewest tokens whose probabilities make `top_p`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -171,7 +171,7 @@ class ToolChoice(Struct, frozen=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The shape that the text has to have: anything, any JSON object, or what a schema describes."""
+    """The shape of the text: anything, any JSON object, or what a schema describes."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
