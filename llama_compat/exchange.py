@@ -36,13 +36,15 @@ class OpenAIRequest:
 class OpenAIReply:
     """What a provider answers with: a whole body, or a stream of whole server-sent events.
 
-    A stream has begun when it is handed over: its first event is there, so that what failed earlier
-    could still have its own status. It gives no `[DONE]`; the router ends every stream with one. If
-    it raises `APIError` the router tells the client so in the stream. Whoever takes a reply calls
-    `aclose` when done with it, read to the end or not.
+    A stream has begun when it is handed over: its first event is there, in `first`, so that what
+    failed earlier could still have its own status. (And a generator that has begun runs its
+    `finally` when it is closed; one that has not would not.) It gives no `[DONE]`; the router ends
+    every stream with one. If it raises `APIError` the router tells the client so in the stream.
+    Whoever takes a reply calls `aclose` when done with it, read to the end or not.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
+    first: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 # --------------------------------------------------------------------------------------------------
 # Content and messages
@@ -149,6 +149,12 @@ class SamplingParams(Struct, frozen=True):
     presence_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = field(default_factory=dict)
+
+    def for_choice(self, index: int) -> SamplingParams:
+        """The parameters of the choice `index` out of `n`: a seed counts up, so choices differ."""
+        if self.seed is None or index == 0:
+            return self
+        return structs.replace(self, seed=self.seed + index)
 
 
 class ToolDefinition(Struct, frozen=True):

@@ -84,6 +84,10 @@ class Provider:
                 return offered.context_length
         return None
 
+    async def discovered_models(self) -> Sequence[str]:
+        """The models that the vendor itself lists, by its own names; none unless asked to look."""
+        return ()
+
     # OpenAI upstream ------------------------------------------------------------------------------
 
     async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:

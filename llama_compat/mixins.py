@@ -1,0 +1,212 @@
+"""OpenAI's calls for providers whose own side does not speak OpenAI.
+
+A provider that answers in the vocabulary (`completion`, `chat_completion`) inherits these, and so
+gets `openai_completion` and `openai_chat_completion`: the request is parsed, every prompt and every
+one of `n` choices becomes a stream of events of its own, all of them run at the same time, and what
+comes is rendered as one reply or one stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import msgspec
+
+from llama_compat import sse
+from llama_compat.collect import Collector, add_usage
+from llama_compat.dialects import openai_chat, openai_completions
+from llama_compat.dialects.openai_parameters import parameters_set
+from llama_compat.errors import unsupported_parameter
+from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.json_fields import from_raw
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    StreamComplete,
+    StreamEvent,
+)
+
+EventStream = AsyncGenerator[StreamEvent, None]
+Renderer = openai_chat.StreamRenderer | openai_completions.StreamRenderer
+
+
+class _Settings(Protocol):
+    @property
+    def unsupported(self) -> str: ...
+
+
+class VocabularyProvider(Protocol):
+    """What the mixins need of the provider that they are mixed into."""
+
+    id: str
+
+    @property
+    def config(self) -> _Settings: ...
+
+    @property
+    def parameters(self) -> frozenset[str]: ...
+
+    def completion(self, request: CompletionRequest) -> EventStream: ...
+
+    def chat_completion(self, request: ChatCompletionRequest) -> EventStream: ...
+
+
+class OpenAICompletionUnsupportedMixin:
+    """`openai_completion` for a provider whose side has no OpenAI completions."""
+
+    async def openai_completion(self: VocabularyProvider, request: OpenAIRequest) -> OpenAIReply:
+        """Answer `POST /completions` from `completion`.
+
+        Raises:
+            APIError: 400 for what the provider can't honour, or what it raised itself.
+        """
+        body = _honoured_body(self, request)
+        call = openai_completions.parse_request(body, request.provider_model)
+        streams = [self.completion(single) for single in call.requests()]
+        labels = _labels("cmpl", request)
+        if call.stream:
+            renderer = openai_completions.StreamRenderer(**labels, include_usage=call.include_usage)
+            return await _stream_reply(streams, renderer, call.n)
+        collectors = await _collect(streams)
+        usage = add_usage([collector.usage for collector in collectors], call.n)
+        responses = [collector.completion() for collector in collectors]
+        return _json_reply(openai_completions.render_reply(responses, usage, **labels))
+
+
+class OpenAIChatCompletionUnsupportedMixin:
+    """`openai_chat_completion` for a provider whose side has no OpenAI chat completions."""
+
+    async def openai_chat_completion(
+        self: VocabularyProvider, request: OpenAIRequest
+    ) -> OpenAIReply:
+        """Answer `POST /chat/completions` from `chat_completion`.
+
+        Raises:
+            APIError: 400 for what the provider can't honour, or what it raised itself.
+        """
+        body = _honoured_body(self, request)
+        call = openai_chat.parse_request(body, request.provider_model)
+        streams = [self.chat_completion(single) for single in call.requests()]
+        labels = _labels("chatcmpl", request)
+        if call.stream:
+            renderer = openai_chat.StreamRenderer(**labels, include_usage=call.include_usage)
+            return await _stream_reply(streams, renderer, call.n)
+        collectors = await _collect(streams)
+        usage = add_usage([collector.usage for collector in collectors], call.n)
+        responses = [collector.chat_completion() for collector in collectors]
+        return _json_reply(openai_chat.render_reply(responses, usage, **labels))
+
+
+def _honoured_body(provider: VocabularyProvider, request: OpenAIRequest) -> dict[str, Any]:
+    """The request's JSON without what the provider can't honour, which is refused or dropped."""
+    body = {name: from_raw(raw) for name, raw in request.fields.items()}
+    for name in parameters_set(body):
+        if name in provider.parameters:
+            continue
+        if provider.config.unsupported != "drop":
+            raise unsupported_parameter(name, provider.id)
+        request.dropped.append(name)
+        del body[name]
+    return body
+
+
+def _labels(prefix: str, request: OpenAIRequest) -> dict[str, Any]:
+    return {
+        "reply_id": f"{prefix}-{os.urandom(12).hex()}",
+        "model": request.model,
+        "created": int(time.time()),
+    }
+
+
+def _json_reply(value: dict[str, Any]) -> OpenAIReply:
+    return OpenAIReply(msgspec.json.encode(value), headers={"content-type": "application/json"})
+
+
+async def _collect(streams: Sequence[EventStream]) -> list[Collector]:
+    collectors = [Collector() for _ in streams]
+    async with aclosing(_interleave(streams)) as events:
+        async for choice, event in events:
+            collectors[choice].add(event)
+    return collectors
+
+
+async def _stream_reply(
+    streams: Sequence[EventStream], renderer: Renderer, choices_per_prompt: int
+) -> OpenAIReply:
+    body = _render(streams, renderer, choices_per_prompt)
+    try:
+        first = await anext(body)
+    except BaseException:
+        await body.aclose()
+        raise
+    return OpenAIReply(body, first=first, headers={"content-type": "text/event-stream"})
+
+
+async def _render(
+    streams: Sequence[EventStream], renderer: Renderer, choices_per_prompt: int
+) -> AsyncGenerator[bytes, None]:
+    completed: dict[int, StreamComplete] = {}
+    async with aclosing(_interleave(streams)) as events:
+        async for choice, event in events:
+            if isinstance(event, StreamComplete):
+                completed[choice] = event
+            for chunk in renderer.render(choice, event):
+                yield sse.encode_data(msgspec.json.encode(chunk))
+    usages = [completed[choice].usage for choice in sorted(completed)]
+    for chunk in renderer.finish(add_usage(usages, choices_per_prompt)):
+        yield sse.encode_data(msgspec.json.encode(chunk))
+
+
+async def _interleave(
+    streams: Sequence[EventStream],
+) -> AsyncGenerator[tuple[int, StreamEvent], None]:
+    """The events of all `streams` as they come, each with its stream's number.
+
+    The streams run at the same time. The first exception ends them all and is raised here; closing
+    this generator closes them.
+    """
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as stream:
+            async for event in stream:
+                yield 0, event
+        return
+
+    # One place a stream: a slow reader holds the streams back instead of filling the memory.
+    queue: asyncio.Queue[tuple[int, StreamEvent] | BaseException | None] = asyncio.Queue(
+        maxsize=len(streams)
+    )
+
+    async def pump(number: int, stream: EventStream) -> None:
+        async with aclosing(stream):
+            async for event in stream:
+                await queue.put((number, event))
+
+    async def run_all() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, stream in enumerate(streams):
+                    group.create_task(pump(number, stream))
+        except BaseExceptionGroup as failed:
+            await queue.put(_first_exception(failed))
+        else:
+            await queue.put(None)
+
+    runner = asyncio.create_task(run_all())
+    try:
+        while (item := await queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        runner.cancel()
+        await asyncio.gather(runner, return_exceptions=True)
+
+
+def _first_exception(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first_exception(first) if isinstance(first, BaseExceptionGroup) else first

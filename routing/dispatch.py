@@ -1,0 +1,53 @@
+"""One request to the provider that serves its model, for as long as the client is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class ClientGone(Exception):
+    """The client went away: there is nobody to answer."""
+
+
+class ClientWatch:
+    """While entered, cancels its block when the client disconnects, and raises `ClientGone`.
+
+    Whatever the block awaits (an upstream's first byte, the engine's next token, room in the
+    client's socket) is cancelled at once. A cancellation from elsewhere passes through untouched.
+
+    Args:
+        receive: the ASGI channel of a request whose body has been read to the end.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._gone = False
+
+    async def __aenter__(self) -> ClientWatch:
+        block = asyncio.current_task()
+        assert block is not None
+        self._block = block
+        self._watcher = asyncio.create_task(self._watch())
+        return self
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._block.cancel()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watcher.cancel()
+        if self._gone and isinstance(exc, asyncio.CancelledError):
+            self._block.uncancel()
+            raise ClientGone

@@ -1,0 +1,127 @@
+"""The process that serves a distribution: its socket, its signals, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from llama_compat.distribution import Distribution
+from routing.app import create_app
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 75
+"""How long an idle client connection is kept: longer than the usual clients keep theirs, so that it
+is they who close it and never find it closed under a request."""
+
+
+class ServerStartError(Exception):
+    """The server can't listen; the message is one sentence with what mends it."""
+
+
+def serve(
+    distribution: Distribution,
+    *,
+    source: str,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int = 1,
+) -> int:
+    """Serve `distribution` until SIGINT or SIGTERM, then let running requests finish.
+
+    Args:
+        distribution: what to serve.
+        source: the template's name or path, for messages.
+        host, port: in place of the template's; port 0 takes a free one.
+        workers: processes that share the port.
+
+    Returns:
+        The exit code: 0 after a signal.
+
+    Raises:
+        ServerStartError: the port is in use, or the host is not this machine's.
+    """
+    settings = distribution.server
+    listener = _listen(
+        settings.host if host is None else host, settings.port if port is None else port, source
+    )
+    with listener:
+        if workers > 1:
+            from routing.workers import serve_in_workers
+
+            return serve_in_workers(source, listener, workers)
+        return serve_on(listener, distribution)
+
+
+def serve_on(listener: socket.socket, distribution: Distribution) -> int:
+    """Serve `distribution` on a socket that is bound already; the exit code."""
+    _configure_logging()
+    config = uvicorn.Config(
+        create_app(distribution),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
+    )
+    server = _Server(config)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        return runner.run(server.run_until_signal(listener))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, ending with 0 after a signal instead of raising the signal again."""
+
+    async def run_until_signal(self, listener: socket.socket) -> int:
+        loop = asyncio.get_running_loop()
+        serving = asyncio.current_task()
+        assert serving is not None
+
+        def stop(number: signal.Signals) -> None:
+            log.info("%s: no new requests; the running ones may finish", number.name)
+            if self.started:
+                self.handle_exit(number, None)
+            else:
+                serving.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        try:
+            await self.serve(sockets=[listener])
+        except asyncio.CancelledError:
+            return 0
+        return 0 if self.started else 1
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int, source: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServerStartError(
+            f"Can't listen on {host} port {port}: {(error.strerror or str(error)).lower()}. Stop"
+            f" what listens there, or take another port: llama-compat run {source} --port"
+            f" {port + 1 if port < 65535 else 8321}"
+        ) from None
+    return listener
+
+
+def _configure_logging() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
+    )
