@@ -1,0 +1,145 @@
+"""Server-sent events as bytes (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DONE = b"data: [DONE]\n\n"
+"""How OpenAI ends a stream."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Event(NamedTuple):
+    """One event, or one comment line.
+
+    Attributes:
+        data: the `data` lines, joined by a line feed; None for a comment, and for an event without
+            any data.
+        name: the `event` field, empty for the usual unnamed event.
+        comment: what follows the colon of a comment line; None for an event.
+    """
+
+    data: bytes | None
+    name: bytes = b""
+    comment: bytes | None = None
+
+
+def encode_data(json: bytes) -> bytes:
+    """One unnamed event whose data is `json`, which has no line breaks."""
+    return b"data: %b\n\n" % json
+
+
+def encode_comment(comment: bytes = b"") -> bytes:
+    """One comment, which clients ignore: it keeps a connection alive."""
+    return b":%b\n\n" % comment
+
+
+class EventTooLargeError(ValueError):
+    """An event grew past the decoder's limit."""
+
+
+class Decoder:
+    """Bytes in, cut anywhere; events out as soon as they are complete. Linear in the bytes.
+
+    Lines may end in LF, CRLF or CR. A byte order mark at the very start is skipped; `id`, `retry`
+    and unknown fields are ignored.
+
+    Args:
+        max_event_bytes: a longer event raises `EventTooLargeError`.
+    """
+
+    def __init__(self, max_event_bytes: int = 1 << 28) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._size = 0
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._name = b""
+        self._at_start = True
+        self._after_carriage_return = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that `chunk` completes.
+
+        Raises:
+            EventTooLargeError: an event, complete or not, is over the limit.
+        """
+        if not chunk:
+            return []
+        if self._after_carriage_return:
+            self._after_carriage_return = False
+            if chunk.startswith(b"\n"):
+                chunk = chunk[1:]
+        if self._at_start:
+            chunk = self._skip_byte_order_mark(chunk)
+        events: list[Event] = []
+        if not self._line and not self._data and not self._name and b"\r" not in chunk:
+            chunk = _take_simple_events(chunk, events)
+        if chunk:
+            self._take_lines(chunk, events)
+        return events
+
+    def flush(self) -> Event | None:
+        """The event that the end of the stream left without its blank line, if there is one."""
+        if self._line:
+            self._end_line([])
+        return self._dispatch()
+
+    def _skip_byte_order_mark(self, chunk: bytes) -> bytes:
+        begun = b"".join((*self._line, chunk))
+        if len(begun) < len(_BOM) and _BOM.startswith(begun):
+            self._line = [begun]
+            return b""
+        self._line = []
+        self._at_start = False
+        return begun.removeprefix(_BOM)
+
+    def _take_lines(self, chunk: bytes, events: list[Event]) -> None:
+        self._after_carriage_return = chunk.endswith(b"\r")
+        for line in chunk.splitlines(keepends=True):
+            content = line.rstrip(b"\r\n")
+            self._line.append(content)
+            self._size += len(content)
+            if self._size > self._max_event_bytes:
+                raise EventTooLargeError(
+                    f"a server-sent event is larger than {self._max_event_bytes} bytes"
+                )
+            if len(content) < len(line):
+                self._end_line(events)
+
+    def _end_line(self, events: list[Event]) -> None:
+        line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
+        self._line = []
+        if not line:
+            event = self._dispatch()
+            if event is not None:
+                events.append(event)
+            return
+        field, _, value = line.partition(b":")
+        if not field:
+            events.append(Event(None, comment=value))
+            return
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+        elif field == b"event":
+            self._name = value
+
+    def _dispatch(self) -> Event | None:
+        data, name = self._data, self._name
+        self._data, self._name, self._size = [], b"", 0
+        if data:
+            return Event(data[0] if len(data) == 1 else b"\n".join(data), name)
+        return Event(None, name) if name else None
+
+
+def _take_simple_events(chunk: bytes, events: list[Event]) -> bytes:
+    """Take what nearly every vendor sends, `data: ...` and a blank line; what is left comes back."""
+    begin = 0
+    while chunk.startswith(b"data: ", begin):
+        end = chunk.find(b"\n", begin)
+        if end < 0 or chunk[end + 1 : end + 2] != b"\n":
+            break
+        events.append(Event(chunk[begin + 6 : end]))
+        begin = end + 2
+    return chunk[begin:] if begin else chunk
