@@ -4,6 +4,8 @@ A provider that answers in the vocabulary (`completion`, `chat_completion`) inhe
 gets `openai_completion` and `openai_chat_completion`: the request is parsed, every prompt and every
 one of `n` choices becomes a stream of events of its own, all of them run at the same time, and what
 comes is rendered as one reply or one stream.
+
+A provider that only chats gets `completion` from `ChatOnlyMixin`.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import structs
 
 from llama_compat import sse
 from llama_compat.collect import Collector, add_usage
 from llama_compat.dialects import openai_chat, openai_completions
 from llama_compat.dialects.openai_parameters import parameters_set
-from llama_compat.errors import unsupported_parameter
+from llama_compat.errors import invalid_parameter, unsupported_parameter
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
 from llama_compat.json_fields import from_raw
 from llama_compat.types import (
@@ -29,6 +32,7 @@ from llama_compat.types import (
     CompletionRequest,
     StreamComplete,
     StreamEvent,
+    UserMessage,
 )
 
 EventStream = AsyncGenerator[StreamEvent, None]
@@ -51,6 +55,8 @@ class VocabularyProvider(Protocol):
     @property
     def parameters(self) -> frozenset[str]: ...
 
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]: ...
+
     def completion(self, request: CompletionRequest) -> EventStream: ...
 
     def chat_completion(self, request: ChatCompletionRequest) -> EventStream: ...
@@ -67,7 +73,10 @@ class OpenAICompletionUnsupportedMixin:
         """
         body = _honoured_body(self, request)
         call = openai_completions.parse_request(body, request.provider_model)
-        streams = [self.completion(single) for single in call.requests()]
+        streams = [
+            self.completion(structs.replace(single, request_id=request.request_id))
+            for single in call.requests()
+        ]
         labels = _labels("cmpl", request)
         if call.stream:
             renderer = openai_completions.StreamRenderer(**labels, include_usage=call.include_usage)
@@ -91,7 +100,10 @@ class OpenAIChatCompletionUnsupportedMixin:
         """
         body = _honoured_body(self, request)
         call = openai_chat.parse_request(body, request.provider_model)
-        streams = [self.chat_completion(single) for single in call.requests()]
+        streams = [
+            self.chat_completion(structs.replace(single, request_id=request.request_id))
+            for single in call.requests()
+        ]
         labels = _labels("chatcmpl", request)
         if call.stream:
             renderer = openai_chat.StreamRenderer(**labels, include_usage=call.include_usage)
@@ -102,14 +114,47 @@ class OpenAIChatCompletionUnsupportedMixin:
         return _json_reply(openai_chat.render_reply(responses, usage, **labels))
 
 
+class ChatOnlyMixin:
+    """`completion` for a provider that only chats: the prompt is what the user says.
+
+    The model answers the prompt rather than continuing it. What only a continuation has is refused:
+    a prompt of token ids here, `echo`, `suffix` and `best_of` by the provider's `parameters`.
+    """
+
+    async def completion(self: VocabularyProvider, request: CompletionRequest) -> EventStream:
+        """Answer the text prompt of `request`.
+
+        Raises:
+            APIError: 400 for a prompt of token ids, or what `chat_completion` raised.
+        """
+        if not isinstance(request.prompt, str):
+            raise invalid_parameter(
+                "prompt",
+                f"Provider '{self.id}' has a chat API only and takes no token ids: send the prompt"
+                " as text.",
+            )
+        chat = ChatCompletionRequest(
+            model=request.model,
+            messages=(UserMessage(request.prompt),),
+            sampling=request.sampling,
+            logprobs=request.logprobs,
+            stream=request.stream,
+            request_id=request.request_id,
+        )
+        async with aclosing(self.chat_completion(chat)) as events:
+            async for event in events:
+                yield event
+
+
 def _honoured_body(provider: VocabularyProvider, request: OpenAIRequest) -> dict[str, Any]:
     """The request's JSON without what the provider can't honour, which is refused or dropped."""
     body = {name: from_raw(raw) for name, raw in request.fields.items()}
+    refused = provider.unsupported_values(body)
     for name in parameters_set(body):
-        if name in provider.parameters:
+        if name in provider.parameters and name not in refused:
             continue
         if provider.config.unsupported != "drop":
-            raise unsupported_parameter(name, provider.id)
+            raise unsupported_parameter(name, provider.id, refused.get(name, ""))
         request.dropped.append(name)
         del body[name]
     return body

@@ -51,12 +51,14 @@ class ToolCall(Struct, frozen=True):
     """A call that the model asks for.
 
     `arguments_json` is the text as the model wrote it; `arguments` is what it parses to.
+    `thought_signature` is sealed reasoning that the vendor wants back with the call.
     """
 
     call_id: str
     tool_name: str
     arguments: dict[str, Any]
     arguments_json: str
+    thought_signature: str | None = None
 
 
 class UnparseableToolCall(Struct, frozen=True):
@@ -189,7 +191,9 @@ class CompletionRequest(Struct, frozen=True):
     """Continue one prompt: text, or the ids of its tokens.
 
     `logprobs` is how many alternatives are wanted beside each token's own (None: no log
-    probabilities at all). With `echo` the reply begins with the prompt.
+    probabilities at all). With `echo` the reply begins with the prompt. `stream` says whether the
+    caller reads along: the events are the same either way, but a vendor may be asked differently.
+    `request_id` names the request to whoever else takes part in it.
     """
 
     model: str
@@ -197,10 +201,15 @@ class CompletionRequest(Struct, frozen=True):
     sampling: SamplingParams = SamplingParams()
     logprobs: int | None = None
     echo: bool = False
+    stream: bool = True
+    request_id: str = ""
 
 
 class ChatCompletionRequest(Struct, frozen=True):
-    """Say the next message of a conversation. `logprobs` as in `CompletionRequest`."""
+    """Say the next message of a conversation.
+
+    `logprobs`, `stream` and `request_id` as in `CompletionRequest`.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -211,6 +220,8 @@ class ChatCompletionRequest(Struct, frozen=True):
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
     logprobs: int | None = None
+    stream: bool = True
+    request_id: str = ""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -76,6 +76,13 @@ class Provider:
 
     async def stop(self) -> None:
         """Close it all again; running requests have ended before."""
+
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """The `parameters` of the request `body` that are honoured, but not with this value: why.
+
+        They are refused, or dropped where the template says so, like those that are never honoured.
+        """
+        return {}
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` (the provider's name) holds, if known."""

@@ -30,6 +30,7 @@ from llama_compat.types import (
     TextDelta,
     TokenLogProb,
     TokenLogProbs,
+    ToolCall,
     ToolCallDelta,
     ToolChoice,
     ToolDefinition,
@@ -76,6 +77,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         response_format=_parse_response_format(body.get("response_format")),
         reasoning_effort=body.get("reasoning_effort"),
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
+        stream=bool(body.get("stream")),
     )
     return ChatCall(
         request=request,
@@ -149,11 +151,15 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
 def _parse_call(value: Any, path: str) -> AnyToolCall:
     call = _object(value, path)
     function = _object(call.get("function"), f"{path}.function")
-    return parse_tool_call(
+    parsed = parse_tool_call(
         call.get("id") or new_call_id(),
         _text(function, "name", f"{path}.function"),
         _text({"arguments": "", **function}, "arguments", f"{path}.function"),
     )
+    match call.get("extra_content"):
+        case {"google": {"thought_signature": str(signature)}} if isinstance(parsed, ToolCall):
+            return structs.replace(parsed, thought_signature=signature)
+    return parsed
 
 
 def _parse_content(value: Any, path: str) -> Content:
@@ -312,7 +318,16 @@ def render_call(call: AnyToolCall) -> dict[str, Any]:
         "id": call.call_id,
         "type": "function",
         "function": {"name": call.tool_name, "arguments": call.arguments_json},
+        **_extra_content(call),
     }
+
+
+def _extra_content(call: AnyToolCall | None) -> dict[str, Any]:
+    # Where Google's own OpenAI endpoint puts it, so that its clients know to send it back:
+    # https://ai.google.dev/gemini-api/docs/thought-signatures
+    if not isinstance(call, ToolCall) or call.thought_signature is None:
+        return {}
+    return {"extra_content": {"google": {"thought_signature": call.thought_signature}}}
 
 
 def render_usage(usage: Usage) -> dict[str, Any]:
@@ -441,6 +456,7 @@ class _CallsSent:
             fragment["type"] = "function"
             name = call.tool_name if call else delta.tool_name
             fragment["function"] = {"name": name, "arguments": arguments}
+            fragment.update(_extra_content(call))
         elif arguments:
             fragment["function"] = {"arguments": arguments}
         else:

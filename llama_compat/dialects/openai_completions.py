@@ -68,6 +68,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> CompletionCall:
             sampling=sampling,
             logprobs=body.get("logprobs"),
             echo=bool(body.get("echo")),
+            stream=bool(body.get("stream")),
         ),
         n=body.get("n") or 1,
         stream=bool(body.get("stream")),
