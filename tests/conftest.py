@@ -1,0 +1,26 @@
+"""Options of the whole suite; they are here because pytest reads no deeper conftest for them."""
+
+from __future__ import annotations
+
+import pytest
+
+STARTER_MODEL = "SmolLM2-135M-Instruct"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("llama_compat")
+    group.addoption(
+        "--text-model",
+        default=STARTER_MODEL,
+        help="the model that the tests of text generation ask for (default: %(default)s)",
+    )
+    group.addoption(
+        "--base-url",
+        help="test a server that runs already, such as http://localhost:8321/v1/openai/v1; its key"
+        " is read from OPENAI_API_KEY",
+    )
+    group.addoption(
+        "--template",
+        default="starter",
+        help="the template, by name or path, of the server that the tests start (%(default)s)",
+    )

@@ -1,0 +1,115 @@
+"""The servers that the tests talk to, each a process of its own, and the clients for them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.integration.relay import Gateway, gateway_template
+from tests.integration.scripted_upstream import ScriptedUpstream
+from tests.integration.server_process import ServerFailed, ServerProcess, running
+
+# --------------------------------------------------------------------------------------------------
+# Any model: the server of --template, or the one at --base-url
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def model(pytestconfig: pytest.Config) -> str:
+    """The model that text is asked of."""
+    name = pytestconfig.getoption("--text-model")
+    assert isinstance(name, str)
+    return name
+
+
+@pytest.fixture(scope="session")
+def server(pytestconfig: pytest.Config) -> Iterator[ServerProcess | None]:
+    """The server of `--template`; None where `--base-url` names one that runs already."""
+    if pytestconfig.getoption("--base-url"):
+        yield None
+        return
+    template = pytestconfig.getoption("--template")
+    try:
+        with running(template) as process:
+            yield process
+    except ServerFailed as error:
+        pytest.fail(
+            f"{error}\nIf its model is missing: llama-compat pull {template}", pytrace=False
+        )
+
+
+@pytest.fixture(scope="session")
+def base_url(pytestconfig: pytest.Config, server: ServerProcess | None) -> str:
+    """Where the OpenAI routes are."""
+    return server.base_url if server else pytestconfig.getoption("--base-url").rstrip("/")
+
+
+@pytest.fixture(scope="session")
+def client(base_url: str) -> Iterator[openai.OpenAI]:
+    """A client that shows every error at once instead of trying again."""
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    with openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=120) as one:
+        yield one
+
+
+@pytest.fixture
+async def async_client(base_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    async with openai.AsyncOpenAI(
+        base_url=base_url, api_key=key, max_retries=0, timeout=120
+    ) as one:
+        yield one
+
+
+# --------------------------------------------------------------------------------------------------
+# The echo template: what the router does by itself
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def echo_server() -> Iterator[ServerProcess]:
+    with running("echo") as process:
+        yield process
+
+
+# --------------------------------------------------------------------------------------------------
+# The relay: a server between the client and the scripted upstream
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    template = gateway_template(tmp_path_factory.mktemp("relay") / "relay.yaml", upstream)
+    with running(template, env=Gateway.ENVIRONMENT) as process:
+        gateway = Gateway(process, upstream)
+        yield gateway
+        gateway.close()
+
+
+@pytest.fixture
+def request_id() -> str:
+    """An `x-request-id` of the test's own, by which it finds its requests upstream."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def relay_client(gateway: Gateway, request_id: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """An asynchronous client of the gateway; its requests carry `request_id`."""
+    options: dict[str, Any] = {"default_headers": {"x-request-id": request_id}}
+    async with openai.AsyncOpenAI(
+        base_url=gateway.base_url, api_key="none", max_retries=0, timeout=60, **options
+    ) as one:
+        yield one

@@ -1,0 +1,150 @@
+"""A `llama-compat run` process: started, waited for, and ended with a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.integration import wire
+
+COMMAND = str(Path(sys.executable).with_name("llama-compat"))
+
+START_SECONDS = 120
+STOP_SECONDS = 30
+
+
+class ServerFailed(Exception):
+    """The process did not do what it should; the message holds its log."""
+
+
+class ServerProcess:
+    """One server process on a port of its own.
+
+    Args:
+        template: a template's name or path.
+        env: variables beside those of this process.
+        port: where to listen; a free port if None.
+    """
+
+    def __init__(
+        self, template: str | Path, *, env: Mapping[str, str] | None = None, port: int | None = None
+    ) -> None:
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.base_url = f"{self.url}/v1/openai/v1"
+        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (read until the tests are over)
+        self.command = [COMMAND, "run", str(template), "--host", "127.0.0.1"]
+        self.command += ["--port", str(self.port)]
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+        )
+
+    @property
+    def log(self) -> str:
+        """All that the process has written so far."""
+        # The process shares the file's offset, so it is read by position instead of seeking.
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
+        """Wait for `GET /health` to answer 200.
+
+        Raises:
+            ServerFailed: the process ended, or is not ready in time.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise self._failure(f"ended with exit code {self.process.returncode}")
+            try:
+                if wire.request("GET", f"{self.url}/health").status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise self._failure(f"was not ready within {seconds} s")
+
+    def health(self) -> dict[str, Any]:
+        """The body of `GET /health`."""
+        reply = wire.request("GET", f"{self.url}/health").json()
+        assert isinstance(reply, dict)
+        return reply
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, such as `SIGTERM`, to the process."""
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = STOP_SECONDS) -> int:
+        """Wait for the process to end; its exit code.
+
+        Raises:
+            ServerFailed: it is still there after `seconds`; it is killed.
+        """
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise self._failure(f"did not end within {seconds} s") from None
+
+    def stop(self) -> int:
+        """End the process with SIGTERM; its exit code."""
+        self.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End the process at once, if it is still there."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _failure(self, what: str) -> ServerFailed:
+        return ServerFailed(f"`{' '.join(self.command)}` {what}. Its log:\n{self.log}")
+
+
+@contextmanager
+def running(
+    template: str | Path, *, env: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """A server that is ready; afterwards it has to end on SIGTERM with exit code 0.
+
+    A test may have ended it already, and seen to the exit code itself.
+    """
+    server = ServerProcess(template, env=env)
+    try:
+        server.wait_until_ready()
+        yield server
+        if server.process.poll() is None:
+            code = server.stop()
+            assert code == 0, f"exit code {code} after SIGTERM. The log:\n{server.log}"
+    finally:
+        server.kill()
+
+
+def write_template(path: Path, **sections: Any) -> Path:
+    """Write a template with these sections to `path`, which is returned."""
+    path.write_text(yaml.safe_dump({"version": 1, **sections}, sort_keys=False))
+    return path
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 where nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        assert isinstance(port, int)
+        return port
