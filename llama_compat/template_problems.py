@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Where a value stands in a template: keys and list indexes from the outside in."""
 
 
@@ -56,7 +56,7 @@ class UnknownProviderType(LookupError):
         )
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """`path` as people write it: `models[0].provider`."""
     text = ""
     for part in path:

@@ -14,7 +14,7 @@ import yaml
 from yaml.constructor import ConstructorError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from llama_compat.template_problems import Path, Problem, dotted
+from llama_compat.template_problems import KeyPath, Problem, dotted
 
 MAX_VALUES = 20_000
 MAX_DEPTH = 32
@@ -28,15 +28,21 @@ _KNOWN_TAGS = _TYPED_SCALARS | {
 # What PyYAML says, and what the writer most probably did.
 _HINTS = {
     "'\\t'": "indent with spaces, not with tabs",
+    "quoted scalar": "this quote is not closed",
+    "flow sequence": "a bracket '[' is not closed, or a ',' is missing",
+    "flow mapping": "a brace '{' is not closed, or a ',' is missing",
     "mapping values are not allowed": "put a value that holds ': ' in quotes, or mend the"
     " indentation",
-    "expected <block end>": "lines of one mapping or list must be indented alike",
+    "expected <block end>": "lines of one mapping or list must be indented alike, and quotes must"
+    " match",
     "could not find expected ':'": "a key needs a ': ' after it",
-    "found unexpected end of stream": "a quote or bracket is not closed",
     "but found another document": "write one document; leave out the line '---'",
     "undefined alias": "an alias (*name) needs an anchor (&name) above it",
     "cannot start any token": "put a value that begins with this character in quotes",
 }
+
+# Where these go wrong is only noticed later, often at the end of the file.
+_POINT_TO_START = ("quoted scalar", "flow sequence", "flow mapping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +62,14 @@ class Document:
     Attributes:
         value: mappings as dict, lists as list, and scalars.
         places: where each value stands.
-        problems: what could not be read; the values in question are left out.
+        problems: what could not be read; the values in question are None.
     """
 
     value: Any = None
-    places: dict[Path, Place] = field(default_factory=dict)
+    places: dict[KeyPath, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def problem(self, path: Path, message: str, *, at_key: bool = False) -> Problem:
+    def problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
         """A problem with the value at `path`, or with the nearest around it that has a place."""
         known = path
         while known not in self.places and known:
@@ -76,48 +82,48 @@ class Document:
 
 def read_yaml(text: str) -> Document:
     """Read one YAML document; what is wrong with it is in the result's `problems`."""
-    loader = yaml.SafeLoader("")
     document = Document()
     try:
         loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        document.problems.append(_character_problem(error, text))
+        return document
+    try:
         root = loader.get_single_node()
+        if root is not None:
+            document.value = _Reader(loader, document).value(root, (), root)
     except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax_problem(error, text))
-        return document
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        document.problems.append(
-            Problem(f"not valid YAML: the character U+{ord(error.character):04X} is not allowed",
-                    line=line)
-        )
-        return document
+        document.problems.append(_character_problem(error, text))
+    except _TooMuch as error:
+        document.problems.append(Problem(str(error), line=1, column=1))
     except RecursionError:
         document.problems.append(Problem("nested too deeply", line=1, column=1))
-        return document
     finally:
         loader.dispose()
-    if root is not None:
-        _Reader(loader, document).read_root(root)
     return document
 
 
+def _character_problem(error: yaml.reader.ReaderError, text: str) -> Problem:
+    line = text.count("\n", 0, error.position) + 1
+    code = ord(error.character) if isinstance(error.character, str) else error.character
+    return Problem(f"not valid YAML: the character U+{code:04X} is not allowed", line=line)
+
+
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
-    mark = error.problem_mark or error.context_mark
     what = ", ".join(part for part in (error.context, error.problem) if part)
     hint = next((hint for said, hint in _HINTS.items() if said in what), "")
+    mark = error.problem_mark or error.context_mark
+    if error.context_mark and any(construct in what for construct in _POINT_TO_START):
+        mark = error.context_mark
     if mark is None:
         return Problem(f"not valid YAML: {what}", line=1, column=1)
     lines = text.splitlines()
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    if "${" in line:
+    if mark.line < len(lines) and "${" in lines[mark.line]:
         hint = "put a value that holds ${env.NAME} in quotes"
-    return Problem(
-        f"not valid YAML: {what}"
-        + (f" ({hint})" if hint else "")
-        + (f"\n    {line.strip()}" if line.strip() else ""),
-        line=mark.line + 1,
-        column=mark.column + 1,
-    )
+    message = f"not valid YAML: {hint} ({what})" if hint else f"not valid YAML: {what}"
+    return Problem(message, line=mark.line + 1, column=mark.column + 1)
 
 
 class _TooMuch(Exception):
@@ -131,13 +137,12 @@ class _Reader:
         self._loader = loader
         self._document = document
 
-    def read_root(self, root: Node) -> None:
-        try:
-            self._document.value = self._value(root, (), root)
-        except _TooMuch as error:
-            self._document.problems.append(Problem(str(error), line=1, column=1))
+    def value(self, node: Node, path: KeyPath, key: Node) -> Any:
+        """The value of `node`, which stands at `path` behind the key `key`.
 
-    def _value(self, node: Node, path: Path, key: Node) -> Any:
+        Raises:
+            _TooMuch: it is larger or deeper than any template is.
+        """
         # An alias is its anchor's node again, so a few lines can stand for billions of values, and
         # an anchor that holds its own alias for endlessly many.
         if len(self._document.places) >= MAX_VALUES:
@@ -155,10 +160,10 @@ class _Reader:
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
-            return [self._value(item, (*path, i), item) for i, item in enumerate(node.value)]
+            return [self.value(item, (*path, i), item) for i, item in enumerate(node.value)]
         return self._scalar(node, path)
 
-    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         first: dict[str, int] = {}
         for key, node_value in node.value:
@@ -169,16 +174,16 @@ class _Reader:
             elif not isinstance(key, ScalarNode) or key.tag in _TYPED_SCALARS:
                 message = "a key must be text; put it in quotes"
                 self._document.problems.append(Problem(message, dotted(path), line, column))
-            elif key.value in mapping:
+            elif key.value in first:
                 message = f"the key '{key.value}' is here twice; line {first[key.value]} has it too"
                 where = dotted((*path, key.value))
                 self._document.problems.append(Problem(message, where, line, column))
             else:
                 first[key.value] = line
-                mapping[key.value] = self._value(node_value, (*path, key.value), key)
+                mapping[key.value] = self.value(node_value, (*path, key.value), key)
         return mapping
 
-    def _scalar(self, node: ScalarNode, path: Path) -> Any:
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> Any:
         if node.tag not in _TYPED_SCALARS:
             return node.value
         try:
@@ -186,7 +191,7 @@ class _Reader:
         except (ValueError, KeyError, ConstructorError):
             return self._complain(path, f"'{node.value}' is not a value of the type that it claims")
 
-    def _complain(self, path: Path, message: str) -> None:
+    def _complain(self, path: KeyPath, message: str) -> None:
         self._document.problems.append(self._document.problem(path, message))
 
 

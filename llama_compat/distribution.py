@@ -1,0 +1,283 @@
+"""A YAML template -> validated, typed settings.
+
+A distribution says what one server is: how it listens, which providers it has, and which models it
+offers from them. `README.md` and the files in `templates/` describe the format.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from llama_compat.env_references import ResolvedDocument
+from llama_compat.template_problems import (
+    KeyPath,
+    Problem,
+    TemplateError,
+    UnknownProviderType,
+    did_you_mean,
+    dotted,
+)
+from llama_compat.validation_messages import explain
+from llama_compat.yaml_positions import read_yaml
+
+MAX_TEMPLATE_BYTES = 1024 * 1024
+
+# A key whose items are all commented out holds nothing.
+_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+_Name = Annotated[str, Field(min_length=1)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ServerSettings(_Settings):
+    """How the server listens, and what it accepts."""
+
+    host: _Name = "127.0.0.1"
+    """The address to listen on: this machine's own by default, 0.0.0.0 for every network."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    """0 takes a free one."""
+
+    api_keys: Annotated[list[SecretStr], _NothingIsEmpty] = []
+    """Clients send one of them; with none, everybody is let in."""
+
+    max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
+    """Larger requests are refused with 413."""
+
+    shutdown_grace_seconds: Annotated[int, Field(ge=0)] = 30
+    """How long running requests may take to finish once the server is told to stop."""
+
+
+class ProviderSettings(_Settings):
+    """One source of answers."""
+
+    id: _Name
+    type: _Name
+    config: Any = Field(default_factory=dict)
+    """An object of the class that the provider's type asks for, once a template is loaded."""
+
+
+class ModelSettings(_Settings):
+    """A model that clients can ask for."""
+
+    id: _Name
+    provider: _Name
+    provider_model: _Name | None = None
+    """What the provider calls it; None if that is `id` too."""
+
+    context_length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that it can hold, prompt and completion together; None leaves that to the provider."""
+
+    aliases: Annotated[list[_Name], _NothingIsEmpty] = []
+
+
+class Distribution(_Settings):
+    """What one server is."""
+
+    version: Literal[1] = 1
+    server: Annotated[
+        ServerSettings, BeforeValidator(lambda value: {} if value is None else value)
+    ] = ServerSettings()
+    providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
+    models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+
+
+def load_distribution(
+    source: str, provider_config: Callable[[str], type[BaseModel]]
+) -> Distribution:
+    """Read the template `source`, its references to the environment replaced, and check it.
+
+    Args:
+        source: the name of a template that ships, or the path of a YAML file.
+        provider_config: gives the class of a provider type's settings; raises
+            `UnknownProviderType`.
+
+    Raises:
+        TemplateError: with everything that is wrong, each with its place.
+    """
+    path = _find(source)
+    document = ResolvedDocument(read_yaml(_read(path)), os.environ)
+    if not isinstance(document.value, dict):
+        raise TemplateError(str(path), document.problems or [_not_a_template(document)])
+    problems = list(document.problems)
+    problems.extend(_configure_providers(document, provider_config))
+    distribution = None
+    try:
+        distribution = Distribution.model_validate(document.value)
+    except ValidationError as error:
+        problems.extend(explain(error, Distribution, document))
+    problems.extend(_conflicts(document))
+    if distribution is not None and not problems and not _offers_models(distribution):
+        problems.append(
+            document.problem(
+                ("models",), "no models; list one, or set 'models: discover' for a provider"
+            )
+        )
+    if distribution is None or problems:
+        raise TemplateError(str(path), _one_each(problems))
+    return distribution
+
+
+def list_templates() -> list[tuple[str, str]]:
+    """The templates that ship: name, and description from the comment that they begin with."""
+    return [(path.stem, _description(path)) for path in sorted(_template_folder().glob("*.yaml"))]
+
+
+# --------------------------------------------------------------------------------------------------
+# Files
+# --------------------------------------------------------------------------------------------------
+
+
+def _template_folder() -> Path:
+    """In an installed package beside this module, in a checkout beside its package."""
+    installed = Path(__file__).parent / "templates"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "templates"
+
+
+def _description(path: Path) -> str:
+    first_line = path.read_text("utf-8").partition("\n")[0]
+    return first_line.removeprefix("#").strip() if first_line.startswith("#") else ""
+
+
+def _find(source: str) -> Path:
+    names = [name for name, _ in list_templates()]
+    if source in names:
+        return _template_folder() / f"{source}.yaml"
+    path = Path(source)
+    if path.exists() and not path.is_dir():
+        return path
+    if path.is_dir():
+        problem = "is a folder; name a template or a YAML file"
+    else:
+        hint = did_you_mean(path.stem, names) or f"; the templates are {', '.join(names)}"
+        problem = f"no such file, and no template of that name{hint}"
+    raise TemplateError(source, [Problem(problem)])
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_TEMPLATE_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise TemplateError(str(path), [Problem(f"can't be read: {reason}")]) from None
+    if len(raw) > MAX_TEMPLATE_BYTES:
+        problem = Problem(f"larger than {MAX_TEMPLATE_BYTES} bytes; this is not a template")
+        raise TemplateError(str(path), [problem])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise TemplateError(
+            str(path), [Problem("not UTF-8 text; save the file as UTF-8", line=line)]
+        ) from None
+
+
+# --------------------------------------------------------------------------------------------------
+# Checks
+# --------------------------------------------------------------------------------------------------
+
+
+def _not_a_template(document: ResolvedDocument) -> Problem:
+    if document.value is None:
+        return Problem("empty; a template has at least the keys 'providers' and 'models'", line=1)
+    return document.problem(
+        (), f"expected a mapping with the keys {', '.join(Distribution.model_fields)}"
+    )
+
+
+def _configure_providers(
+    document: ResolvedDocument, provider_config: Callable[[str], type[BaseModel]]
+) -> Iterator[Problem]:
+    """Replace each provider's `config` by an object of its class."""
+    for path, provider in _mappings(document, "providers"):
+        type = provider.get("type")
+        if not isinstance(type, str):
+            continue
+        try:
+            model = provider_config(type)
+        except UnknownProviderType as error:
+            at = (*path, "type")
+            yield document.problem(at, document.redact(at, str(error)))
+            continue
+        config = provider.get("config")
+        try:
+            provider["config"] = model.model_validate({} if config is None else config)
+        except ValidationError as error:
+            yield from explain(error, model, document, (*path, "config"))
+
+
+def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
+    """What is wrong between settings that are right for themselves."""
+    provider_ids = list(_texts(document, "providers", "id"))
+    model_names = [
+        *_texts(document, "models", "id"),
+        *(
+            ((*path, "aliases", index), alias)
+            for path, model in _mappings(document, "models")
+            for index, alias in enumerate(_list(model.get("aliases")))
+            if isinstance(alias, str)
+        ),
+    ]
+    yield from _repeated(document, provider_ids)
+    yield from _repeated(document, model_names)
+    known = {provider_id for _, provider_id in provider_ids}
+    written = [provider_id for at, provider_id in provider_ids if at not in document.variables]
+    for path, provider in _texts(document, "models", "provider"):
+        if known and provider not in known:
+            near = "" if path in document.variables else did_you_mean(provider, written)
+            message = f"no provider has the id {document.shown(path, provider)}"
+            yield document.problem(path, message + (near or f"; there is {', '.join(written)}"))
+
+
+def _repeated(
+    document: ResolvedDocument, names: Iterable[tuple[KeyPath, str]]
+) -> Iterator[Problem]:
+    first: dict[str, KeyPath] = {}
+    for path, name in names:
+        if name not in first:
+            first[name] = path
+            continue
+        taken_by, line = dotted(first[name][:2]), document.places[first[name]].line
+        message = f"{document.shown(path, name)} is taken by {taken_by} on line {line} already"
+        yield document.problem(path, message)
+
+
+def _texts(document: ResolvedDocument, section: str, key: str) -> Iterator[tuple[KeyPath, str]]:
+    for path, item in _mappings(document, section):
+        if isinstance(item.get(key), str):
+            yield (*path, key), item[key]
+
+
+def _mappings(document: ResolvedDocument, section: str) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    for index, item in enumerate(_list(document.value.get(section))):
+        if isinstance(item, dict):
+            yield (section, index), item
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _offers_models(distribution: Distribution) -> bool:
+    return bool(distribution.models) or any(
+        getattr(provider.config, "models", None) for provider in distribution.providers
+    )
+
+
+def _one_each(problems: Iterable[Problem]) -> list[Problem]:
+    """The first problem of each place: a value that could not be read is not also of a wrong type.
+
+    Those that have no path stand for the file and are all kept.
+    """
+    by_place: dict[tuple[str, int | None], Problem] = {}
+    for problem in problems:
+        by_place.setdefault((problem.path or problem.message, problem.line), problem)
+    return list(by_place.values())
