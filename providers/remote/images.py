@@ -1,0 +1,165 @@
+"""Fetches the images that a message names by URL, for vendors that take only their bytes.
+
+The URLs come from callers, so a server that fetched any of them would be a door into its own
+network: only addresses of the public internet are connected to. They are checked when a socket is
+about to be opened, whatever name, redirect or spelling led there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import ipaddress
+import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+from msgspec import structs
+from pydantic import BaseModel, ConfigDict, Field
+
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.images import EncodedImage, is_remote
+from llama_compat.types import Content, ImageContent, Message
+
+MAX_REDIRECTS = 3
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class ImageLimits(BaseModel):
+    """What may be fetched."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_bytes: int = Field(20 * 1024 * 1024, gt=0)
+    """A larger image is refused."""
+    timeout: float = Field(10.0, gt=0)
+    """Seconds for one image, redirects included."""
+    allow_private_addresses: bool = False
+    """Fetch from the server's own network too: only where every caller may see all of it."""
+
+
+class ImageDownloader:
+    """Fetches images; entered as a context, which holds its connections."""
+
+    def __init__(self, limits: ImageLimits) -> None:
+        self._limits = limits
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> ImageDownloader:
+        open_socket = None if self._limits.allow_private_addresses else _open_public_socket
+        connector = aiohttp.TCPConnector(socket_factory=open_socket)
+        self._session = await self._stack.enter_async_context(
+            aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=self._limits.timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        )
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    async def inline(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """`messages` with every image that has an http(s) URL as a `data:` URL instead.
+
+        Raises:
+            APIError: 400 naming the message whose image can't be had.
+        """
+        wanted = {
+            part.url: f"messages[{index}].content"
+            for index, message in enumerate(messages)
+            for part in _images(message.content)
+            if is_remote(part.url)
+        }
+        if not wanted:
+            return tuple(messages)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {
+                    url: group.create_task(self.fetch(url, param)) for url, param in wanted.items()
+                }
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        inlined = {url: task.result().data_url for url, task in tasks.items()}
+        return tuple(
+            structs.replace(message, content=_with_urls(message.content, inlined))
+            for message in messages
+        )
+
+    async def fetch(self, url: str, param: str) -> EncodedImage:
+        """The image at `url`.
+
+        Raises:
+            APIError: 400 naming `param`: not reachable, not public, too slow, too large, no image.
+        """
+        try:
+            async with self._session.get(url, max_redirects=MAX_REDIRECTS) as response:
+                if response.status != 200:
+                    raise _refused(param, url, f"its server answered {response.status}")
+                media_type = response.content_type
+                if not media_type.startswith("image/"):
+                    raise _refused(param, url, f"it is '{media_type}' and no image")
+                content = await self._read(response, url, param)
+        except TimeoutError:
+            raise _refused(param, url, f"it took over {self._limits.timeout:g} s") from None
+        except aiohttp.TooManyRedirects:
+            raise _refused(param, url, f"it redirects over {MAX_REDIRECTS} times") from None
+        except aiohttp.ClientConnectorError as error:
+            raise _refused(param, url, error.os_error.strerror or str(error.os_error)) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _refused(param, url, str(error) or type(error).__name__) from None
+        return EncodedImage(media_type, base64.b64encode(content).decode())
+
+    async def _read(self, response: aiohttp.ClientResponse, url: str, param: str) -> bytes:
+        limit = self._limits.max_bytes
+        content = bytearray()
+        async for chunk in response.content.iter_any():
+            content += chunk
+            if len(content) > limit:
+                raise _refused(param, url, f"it is larger than {limit} bytes")
+        return bytes(content)
+
+
+def _images(content: Content) -> list[ImageContent]:
+    return [part for part in content if isinstance(part, ImageContent)]
+
+
+def _with_urls(content: Content, urls: dict[str, str]) -> Content:
+    if isinstance(content, str):
+        return content
+    return tuple(
+        structs.replace(part, url=urls.get(part.url, part.url))
+        if isinstance(part, ImageContent)
+        else part
+        for part in content
+    )
+
+
+def _refused(param: str, url: str, why: str) -> APIError:
+    return invalid_parameter(
+        param, f"The image '{url[:200]}' can't be fetched: {why}.", "invalid_image_url"
+    )
+
+
+def _open_public_socket(addr_info: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, _, address = addr_info
+    if not is_public(address[0]):
+        raise PermissionError(errno.EACCES, f"{address[0]} is not on the public internet")
+    return socket.socket(family=family, type=kind, proto=protocol)
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is on the public internet, IPv4 inside IPv6 looked at as such."""
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        inner = parsed.ipv4_mapped or parsed.sixtofour
+        if parsed in _NAT64:
+            inner = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(str(inner))
+    return parsed.is_global and not parsed.is_multicast
