@@ -95,6 +95,14 @@ class Provider:
         """The models that the vendor itself lists, by its own names; none unless asked to look."""
         return ()
 
+    async def live_models(self) -> Sequence[str]:
+        """The models that the vendor lists when asked right now, by its own names.
+
+        Raises:
+            APIError: the vendor can't be asked, or does not answer.
+        """
+        raise unsupported_capability(self.id, "listing its models")
+
     # OpenAI upstream ------------------------------------------------------------------------------
 
     async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:
