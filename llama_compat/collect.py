@@ -10,6 +10,7 @@ from llama_compat.types import (
     CompletionMessage,
     CompletionResponse,
     ReasoningDelta,
+    RefusalDelta,
     StopReason,
     StreamComplete,
     StreamEvent,
@@ -30,6 +31,7 @@ class Collector:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._refusal: list[str] = []
         self._logprobs: list[TokenLogProbs] | None = None
         self._calls: dict[int, AnyToolCall] = {}
         self._stop_reason = StopReason.end_of_turn
@@ -47,6 +49,8 @@ class Collector:
                 self._text.append(delta.text)
             elif isinstance(delta, ReasoningDelta):
                 self._reasoning.append(delta.text)
+            elif isinstance(delta, RefusalDelta):
+                self._refusal.append(delta.text)
             elif delta.tool_call is not None:
                 self._calls[delta.index] = delta.tool_call
         elif isinstance(event, StreamComplete):
@@ -71,6 +75,7 @@ class Collector:
                 content="".join(self._text),
                 tool_calls=tuple(call for _, call in sorted(self._calls.items())),
                 reasoning="".join(self._reasoning) if self._reasoning else None,
+                refusal="".join(self._refusal) if self._refusal else None,
                 stop_reason=self._stop_reason,
             ),
             logprobs=self._whole_logprobs(),

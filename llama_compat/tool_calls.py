@@ -13,6 +13,7 @@ import re
 from typing import Any, NoReturn
 
 import msgspec
+from msgspec import structs
 
 from llama_compat.surrogates import SurrogateJoiner, json_escape
 from llama_compat.types import (
@@ -99,6 +100,7 @@ class ToolCallAssembler:
         call_id: str | None = None,
         tool_name: str | None = None,
         arguments: str | None = None,
+        thought_signature: str | None = None,
     ) -> list[ToolCallDelta]:
         """Take one fragment; `index` is the vendor's, and empty text is the same as None."""
         call = self._call_of(index, call_id, tool_name)
@@ -107,6 +109,7 @@ class ToolCallAssembler:
             self._by_id[call_id] = call
         if tool_name and not call.tool_name:
             call.tool_name = tool_name
+        call.thought_signature = thought_signature or call.thought_signature
         events = call.take(arguments or "")
         return [] if self._whole else events
 
@@ -150,6 +153,7 @@ class _Call:
         self.index = index
         self.vendor_id = ""
         self.tool_name = ""
+        self.thought_signature: str | None = None
         self.ended = False
         self._call_id = ""
         self._joiner = SurrogateJoiner(json_escape)
@@ -187,10 +191,13 @@ class _Call:
         events.extend(self._progress())
         arguments = "".join(self._given)
         call = parse_tool_call(self._call_id, self.tool_name, arguments)
+        status = ToolCallParseStatus.failed
         if not self.tool_name or (cut and not arguments):
             call = UnparseableToolCall(self._call_id, self.tool_name, arguments)
-        succeeded = isinstance(call, ToolCall)
-        status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
+        elif isinstance(call, ToolCall):
+            status = ToolCallParseStatus.succeeded
+            if self.thought_signature:
+                call = structs.replace(call, thought_signature=self.thought_signature)
         events.append(ToolCallDelta(self.index, status, tool_call=call))
         return events
 

@@ -308,6 +308,12 @@ class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
     text: str
 
 
+class RefusalDelta(Struct, frozen=True, tag="refusal"):
+    """More of what the model says in place of an answer that it refuses."""
+
+    text: str
+
+
 class ToolCallParseStatus(StrEnum):
     """Where a streamed tool call stands."""
 
@@ -333,7 +339,7 @@ class ToolCallDelta(Struct, frozen=True, tag="tool_call"):
     tool_call: AnyToolCall | None = None
 
 
-Delta = TextDelta | ReasoningDelta | ToolCallDelta
+Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
 
 
 class StreamStart(Struct, frozen=True, tag="start"):

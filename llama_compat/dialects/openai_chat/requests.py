@@ -1,46 +1,36 @@
-"""OpenAI's chat completions (https://platform.openai.com/docs/api-reference/chat)."""
+"""Chat requests: wire -> vocabulary (`parse_request`) and vocabulary -> wire (`render_request`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, structs
 
-from llama_compat.dialects.finish_reasons import finish_reason
-from llama_compat.dialects.openai_parameters import parse_sampling
+from llama_compat.dialects.openai_parameters import parse_sampling, render_sampling
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.python_types import parameters_schema
 from llama_compat.tool_calls import new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
-    ChatCompletionResponse,
     CompletionMessage,
     Content,
     ContentPart,
     ImageContent,
     Message,
-    ReasoningDelta,
     ResponseFormat,
-    StreamComplete,
-    StreamEvent,
-    StreamProgress,
     SystemMessage,
     TextContent,
-    TextDelta,
-    TokenLogProb,
-    TokenLogProbs,
     ToolCall,
-    ToolCallDelta,
     ToolChoice,
     ToolDefinition,
     ToolResponseMessage,
-    Usage,
     UserMessage,
 )
 
 # --------------------------------------------------------------------------------------------------
-# Requests: wire -> vocabulary
+# Wire -> vocabulary
 # --------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +65,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         tool_choice=_parse_tool_choice(body.get("tool_choice")),
         parallel_tool_calls=body.get("parallel_tool_calls"),
         response_format=_parse_response_format(body.get("response_format")),
-        reasoning_effort=body.get("reasoning_effort"),
+        reasoning_effort=_optional_text(body, "reasoning_effort"),
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
         stream=bool(body.get("stream")),
     )
@@ -106,10 +96,14 @@ def _parse_message(value: Any, path: str) -> Message:
     match role:
         case "system" | "developer":
             return SystemMessage(
-                _parse_content(content, f"{path}.content"), role=role, name=message.get("name")
+                _parse_content(content, f"{path}.content"),
+                role=role,
+                name=_optional_text(message, "name", path),
             )
         case "user":
-            return UserMessage(_parse_content(content, f"{path}.content"), message.get("name"))
+            return UserMessage(
+                _parse_content(content, f"{path}.content"), _optional_text(message, "name", path)
+            )
         case "assistant":
             return _parse_assistant(message, path)
         case "tool":
@@ -131,7 +125,11 @@ def _parse_message(value: Any, path: str) -> Message:
 
 def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage:
     content, calls = message.get("content"), message.get("tool_calls") or []
-    if content is None and not calls and message.get("refusal") is None:
+    refusal = _optional_text(message, "refusal", path)
+    reasoning = _optional_text(message, "reasoning_content", path)
+    if reasoning is None:
+        reasoning = _optional_text(message, "reasoning", path)
+    if content is None and not calls and refusal is None:
         raise invalid_parameter(
             f"{path}.content", f"'{path}' needs 'content' or 'tool_calls'; it has neither."
         )
@@ -142,9 +140,9 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
         tool_calls=tuple(
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
         ),
-        reasoning=message.get("reasoning_content") or message.get("reasoning"),
-        refusal=message.get("refusal"),
-        name=message.get("name"),
+        reasoning=reasoning,
+        refusal=refusal,
+        name=_optional_text(message, "name", path),
     )
 
 
@@ -152,14 +150,25 @@ def _parse_call(value: Any, path: str) -> AnyToolCall:
     call = _object(value, path)
     function = _object(call.get("function"), f"{path}.function")
     parsed = parse_tool_call(
-        call.get("id") or new_call_id(),
+        _optional_text(call, "id", path) or new_call_id(),
         _text(function, "name", f"{path}.function"),
         _text({"arguments": "", **function}, "arguments", f"{path}.function"),
     )
-    match call.get("extra_content"):
-        case {"google": {"thought_signature": str(signature)}} if isinstance(parsed, ToolCall):
-            return structs.replace(parsed, thought_signature=signature)
+    signature = thought_signature(call)
+    if signature is not None and isinstance(parsed, ToolCall):
+        return structs.replace(parsed, thought_signature=signature)
     return parsed
+
+
+def thought_signature(call: Mapping[str, Any]) -> str | None:
+    """The sealed reasoning in one of `tool_calls`, where Google's own OpenAI endpoint puts it.
+
+    Source: https://ai.google.dev/gemini-api/docs/thought-signatures
+    """
+    match call.get("extra_content"):
+        case {"google": {"thought_signature": str(signature)}}:
+            return signature
+    return None
 
 
 def _parse_content(value: Any, path: str) -> Content:
@@ -184,7 +193,10 @@ def _parse_part(value: Any, path: str) -> ContentPart:
             if isinstance(image, str):
                 return ImageContent(image)
             image = _object(image, f"{path}.image_url")
-            return ImageContent(_text(image, "url", f"{path}.image_url"), image.get("detail"))
+            return ImageContent(
+                _text(image, "url", f"{path}.image_url"),
+                _optional_text(image, "detail", f"{path}.image_url"),
+            )
         case kind:
             raise invalid_parameter(
                 f"{path}.type",
@@ -208,15 +220,23 @@ def _parse_tool(value: Any, path: str) -> ToolDefinition:
             f"{path}.type", f"Invalid value: {tool.get('type')!r}. Only 'function' is supported."
         )
     function = _object(tool.get("function"), f"{path}.function")
-    parameters = function.get("parameters")
-    if parameters is not None:
-        _object(parameters, f"{path}.function.parameters")
     return ToolDefinition(
         tool_name=_text(function, "name", f"{path}.function"),
-        description=function.get("description"),
-        parameters=parameters,
-        strict=function.get("strict"),
+        description=_optional_text(function, "description", f"{path}.function"),
+        parameters=_parse_parameters(function.get("parameters"), f"{path}.function.parameters"),
+        strict=_optional_flag(function, "strict", f"{path}.function"),
     )
+
+
+def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        return parameters_schema(_object(value, path))
+    except ValueError as error:
+        raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
+    except RecursionError:
+        raise invalid_parameter(path, f"Invalid schema in '{path}': nested too deeply.") from None
 
 
 def _parse_tool_choice(value: Any) -> ToolChoice | None:
@@ -241,8 +261,14 @@ def _parse_response_format(value: Any) -> ResponseFormat | None:
         case {"type": "text" | "json_object" as kind}:
             return ResponseFormat(kind)
         case {"type": "json_schema", "json_schema": {"name": str(name)}}:
-            wanted = value["json_schema"]
-            return ResponseFormat("json_schema", name, wanted.get("schema"), wanted.get("strict"))
+            path, wanted = "response_format.json_schema", value["json_schema"]
+            schema = wanted.get("schema")
+            return ResponseFormat(
+                "json_schema",
+                name,
+                schema if schema is None else _object(schema, f"{path}.schema"),
+                _optional_flag(wanted, "strict", path),
+            )
     raise invalid_parameter(
         "response_format",
         "'response_format' must have the type 'text', 'json_object' or 'json_schema', the last"
@@ -257,59 +283,102 @@ def _object(value: Any, path: str) -> dict[str, Any]:
 
 
 def _text(value: Mapping[str, Any], name: str, path: str) -> str:
-    text = value.get(name)
+    text = _optional_text(value, name, path)
     if text is None:
         raise missing_parameter(f"{path}.{name}")
-    if not isinstance(text, str):
-        raise invalid_parameter(
-            f"{path}.{name}", f"'{path}.{name}' must be a string.", "invalid_type"
-        )
     return text
 
 
+def _optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
+    text = value.get(name)
+    if text is None or isinstance(text, str):
+        return text
+    where = f"{path}.{name}".lstrip(".")
+    raise invalid_parameter(where, f"'{where}' must be a string.", "invalid_type")
+
+
+def _optional_flag(value: Mapping[str, Any], name: str, path: str) -> bool | None:
+    flag = value.get(name)
+    if flag is None or isinstance(flag, bool):
+        return flag
+    where = f"{path}.{name}"
+    raise invalid_parameter(where, f"'{where}' must be a boolean.", "invalid_type")
+
+
 # --------------------------------------------------------------------------------------------------
-# Replies: vocabulary -> wire
+# Vocabulary -> wire
 # --------------------------------------------------------------------------------------------------
 
 
-def render_reply(
-    responses: Sequence[ChatCompletionResponse],
-    usage: Usage,
-    *,
-    reply_id: str,
-    model: str,
-    created: int,
+def render_request(
+    request: ChatCompletionRequest, *, max_tokens_name: str = "max_completion_tokens"
 ) -> dict[str, Any]:
-    """A `chat.completion` object with one choice a response."""
-    return {
-        "id": reply_id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [_render_choice(index, response) for index, response in enumerate(responses)],
-        "usage": render_usage(usage),
+    """The body of a request for one choice; what is at its default is left out.
+
+    A stream is asked for with the usage in its last chunk.
+
+    Args:
+        request: what is asked; its `model` is the vendor's own name.
+        max_tokens_name: what the vendor calls the limit: older servers know only `max_tokens`.
+    """
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [render_message(message) for message in request.messages],
+        **render_sampling(request.sampling, max_tokens_name=max_tokens_name),
     }
+    if request.tools:
+        body["tools"] = [render_tool(tool) for tool in request.tools]
+    if request.tool_choice is not None:
+        body["tool_choice"] = _render_tool_choice(request.tool_choice)
+    if request.parallel_tool_calls is not None:
+        body["parallel_tool_calls"] = request.parallel_tool_calls
+    if request.response_format is not None:
+        body["response_format"] = _render_response_format(request.response_format)
+    if request.reasoning_effort is not None:
+        body["reasoning_effort"] = request.reasoning_effort
+    if request.logprobs is not None:
+        body["logprobs"] = True
+        if request.logprobs:
+            body["top_logprobs"] = request.logprobs
+    if request.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    return body
 
 
-def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, Any]:
-    message = response.completion_message
-    calls = message.tool_calls
+def render_message(message: Message) -> dict[str, Any]:
+    """One of `messages`."""
+    match message:
+        case SystemMessage(role=role):
+            rendered = {"role": role, "content": _render_content(message.content)}
+        case UserMessage():
+            rendered = {"role": "user", "content": _render_content(message.content)}
+        case ToolResponseMessage():
+            return {
+                "role": "tool",
+                "tool_call_id": message.call_id,
+                "content": _render_content(message.content),
+            }
+        case CompletionMessage():
+            rendered = _render_assistant(message)
+    if message.name is not None:
+        rendered["name"] = message.name
+    return rendered
+
+
+def _render_assistant(message: CompletionMessage) -> dict[str, Any]:
+    without_content = not message.content and (message.tool_calls or message.refusal is not None)
     rendered: dict[str, Any] = {
         "role": "assistant",
-        "content": None if calls and not message.content else message.content,
-        "refusal": message.refusal,
+        "content": None if without_content else _render_content(message.content),
     }
+    if message.refusal is not None:
+        rendered["refusal"] = message.refusal
     if message.reasoning is not None:
         rendered["reasoning_content"] = message.reasoning
-    if calls:
-        rendered["tool_calls"] = [render_call(call) for call in calls]
-    assert message.stop_reason is not None
-    return {
-        "index": index,
-        "message": rendered,
-        "logprobs": _render_logprobs(response.logprobs),
-        "finish_reason": finish_reason(message.stop_reason, called_tools=bool(calls)),
-    }
+    if message.tool_calls:
+        rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
+    return rendered
 
 
 def render_call(call: AnyToolCall) -> dict[str, Any]:
@@ -318,147 +387,54 @@ def render_call(call: AnyToolCall) -> dict[str, Any]:
         "id": call.call_id,
         "type": "function",
         "function": {"name": call.tool_name, "arguments": call.arguments_json},
-        **_extra_content(call),
+        **extra_content(call),
     }
 
 
-def _extra_content(call: AnyToolCall | None) -> dict[str, Any]:
-    # Where Google's own OpenAI endpoint puts it, so that its clients know to send it back:
-    # https://ai.google.dev/gemini-api/docs/thought-signatures
+def extra_content(call: AnyToolCall | None) -> dict[str, Any]:
+    """The member of one of `tool_calls` that `thought_signature` reads; none where it has none."""
     if not isinstance(call, ToolCall) or call.thought_signature is None:
         return {}
     return {"extra_content": {"google": {"thought_signature": call.thought_signature}}}
 
 
-def render_usage(usage: Usage) -> dict[str, Any]:
-    """OpenAI's `usage`; details that the provider did not tell are left out."""
-    rendered: dict[str, Any] = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-    if usage.cached_tokens is not None:
-        rendered["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
-    if usage.reasoning_tokens is not None:
-        rendered["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
-    return rendered
+def _render_content(content: Content) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else [_render_part(part) for part in content]
 
 
-def _render_logprobs(logprobs: Sequence[TokenLogProbs] | None) -> dict[str, Any] | None:
-    if logprobs is None:
-        return None
-    return {
-        "content": [
-            {
-                **_render_token(token.chosen),
-                "top_logprobs": [_render_token(alternative) for alternative in token.top],
-            }
-            for token in logprobs
-        ],
-        "refusal": None,
-    }
+def _render_part(part: ContentPart) -> dict[str, Any]:
+    if isinstance(part, TextContent):
+        return {"type": "text", "text": part.text}
+    image = {"url": part.url}
+    if part.detail is not None:
+        image["detail"] = part.detail
+    return {"type": "image_url", "image_url": image}
 
 
-def _render_token(token: TokenLogProb) -> dict[str, Any]:
-    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.token_bytes)}
+def render_tool(tool: ToolDefinition) -> dict[str, Any]:
+    """One of `tools`."""
+    function: dict[str, Any] = {"name": tool.tool_name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    if tool.parameters is not None:
+        function["parameters"] = tool.parameters
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
 
 
-class StreamRenderer:
-    """Renders the events of one reply's choices as `chat.completion.chunk` objects.
-
-    Args:
-        reply_id, model, created: what every chunk says.
-        include_usage: whether the client asked for a last chunk with the usage.
-    """
-
-    def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
-        self._chunk = {
-            "id": reply_id,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": model,
-        }
-        self._include_usage = include_usage
-        self._calls: dict[int, _CallsSent] = {}
-
-    def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
-        """The chunks that `event` of the choice `choice` makes, none to two."""
-        if isinstance(event, StreamProgress):
-            delta = self._render_delta(choice, event.delta)
-            if delta or event.logprobs:
-                yield self._render_chunk(choice, delta, logprobs=event.logprobs)
-        elif isinstance(event, StreamComplete):
-            reason = finish_reason(event.stop_reason, called_tools=choice in self._calls)
-            yield self._render_chunk(choice, {}, reason)
-        else:
-            yield self._render_chunk(choice, {"role": "assistant", "content": ""})
-
-    def finish(self, usage: Usage) -> Iterator[dict[str, Any]]:
-        """The chunk with the usage, if it was asked for."""
-        if self._include_usage:
-            yield {**self._chunk, "choices": [], "usage": render_usage(usage)}
-
-    def _render_chunk(
-        self,
-        choice: int,
-        delta: dict[str, Any],
-        reason: str | None = None,
-        logprobs: Sequence[TokenLogProbs] | None = None,
-    ) -> dict[str, Any]:
-        chunk: dict[str, Any] = {
-            **self._chunk,
-            "choices": [
-                {
-                    "index": choice,
-                    "delta": delta,
-                    "logprobs": _render_logprobs(logprobs),
-                    "finish_reason": reason,
-                }
-            ],
-        }
-        if self._include_usage:
-            chunk["usage"] = None
-        return chunk
-
-    def _render_delta(
-        self, choice: int, delta: TextDelta | ReasoningDelta | ToolCallDelta
-    ) -> dict[str, Any]:
-        if isinstance(delta, TextDelta):
-            return {"content": delta.text} if delta.text else {}
-        if isinstance(delta, ReasoningDelta):
-            return {"reasoning_content": delta.text} if delta.text else {}
-        return self._calls.setdefault(choice, _CallsSent()).render(delta)
+def _render_tool_choice(choice: ToolChoice) -> str | dict[str, Any]:
+    if choice.tool_name is None:
+        return choice.mode
+    return {"type": "function", "function": {"name": choice.tool_name}}
 
 
-class _CallsSent:
-    """What the client already has of one choice's tool calls.
-
-    Each call's id and name go out once, and its arguments either as they come or, from a provider
-    that gives only whole calls, at the end.
-    """
-
-    def __init__(self) -> None:
-        self._started: set[int] = set()
-        self._with_arguments: set[int] = set()
-
-    def render(self, delta: ToolCallDelta) -> dict[str, Any]:
-        call = delta.tool_call
-        fragment: dict[str, Any] = {"index": delta.index}
-        arguments = delta.arguments
-        if call is not None:
-            # succeeded or failed: all of it again, of which the client needs what it lacks
-            arguments = "" if delta.index in self._with_arguments else call.arguments_json
-        if arguments:
-            self._with_arguments.add(delta.index)
-        if delta.index not in self._started:
-            self._started.add(delta.index)
-            fragment["id"] = call.call_id if call else delta.call_id
-            fragment["type"] = "function"
-            name = call.tool_name if call else delta.tool_name
-            fragment["function"] = {"name": name, "arguments": arguments}
-            fragment.update(_extra_content(call))
-        elif arguments:
-            fragment["function"] = {"arguments": arguments}
-        else:
-            return {}
-        return {"tool_calls": [fragment]}
+def _render_response_format(wanted: ResponseFormat) -> dict[str, Any]:
+    if wanted.type != "json_schema":
+        return {"type": wanted.type}
+    described: dict[str, Any] = {"name": wanted.name or "response"}
+    if wanted.schema is not None:
+        described["schema"] = wanted.schema
+    if wanted.strict is not None:
+        described["strict"] = wanted.strict
+    return {"type": "json_schema", "json_schema": described}
