@@ -1,0 +1,61 @@
+"""A GGUF file made into a Hugging Face model folder, once.
+
+transformers reads GGUF, but takes ten times as long over it as over the folder that is made here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def convert_gguf(gguf_path: Path, folder: Path) -> None:
+    """Write the model in `gguf_path` to `folder`: config, safetensors, tokenizer, chat template.
+
+    The weights are dequantised to float32. `folder` appears whole or not at all; if another process
+    made it in the meantime, that one stays.
+
+    Raises:
+        ImportError: torch, transformers, gguf or accelerate is not installed.
+        OSError, ValueError: the file can't be read, or is of an architecture unknown to
+            transformers.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source, name = str(gguf_path.parent), gguf_path.name
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
+    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype="float32")
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        tokenizer.save_pretrained(unfinished)
+        model.generation_config.save_pretrained(unfinished)
+        _save_model(model, unfinished)
+        # mkdtemp's folder is for its owner alone; a model folder is as readable as any other.
+        unfinished.chmod(0o755)
+        try:
+            os.rename(unfinished, folder)
+        except OSError:
+            if not (folder / "config.json").exists():
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _save_model(model: Any, folder: Path) -> None:
+    """Config and weights; `save_pretrained` itself refuses a model that came from a GGUF."""
+    from safetensors.torch import save_model
+
+    config = model.config
+    config.architectures = [type(model).__name__]
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config.save_pretrained(folder)
+    # `save_model` writes tensors that share their memory, such as tied embeddings, only once.
+    weights = folder / "model.safetensors"
+    save_model(model, str(weights), metadata={"format": "pt"})
+    weights.chmod(0o644)

@@ -1,0 +1,121 @@
+"""Model folders small enough to be made in a test: random weights, a trained tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+SAMPLE = [
+    "The quick brown fox jumps over the lazy dog. 0123456789 + - * / = ( ) [ ] { } : ; , . ! ?",
+    "Größe, naïve café, Ελληνικά, русский язык, 日本語のテキスト, 한국어, हिन्दी, 🙂 👩‍👩‍👧 🇫🇷",
+    "def add(a, b):\n    return a + b\n\nprint(add(1, 2))\n",
+] * 4
+"""What the vocabularies are trained on; characters that are not in it fall into bytes."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_level_tokenizer(vocab_size: int = 400) -> Tokenizer:
+    """Byte-level BPE, as GPT-2, Llama 3 and Qwen have it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SAMPLE, trainer)
+    return tokenizer
+
+
+def sentencepiece_tokenizer() -> Tokenizer:
+    """BPE with `▁` for spaces and byte fallback, as Llama 2, Mistral and Gemma have it."""
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    letters = sorted("▁" + "".join(set("".join(SAMPLE)) - set(" 語🙂")))
+    merges = [
+        ("▁", "t"),
+        ("▁t", "h"),
+        ("▁th", "e"),
+        ("q", "u"),
+        ("▁", "qu"),
+        ("o", "x"),
+        ("日", "本"),
+    ]
+    tokens = [*SPECIAL_TOKENS, *byte_tokens, *dict.fromkeys(letters), *map("".join, merges)]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True, fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    return tokenizer
+
+
+def word_piece_tokenizer() -> Tokenizer:
+    """Words and `##` endings, whose text is no mere sequence of bytes."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<|endoftext|>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=300, special_tokens=SPECIAL_TOKENS, show_progress=False
+    )
+    tokenizer.train_from_iterator(SAMPLE, trainer)
+    return tokenizer
+
+
+def make_model(
+    folder: Path, *, chat_template: str | None = CHAT_TEMPLATE, seed: int = 0, **config: Any
+) -> Path:
+    """Write a random Llama with a byte-level tokenizer to `folder`, which is returned.
+
+    Args:
+        folder: where to; made if it isn't there.
+        chat_template: None leaves the model without one.
+        seed: of the weights.
+        config: in place of members of the model's config.
+    """
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = byte_level_tokenizer()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=chat_template,
+    )
+    fast.save_pretrained(folder)
+    settings: dict[str, Any] = {
+        "vocab_size": len(fast),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "bos_token_id": None,
+        "eos_token_id": fast.eos_token_id,
+        "pad_token_id": fast.pad_token_id,
+        # Wide enough that the likeliest token is likeliest by far, in bfloat16 too.
+        "initializer_range": 0.3,
+    }
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**settings | config))
+    model.save_pretrained(folder)
+    return folder
