@@ -1,0 +1,75 @@
+# Two commands: `make serve` and `make test`. Both need Python 3.11 or newer and nothing else.
+
+TEMPLATE ?= starter
+HOST ?=
+PORT ?=
+PYTHON ?=
+PYTEST_ARGS ?=
+# The address of an index with another build of torch, such as the one for CPUs alone. Without it
+# torch comes from pip's own index, which on Linux means the large build for CUDA.
+TORCH_INDEX ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
+
+.PHONY: help serve test clean
+
+help:
+	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
+	@echo '             TEMPLATE=echo   another template, by name or path'
+	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
+	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
+	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
+	@echo 'make clean   delete the environment and what tools left; models stay'
+	@echo
+	@echo 'For both:    PYTHON=python3.12   the Python to make the environment with'
+	@echo '             TORCH_INDEX=URL     where to get torch, if not from the usual index:'
+	@echo '                                 the CPU build is a tenth of the size'
+
+serve: $(VENV)/.has-torch
+	@if [ '$(TEMPLATE)' = starter ]; then $(BIN)/llama-compat pull starter; fi
+	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
+
+# Everything runs, whatever fails before it, and pytest's summary is the last word.
+test: $(VENV)/.has-torch,dev
+	@failed=; \
+	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
+	step $(BIN)/llama-compat pull starter; \
+	step $(BIN)/ruff check; \
+	step $(BIN)/mypy; \
+	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
+	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
+	[ -z "$$failed" ]
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# `.has-EXTRAS` says that the environment has what those extras need, as pinned today.
+$(VENV)/.has-%: pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+	  python=; \
+	  for each in $(PYTHONS); do \
+	    if "$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      python=$$each; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo 'No Python 3.11 or newer among: $(PYTHONS). Install one, or name it: make PYTHON=/path/to/python3.12' >&2; \
+	    exit 1; \
+	  fi; \
+	  if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python can't make virtual environments. On Debian and Ubuntu: apt install python3-venv (or python3.12-venv, for the version that it is)" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "== Making the environment in $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear $(VENV) || { echo 'That failed. Mend what it says and run make again.' >&2; exit 1; }; \
+	fi
+	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes, as torch is large'
+	@$(if $(TORCH_INDEX),$(BIN)/python -m pip install -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
+	$(BIN)/python -m pip install -c constraints.txt -e '.[$*]' || { \
+	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
+	  exit 1; \
+	}
+	@touch '$@'
