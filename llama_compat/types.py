@@ -224,6 +224,15 @@ class ChatCompletionRequest(Struct, frozen=True):
     request_id: str = ""
 
 
+class EmbeddingRequest(Struct, frozen=True):
+    """Turn texts into vectors, of `dimensions` numbers where the model can be told."""
+
+    model: str
+    inputs: tuple[str, ...]
+    dimensions: int | None = None
+    request_id: str = ""
+
+
 # --------------------------------------------------------------------------------------------------
 # What a reply says
 # --------------------------------------------------------------------------------------------------
@@ -289,6 +298,13 @@ class ChatCompletionResponse(Struct, frozen=True):
     completion_message: CompletionMessage
     logprobs: tuple[TokenLogProbs, ...] | None = None
     usage: Usage = Usage()
+
+
+class EmbeddingResponse(Struct, frozen=True):
+    """One vector a text, in the order of the texts; `prompt_tokens` are those of all texts."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    prompt_tokens: int = 0
 
 
 # --------------------------------------------------------------------------------------------------

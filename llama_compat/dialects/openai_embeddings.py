@@ -1,0 +1,86 @@
+"""OpenAI's embeddings (https://platform.openai.com/docs/api-reference/embeddings)."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+
+
+class EmbeddingCall(Struct, frozen=True):
+    """One request as it came: what to embed, and whether as base64 rather than as numbers."""
+
+    request: EmbeddingRequest
+    as_base64: bool = False
+
+
+def parse_request(body: Mapping[str, Any], model: str) -> EmbeddingCall:
+    """The request `body`, its parameters already checked, for the provider's `model`.
+
+    Raises:
+        APIError: 400 for an `input` that is not text, or an unknown `encoding_format`.
+    """
+    encoding = body.get("encoding_format") or "float"
+    if encoding not in ("float", "base64"):
+        raise invalid_parameter(
+            "encoding_format",
+            f"Invalid value: {encoding!r}. Supported values are: 'float' and 'base64'.",
+        )
+    request = EmbeddingRequest(
+        model=model,
+        inputs=_parse_input(body.get("input")),
+        dimensions=body.get("dimensions"),
+    )
+    return EmbeddingCall(request, as_base64=encoding == "base64")
+
+
+def _parse_input(value: Any) -> tuple[str, ...]:
+    if value is None:
+        raise missing_parameter("input")
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts:
+        raise _wrong_input("must be a string or an array of strings, and not empty")
+    if not all(isinstance(text, str) for text in texts):
+        raise _wrong_input("must be text here: the model's provider takes no token ids")
+    if "" in texts:
+        raise _wrong_input("can't be or hold an empty string")
+    return tuple(texts)
+
+
+def _wrong_input(why: str) -> APIError:
+    return invalid_parameter("input", f"'input' {why}.")
+
+
+def render_reply(response: EmbeddingResponse, *, model: str, as_base64: bool) -> dict[str, Any]:
+    """A `list` object with one `embedding` a text."""
+    return {
+        "object": "list",
+        "data": [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _base64(vector) if as_base64 else vector,
+            }
+            for index, vector in enumerate(response.vectors)
+        ],
+        "model": model,
+        "usage": {
+            "prompt_tokens": response.prompt_tokens,
+            "total_tokens": response.prompt_tokens,
+        },
+    }
+
+
+def _base64(vector: Sequence[float]) -> str:
+    """The numbers as 32-bit floats, least significant byte first."""
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return base64.b64encode(numbers.tobytes()).decode()

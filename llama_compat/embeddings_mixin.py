@@ -1,0 +1,63 @@
+"""OpenAI's embeddings for providers whose own side does not speak OpenAI."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from msgspec import structs
+
+from llama_compat.dialects import openai_embeddings
+from llama_compat.errors import unsupported_parameter
+from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.json_fields import from_raw
+from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+
+_ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})
+
+
+class _Settings(Protocol):
+    @property
+    def unsupported(self) -> str: ...
+
+
+class EmbeddingProvider(Protocol):
+    """What the mixin needs of the provider that it is mixed into."""
+
+    id: str
+
+    @property
+    def config(self) -> _Settings: ...
+
+    @property
+    def embedding_parameters(self) -> frozenset[str]: ...
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse: ...
+
+
+class OpenAIEmbeddingsUnsupportedMixin:
+    """`openai_embeddings` for a provider whose side has no OpenAI embeddings."""
+
+    embedding_parameters: frozenset[str] = frozenset()
+    """OpenAI's names of the parameters that `embed` honours, beside those of every request."""
+
+    async def openai_embeddings(self: EmbeddingProvider, request: OpenAIRequest) -> OpenAIReply:
+        """Answer `POST /embeddings` from `embed`.
+
+        Raises:
+            APIError: 400 for what the provider can't honour, or what it raised itself.
+        """
+        body = {name: from_raw(raw) for name, raw in request.fields.items()}
+        for name in [name for name, value in body.items() if value is not None]:
+            if name in _ALWAYS_HONOURED or name in self.embedding_parameters:
+                continue
+            if self.config.unsupported != "drop":
+                raise unsupported_parameter(name, self.id)
+            request.dropped.append(name)
+            del body[name]
+        call = openai_embeddings.parse_request(body, request.provider_model)
+        response = await self.embed(structs.replace(call.request, request_id=request.request_id))
+        reply = openai_embeddings.render_reply(
+            response, model=request.model, as_base64=call.as_base64
+        )
+        return OpenAIReply(msgspec.json.encode(reply), headers={"content-type": "application/json"})
