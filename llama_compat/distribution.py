@@ -102,10 +102,10 @@ def load_distribution(
     Raises:
         TemplateError: with everything that is wrong, each with its place.
     """
-    path = _find(source)
-    document = ResolvedDocument(read_yaml(_read(path)), os.environ)
+    path, text = _read(source)
+    document = ResolvedDocument(read_yaml(text), os.environ)
     if not isinstance(document.value, dict):
-        raise TemplateError(str(path), document.problems or [_not_a_template(document)])
+        raise TemplateError(path, document.problems or [_not_a_template(document)])
     problems = list(document.problems)
     problems.extend(_configure_providers(document, provider_config))
     distribution = None
@@ -121,7 +121,7 @@ def load_distribution(
             )
         )
     if distribution is None or problems:
-        raise TemplateError(str(path), _one_each(problems))
+        raise TemplateError(path, _one_each(problems))
     return distribution
 
 
@@ -146,38 +146,34 @@ def _description(path: Path) -> str:
     return first_line.removeprefix("#").strip() if first_line.startswith("#") else ""
 
 
-def _find(source: str) -> Path:
+def _read(source: str) -> tuple[str, str]:
+    """The path of the template `source`, and its text.
+
+    Raises:
+        TemplateError: there is none, or it is not text.
+    """
     names = [name for name, _ in list_templates()]
-    if source in names:
-        return _template_folder() / f"{source}.yaml"
-    path = Path(source)
-    if path.exists() and not path.is_dir():
-        return path
-    if path.is_dir():
-        problem = "is a folder; name a template or a YAML file"
-    else:
-        hint = did_you_mean(path.stem, names) or f"; the templates are {', '.join(names)}"
-        problem = f"no such file, and no template of that name{hint}"
-    raise TemplateError(source, [Problem(problem)])
-
-
-def _read(path: Path) -> str:
+    path = _template_folder() / f"{source}.yaml" if source in names else Path(source)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE_BYTES + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise TemplateError(str(path), [Problem(f"can't be read: {reason}")]) from None
-    if len(raw) > MAX_TEMPLATE_BYTES:
-        problem = Problem(f"larger than {MAX_TEMPLATE_BYTES} bytes; this is not a template")
-        raise TemplateError(str(path), [problem])
-    try:
-        return raw.decode("utf-8-sig")
+        if len(raw) > MAX_TEMPLATE_BYTES:
+            raise _unreadable(path, f"larger than {MAX_TEMPLATE_BYTES} bytes, so not a template")
+        return str(path), raw.decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = did_you_mean(path.stem, names) or f"; the templates are {', '.join(names)}"
+        raise _unreadable(path, f"no such file, and no template of that name{hint}") from None
+    except IsADirectoryError:
+        raise _unreadable(path, "is a folder; name a template or a YAML file") from None
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise TemplateError(
-            str(path), [Problem("not UTF-8 text; save the file as UTF-8", line=line)]
-        ) from None
+        raise _unreadable(path, "not UTF-8 text; save the file as UTF-8", line) from None
+    except OSError as error:
+        raise _unreadable(path, f"can't be read: {error.strerror or error}") from None
+
+
+def _unreadable(path: Path, message: str, line: int | None = None) -> TemplateError:
+    return TemplateError(str(path), [Problem(message, line=line)])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -188,9 +184,9 @@ def _read(path: Path) -> str:
 def _not_a_template(document: ResolvedDocument) -> Problem:
     if document.value is None:
         return Problem("empty; a template has at least the keys 'providers' and 'models'", line=1)
-    return document.problem(
-        (), f"expected a mapping with the keys {', '.join(Distribution.model_fields)}"
-    )
+    keys = ", ".join(Distribution.model_fields)
+    got = "a list" if isinstance(document.value, list) else "a single value"
+    return document.problem((), f"expected a mapping with the keys {keys}, got {got}")
 
 
 def _configure_providers(
@@ -228,13 +224,13 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     ]
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, model_names)
-    known = {provider_id for _, provider_id in provider_ids}
-    written = [provider_id for at, provider_id in provider_ids if at not in document.variables]
+    known = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
     for path, provider in _texts(document, "models", "provider"):
         if known and provider not in known:
-            near = "" if path in document.variables else did_you_mean(provider, written)
             message = f"no provider has the id {document.shown(path, provider)}"
-            yield document.problem(path, message + (near or f"; there is {', '.join(written)}"))
+            near = did_you_mean(provider, known) if not document.variables else ""
+            hint = near or f"; the ids are {', '.join(known.values())}"
+            yield document.problem(path, message + hint)
 
 
 def _repeated(

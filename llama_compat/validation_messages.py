@@ -43,7 +43,9 @@ _EXPECTED = {
 """What was wanted, by pydantic's error type
 (https://docs.pydantic.dev/latest/errors/validation_errors/)."""
 
-_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+_OUT_OF_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+_BOUND_NAMES = {Gt: "gt", Ge: "ge", Lt: "lt", Le: "le"}
+_BOUND_WORDS = {Gt: "above", Ge: "of at least", Lt: "below", Le: "of at most"}
 
 
 def explain(
@@ -78,7 +80,11 @@ def _path_of(details: ErrorDetails, document: ResolvedDocument, base: KeyPath) -
 
 def _required(document: ResolvedDocument, path: KeyPath) -> str:
     variable = document.left_out.get(path)
-    return f"required: set the environment variable {variable}" if variable else "required"
+    return (
+        f"required: set the environment variable {variable}"
+        if variable
+        else "required, but missing"
+    )
 
 
 def _unknown_key(key: str, model: type[BaseModel] | None) -> str:
@@ -97,17 +103,20 @@ def _sentence(
     if not expected:
         return document.redact(path, _own_words(errors[0]))
     value = errors[0]["input"]
+    wanted = " or ".join(expected)
+    if wanted == "text" and isinstance(value, (int, float)):
+        # It may be a key that is all digits, so it is not shown.
+        kind = "true or false" if isinstance(value, bool) else "a number"
+        return f"expected text, got {kind}; put it in quotes"
     hint = ""
-    if all(each["type"] == "string_type" for each in errors) and isinstance(value, (int, float)):
-        hint = "; put it in quotes"
-    elif isinstance(value, str) and path not in document.variables:
-        hint = did_you_mean(value, re.findall(r"'([^']+)'", " ".join(expected)))
-    return f"expected {' or '.join(expected)}, got {_got(value, document, path)}{hint}"
+    if isinstance(value, str) and path not in document.variables:
+        hint = did_you_mean(value, re.findall(r"'([^']+)'", wanted))
+    return f"expected {wanted}, got {_got(value, document, path)}{hint}"
 
 
 def _expected(details: ErrorDetails, field: FieldInfo | None) -> str | None:
     kind, context = details["type"], details.get("ctx", {})
-    if kind in _BOUNDS:
+    if kind in _OUT_OF_BOUNDS:
         whole = field is not None and int in _parts(field.annotation)
         return f"a {'whole ' if whole else ''}number{_bounds(field)}"
     if kind in ("literal_error", "enum"):
@@ -128,7 +137,7 @@ def _own_words(details: ErrorDetails) -> str:
 
 def _got(value: Any, document: ResolvedDocument, path: KeyPath) -> str:
     if path in document.variables:
-        return f"the environment's {document.shown(path, value)}"
+        return f"the value of {document.shown(path, value)}"
     match value:
         case None:
             return "nothing"
@@ -138,7 +147,7 @@ def _got(value: Any, document: ResolvedDocument, path: KeyPath) -> str:
             return str(value)
         case str():
             return document.shown(path, value)
-        case [] | {}:
+        case []:
             return "none"
         case list():
             return "a list"
@@ -171,22 +180,22 @@ def _is_model(value: Any) -> bool:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """`annotation` and what is in it: members of unions, items of lists, metadata."""
-    return [annotation, *(part for inner in get_args(annotation) for part in _parts(inner))]
+    """`annotation` and what is in it: members of unions, items of lists, constraints."""
+    inner = annotation.metadata if isinstance(annotation, FieldInfo) else get_args(annotation)
+    return [annotation, *(part for each in inner for part in _parts(each))]
 
 
 def _bounds(field: FieldInfo | None) -> str:
+    """Such as ` from 1 to 65535`, from what the field says of its numbers."""
     if field is None:
         return ""
     constraints = [*field.metadata, *_parts(field.annotation)]
-    low = next((each.ge for each in constraints if isinstance(each, Ge)), None)
-    high = next((each.le for each in constraints if isinstance(each, Le)), None)
-    if low is not None and high is not None:
-        return f" from {low} to {high}"
-    words = [
-        *(f"above {each.gt}" for each in constraints if isinstance(each, Gt)),
-        *([f"{low} or more"] if low is not None else []),
-        *(f"below {each.lt}" for each in constraints if isinstance(each, Lt)),
-        *([f"{high} or less"] if high is not None else []),
-    ]
-    return f", {' and '.join(words)}" if words else ""
+    bounds = {
+        type(each): getattr(each, _BOUND_NAMES[type(each)])
+        for each in constraints
+        if type(each) in _BOUND_NAMES
+    }
+    if Ge in bounds and Le in bounds:
+        return f" from {bounds[Ge]} to {bounds[Le]}"
+    words = [f"{_BOUND_WORDS[kind]} {bound}" for kind, bound in bounds.items()]
+    return f" {' and '.join(words)}" if words else ""

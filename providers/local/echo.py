@@ -1,0 +1,197 @@
+"""A model that says again what it was told, word by word: for trying clients out.
+
+It is deterministic: every word is the only one that it would ever say at that place, so that the
+temperature, `top_p`, `top_k` and the seed are honoured by having no effect. A token is a word with
+the white space after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.types import (
+    CompletionRequest,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextDelta,
+)
+from providers.base import Provider, ProviderConfig, ProviderModel
+
+
+class EchoConfig(ProviderConfig):
+    """The settings of `local::echo`."""
+
+    delay_ms: float = Field(0, ge=0)
+    """Milliseconds between two words, so that a stream can be watched."""
+
+
+class EchoProvider(
+    OpenAICompletionUnsupportedMixin, OpenAIChatCompletionUnsupportedMixin, Provider
+):
+    """Answers a chat with its last user message, and continues a prompt with the prompt.
+
+    Where a request demands a tool call (`tool_choice` is `required` or names a function), the
+    answer is a call of that tool, or of the first; the text goes into the first parameter that
+    takes a string.
+
+    Attributes:
+        running: how many generations run at the moment.
+    """
+
+    Config: ClassVar[type[ProviderConfig]] = EchoConfig
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {
+            "max_tokens",
+            "max_completion_tokens",
+            "stop",
+            "seed",
+            "temperature",
+            "top_p",
+            "top_k",
+            "echo",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+        }
+    )
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        assert isinstance(config, EchoConfig)
+        self._delay = config.delay_ms / 1000
+        self.running = 0
+
+    def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
+        return self._generate(self._complete(request))
+
+    def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Say what the last user message says, or call the tool that is demanded."""
+        return self._generate(self._chat(request))
+
+    async def _generate(self, events: Iterator[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+        self.running += 1
+        try:
+            for event in events:
+                if isinstance(event, StreamProgress):
+                    # Even without a delay: a long answer must not keep others from theirs.
+                    await asyncio.sleep(self._delay)
+                yield event
+        finally:
+            self.running -= 1
+
+    def _complete(self, request: CompletionRequest) -> Iterator[StreamEvent]:
+        prompt = request.prompt
+        text = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+        words = _words(text)
+        limit = self._limit(request.model, len(words), request.sampling)
+        yield StreamStart(len(words))
+        if request.echo and text:
+            yield StreamProgress(TextDelta(text))
+        yield from _say(words, len(words), limit, request.sampling.stop)
+
+    def _chat(self, request: ChatCompletionRequest) -> Iterator[StreamEvent]:
+        _refuse_images(request.messages)
+        tool = _demanded_tool(request)
+        prompt_tokens = sum(len(_words(content_text(each.content))) for each in request.messages)
+        limit = self._limit(request.model, prompt_tokens, request.sampling)
+        said = [each for each in request.messages if isinstance(each, UserMessage)]
+        text = content_text(said[-1].content) if said else ""
+        yield StreamStart(prompt_tokens)
+        if tool is None:
+            yield from _say(_words(text), prompt_tokens, limit, request.sampling.stop)
+        else:
+            yield from _call(tool, text, prompt_tokens, limit)
+
+    def _limit(self, model: str, prompt_tokens: int, sampling: SamplingParams) -> int | None:
+        """How many tokens the answer may have; None for any number.
+
+        Raises:
+            APIError: 400 if they do not fit into the context with the prompt.
+        """
+        wanted, context = sampling.max_tokens, self.context_length(model)
+        if context is None:
+            return wanted
+        least = 1 if wanted is None else wanted
+        if prompt_tokens + least > context:
+            raise context_length_exceeded(context, prompt_tokens, least)
+        return context - prompt_tokens if wanted is None else wanted
+
+
+def _words(text: str) -> list[str]:
+    """`text` cut into words, each with the white space after it; white space that it begins with
+    is one more."""
+    return re.findall(r"^\s+|\S+\s*", text)
+
+
+def _say(
+    words: Sequence[str], prompt_tokens: int, limit: int | None, stop: Sequence[str]
+) -> Iterator[StreamEvent]:
+    stop_strings = StopStrings(stop)
+    said = 0
+    for word in words[:limit]:
+        said += 1
+        text, stopped = stop_strings.push(word)
+        if text:
+            yield StreamProgress(TextDelta(text))
+        if stopped:
+            break
+    held = stop_strings.flush()
+    if held:
+        yield StreamProgress(TextDelta(held))
+    whole = stop_strings.stopped or said == len(words)
+    reason = StopReason.end_of_turn if whole else StopReason.out_of_tokens
+    yield StreamComplete(reason, Usage(prompt_tokens, said))
+
+
+def _call(
+    tool: ToolDefinition, text: str, prompt_tokens: int, limit: int | None
+) -> Iterator[StreamEvent]:
+    words = _words(json.dumps(_arguments(tool, text), ensure_ascii=False))
+    said = words[:limit]
+    whole = len(said) == len(words)
+    assembler = ToolCallAssembler()
+    deltas = assembler.push(call_id=new_call_id(), tool_name=tool.tool_name)
+    for word in said:
+        deltas.extend(assembler.push(arguments=word))
+    deltas.extend(assembler.finish(cut=not whole))
+    yield from map(StreamProgress, deltas)
+    reason = StopReason.end_of_message if whole else StopReason.out_of_tokens
+    yield StreamComplete(reason, Usage(prompt_tokens, len(said)))
+
+
+def _arguments(tool: ToolDefinition, text: str) -> dict[str, str]:
+    properties = (tool.parameters or {}).get("properties")
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(schema, dict) and schema.get("type") == "string" and "enum" not in schema:
+            return {name: text}
+    return {}
+
+
+def _demanded_tool(request: ChatCompletionRequest) -> ToolDefinition | None:
+    choice = request.tool_choice
+    if choice is None or choice.mode != "required":
+        return None
+    for tool in request.tools:
+        if choice.tool_name in (None, tool.tool_name):
+            return tool
+    wanted = f"the tool '{choice.tool_name}'" if choice.tool_name else "a tool"
+    raise invalid_parameter("tool_choice", f"'tool_choice' demands {wanted}; 'tools' has none.")
+
+
+def _refuse_images(messages: Sequence[Message]) -> None:
+    for index, message in enumerate(messages):
+        if any(isinstance(part, ImageContent) for part in message.content):
+            path = f"messages[{index}].content"
+            raise invalid_parameter(path, f"'{path}' holds an image; local::echo takes text only.")
