@@ -57,7 +57,20 @@ def test_a_byte_level_stream_equals_the_tokenizers_own_decode(token_ids: list[in
 def test_a_stream_equals_the_tokenizers_own_decode_of_a_text(
     name: str, data: st.DataObject
 ) -> None:
-    words = ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", ".", "日本", "Ελληνικά"]
+    words = [
+        "The",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "the",
+        "lazy",
+        "dog",
+        ".",
+        "日本",
+        "Ελληνικά",
+    ]
     text = " ".join(data.draw(st.lists(st.sampled_from(words), min_size=2, max_size=12)))
     token_ids = TOKENIZERS[name].encode(text).ids
     cut = data.draw(st.integers(1, len(token_ids)))

@@ -1,0 +1,106 @@
+"""`GET /models`, `/health`, `/version` and `/docs`, and what is not there."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+from tests.integration import wire
+from tests.integration.relay import Gateway
+from tests.integration.server_process import ServerProcess
+
+
+def test_the_model_is_listed_and_can_be_retrieved(client: openai.OpenAI, model: str) -> None:
+    listed = {one.id: one for one in client.models.list()}
+    assert model in listed
+    assert listed[model].object == "model"
+    retrieved = client.models.retrieve(model)
+    assert retrieved == listed[model]
+    assert retrieved.owned_by
+
+
+def test_an_unknown_model_is_404(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.models.retrieve("no/such-model")
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.chat.completions.create(
+            model="no/such-model", messages=[{"role": "user", "content": "?"}]
+        )
+    assert missing.value.code == "model_not_found"
+    assert missing.value.param == "model"
+    assert "no/such-model" in missing.value.message
+
+
+def test_ids_may_hold_slashes(gateway: Gateway) -> None:
+    assert gateway.openai.models.retrieve("scripted/plain").id == "scripted/plain"
+    # Clients that quote the whole id reach the same model.
+    quoted = wire.request("GET", f"{gateway.base_url}/models/scripted%2Fplain")
+    assert quoted.json()["id"] == "scripted/plain"
+
+
+def test_a_vendors_own_models_are_offered_without_doubled_prefixes(gateway: Gateway) -> None:
+    ids = [one.id for one in gateway.openai.models.list()]
+    assert len(ids) == len(set(ids))
+    discovered = {one for one in ids if one.startswith("catalog/")}
+    assert discovered == {"catalog/plain", "catalog/org/plain", "catalog/prefixed"}
+    reply = gateway.post(
+        {"model": "catalog/plain", "messages": [{"role": "user", "content": "Hello?"}]},
+        headers={"x-request-id": "discovered-model"},
+    )
+    assert reply.json()["model"] == "catalog/plain"
+    assert gateway.upstream.request("discovered-model").json()["model"] == "plain"
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/v1/openai/v1"])
+def test_both_prefixes_are_the_same(echo_server: ServerProcess, prefix: str) -> None:
+    url = echo_server.url + prefix
+    (model, *_) = wire.request("GET", f"{url}/models").json()["data"]
+    question = {"model": model["id"], "messages": [{"role": "user", "content": "one two"}]}
+    reply = wire.request("POST", f"{url}/chat/completions", question)
+    assert reply.json()["object"] == "chat.completion"
+    assert wire.request("GET", f"{url}/models/{model['id']}").json() == model
+
+
+def test_health_and_version(echo_server: ServerProcess) -> None:
+    assert echo_server.health()["status"] == "ok"
+    assert wire.request("GET", f"{echo_server.url}/version").json()["version"]
+
+
+def test_the_docs_show_the_requests_and_the_replies(echo_server: ServerProcess) -> None:
+    assert wire.request("GET", f"{echo_server.url}/docs").status == 200
+    schema = wire.request("GET", f"{echo_server.url}/openapi.json").json()
+    for path in ("/chat/completions", "/completions", "/embeddings"):
+        operation = schema["paths"][f"/v1/openai/v1{path}"]["post"]
+        assert operation["requestBody"]["content"]["application/json"]["schema"]
+        assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+    # Every reference leads somewhere.
+    names = schema["components"]["schemas"]
+    for reference in _references(schema):
+        assert reference.removeprefix("#/components/schemas/") in names
+
+
+def _references(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [found for item in value for found in _references(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+    return own + [found for item in value.values() for found in _references(item)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing/here", 404),
+        ("POST", "/v1/no-such-operation", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("DELETE", "/v1/models", 405),
+    ],
+)
+def test_what_is_not_there_is_answered_in_openais_shape(
+    echo_server: ServerProcess, method: str, path: str, status: int
+) -> None:
+    reply = wire.request(method, echo_server.url + path)
+    assert reply.status == status
+    assert path in reply.error()["message"]
