@@ -224,13 +224,14 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     ]
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, model_names)
-    known = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
+    shown = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
+    written = [provider_id for path, provider_id in provider_ids if path not in document.variables]
     for path, provider in _texts(document, "models", "provider"):
-        if known and provider not in known:
-            message = f"no provider has the id {document.shown(path, provider)}"
-            near = did_you_mean(provider, known) if not document.variables else ""
-            hint = near or f"; the ids are {', '.join(known.values())}"
-            yield document.problem(path, message + hint)
+        if shown and provider not in shown:
+            near = "" if path in document.variables else did_you_mean(provider, written)
+            hint = near or f"; the ids are {', '.join(shown.values())}"
+            message = f"no provider has the id {document.shown(path, provider)}{hint}"
+            yield document.problem(path, message)
 
 
 def _repeated(

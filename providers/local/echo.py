@@ -7,23 +7,39 @@ the white space after it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
 from pydantic import Field
 
+from llama_compat.errors import context_length_exceeded, invalid_parameter
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
+from llama_compat.tool_calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (
+    ChatCompletionRequest,
     CompletionRequest,
+    ImageContent,
+    Message,
+    SamplingParams,
+    StopReason,
+    StreamComplete,
     StreamEvent,
     StreamProgress,
     StreamStart,
     TextDelta,
+    ToolDefinition,
+    Usage,
+    UserMessage,
+    content_text,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.local.stop_strings import StopStrings
 
 
 class EchoConfig(ProviderConfig):
