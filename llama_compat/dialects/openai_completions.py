@@ -7,16 +7,20 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from llama_compat.dialects.finish_reasons import finish_reason
-from llama_compat.dialects.openai_chat import render_usage
-from llama_compat.dialects.openai_parameters import parse_sampling
+from llama_compat.dialects.finish_reasons import finish_reason, stop_reason
+from llama_compat.dialects.openai_chat import parse_usage, render_usage
+from llama_compat.dialects.openai_logprobs import parse_logprobs, render_text_logprobs
+from llama_compat.dialects.openai_parameters import parse_sampling, render_sampling
+from llama_compat.end_of_turn import EndOfTurnCutter
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.surrogates import SurrogateJoiner
 from llama_compat.types import (
     CompletionRequest,
     CompletionResponse,
     StreamComplete,
     StreamEvent,
     StreamProgress,
+    StreamStart,
     TextDelta,
     TokenLogProbs,
     Usage,
@@ -26,6 +30,10 @@ DEFAULT_MAX_TOKENS = 16
 """OpenAI's own default for text completions."""
 
 Prompt = str | tuple[int, ...]
+
+# --------------------------------------------------------------------------------------------------
+# Requests: wire -> vocabulary, and back
+# --------------------------------------------------------------------------------------------------
 
 
 class CompletionCall(Struct, frozen=True):
@@ -110,6 +118,32 @@ def _wrong_prompt() -> APIError:
     )
 
 
+def render_request(request: CompletionRequest) -> dict[str, Any]:
+    """The body of a request for one choice of one prompt; what is at its default is left out.
+
+    A stream is asked for with the usage in its last chunk. `request.model` is the vendor's name.
+    """
+    prompt = request.prompt
+    body: dict[str, Any] = {
+        "model": request.model,
+        "prompt": prompt if isinstance(prompt, str) else list(prompt),
+        **render_sampling(request.sampling, max_tokens_name="max_tokens"),
+    }
+    if request.logprobs is not None:
+        body["logprobs"] = request.logprobs
+    if request.echo:
+        body["echo"] = True
+    if request.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    return body
+
+
+# --------------------------------------------------------------------------------------------------
+# Replies and streams: vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
 def render_reply(
     responses: Sequence[CompletionResponse],
     usage: Usage,
@@ -128,36 +162,12 @@ def render_reply(
             {
                 "index": index,
                 "text": response.content,
-                "logprobs": _render_logprobs(response.logprobs, 0),
+                "logprobs": render_text_logprobs(response.logprobs, 0),
                 "finish_reason": finish_reason(response.stop_reason),
             }
             for index, response in enumerate(responses)
         ],
         "usage": render_usage(usage),
-    }
-
-
-def _render_logprobs(
-    logprobs: Sequence[TokenLogProbs] | None, text_offset: int
-) -> dict[str, Any] | None:
-    """The four parallel lists of the legacy shape; `text_offset` is where the first token begins.
-
-    `top_logprobs` is null where no alternatives were asked for, and for a prompt's first token.
-    """
-    if logprobs is None:
-        return None
-    offsets = []
-    for token in logprobs:
-        offsets.append(text_offset)
-        text_offset += len(token.chosen.token)
-    return {
-        "tokens": [token.chosen.token for token in logprobs],
-        "token_logprobs": [token.chosen.logprob for token in logprobs],
-        "top_logprobs": [
-            {alternative.token: alternative.logprob for alternative in token.top} or None
-            for token in logprobs
-        ],
-        "text_offset": offsets,
     }
 
 
@@ -208,7 +218,7 @@ class StreamRenderer:
                 {
                     "index": choice,
                     "text": text,
-                    "logprobs": _render_logprobs(logprobs, offset),
+                    "logprobs": render_text_logprobs(logprobs, offset),
                     "finish_reason": reason,
                 }
             ],
@@ -216,3 +226,103 @@ class StreamRenderer:
         if self._include_usage:
             chunk["usage"] = None
         return chunk
+
+
+# --------------------------------------------------------------------------------------------------
+# Replies and streams: wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+def parse_reply(body: Mapping[str, Any], *, echo: bool = False) -> list[CompletionResponse]:
+    """The choices of a vendor's `text_completion` object, each with the reply's usage.
+
+    Args:
+        body: the vendor's reply.
+        echo: the text begins with the prompt, whose own end-of-turn markers stay.
+
+    Raises:
+        ValueError: it is not such an object; the message says where.
+    """
+    try:
+        usage = parse_usage(body.get("usage"))
+        choices = body.get("choices")
+        if not choices:
+            raise ValueError("the reply has no choices")
+        return [_parse_choice(choice, usage, echo) for choice in choices]
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ValueError(f"the reply is not a text completion: {error!r}") from error
+
+
+def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> CompletionResponse:
+    cutter = EndOfTurnCutter(only_at_end=echo)
+    text = cutter.push(choice["text"]) + cutter.flush()
+    return CompletionResponse(
+        content=text,
+        stop_reason=cutter.stop_reason or stop_reason(choice.get("finish_reason")),
+        logprobs=cutter.push_logprobs(parse_logprobs(choice.get("logprobs"))),
+        usage=usage,
+    )
+
+
+class StreamParser:
+    """Parses a vendor's chunks, which are `text_completion` objects, as the events of one choice.
+
+    Args:
+        choice: which choice; chunks of others are passed over.
+        echo: as in `parse_reply`.
+    """
+
+    def __init__(self, *, choice: int = 0, echo: bool = False) -> None:
+        self._choice = choice
+        self._text = SurrogateJoiner()
+        self._cutter = EndOfTurnCutter(only_at_end=echo)
+        self._started = False
+        self._finish_reason: str | None = None
+        self._usage = Usage()
+
+    def push(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events of one chunk.
+
+        Raises:
+            ValueError: it is not such a chunk.
+        """
+        events: list[StreamEvent] = []
+        if not self._started:
+            self._started = True
+            events.append(StreamStart())
+        try:
+            if chunk.get("usage"):
+                self._usage = parse_usage(chunk["usage"])
+            for choice in chunk.get("choices") or ():
+                if (choice.get("index") or 0) == self._choice:
+                    events.extend(self._parse_choice(choice))
+        except (AttributeError, TypeError, KeyError) as error:
+            raise ValueError(f"the event is not a text completion chunk: {error!r}") from error
+        return events
+
+    def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
+        """The events that are due at the end of the stream.
+
+        Args:
+            done: the vendor ended it with `[DONE]`, so that a finish reason may be missing.
+
+        Raises:
+            ValueError: it broke off.
+        """
+        text = self._cutter.push(self._text.flush()) + self._cutter.flush()
+        if text:
+            yield StreamProgress(TextDelta(text))
+        reason = self._cutter.stop_reason
+        if reason is None:
+            if self._finish_reason is None and not done:
+                raise ValueError("the stream broke off before its finish reason")
+            reason = stop_reason(self._finish_reason)
+        yield StreamComplete(reason, self._usage)
+
+    def _parse_choice(self, choice: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        if choice.get("finish_reason") is not None:
+            self._finish_reason = choice["finish_reason"]
+        text = self._cutter.push(self._text.push(choice.get("text") or ""))
+        logprobs = self._cutter.push_logprobs(parse_logprobs(choice.get("logprobs")))
+        if text or logprobs is not None:
+            yield StreamProgress(TextDelta(text), logprobs)

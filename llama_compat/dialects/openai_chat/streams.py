@@ -226,10 +226,10 @@ class StreamParser:
     def _progress(
         self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None = None
     ) -> list[StreamProgress]:
-        if logprobs and not deltas:
+        if logprobs is not None and not deltas:
             deltas = [TextDelta("")]
         events = [StreamProgress(delta) for delta in deltas]
-        if logprobs:
+        if logprobs is not None:
             events[0] = StreamProgress(deltas[0], logprobs)
         return events
 
