@@ -1,0 +1,78 @@
+"""The settings of a provider that is reached over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from providers.base import ProviderConfig
+
+
+def _check_http_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected a URL such as https://api.example.com/v1")
+    if parts.query or parts.fragment:
+        raise ValueError("expected a URL without '?' and '#': requests append their path to it")
+    return url.rstrip("/")
+
+
+def _check_proxy(url: SecretStr) -> SecretStr:
+    if urlsplit(url.get_secret_value()).scheme not in ("http", "https"):
+        raise ValueError("expected an HTTP proxy such as http://proxy.example.com:3128")
+    return url
+
+
+HTTPURL = Annotated[str, AfterValidator(_check_http_url)]
+ProxyURL = Annotated[SecretStr, AfterValidator(_check_proxy)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Timeouts(BaseModel):
+    """How long to wait for the vendor, in seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    connect: Seconds = 10
+    """For a TCP connection and its TLS handshake."""
+
+    first_byte: Seconds = 600
+    """From the request to the first byte of an answer: a model may think for minutes."""
+
+    between_bytes: Seconds = 300
+    """Between two reads, once the answer has begun."""
+
+    total: Seconds | None = None
+    """For the whole exchange; None for as long as it takes."""
+
+
+class RemoteConfig(ProviderConfig):
+    """What every remote provider can be told."""
+
+    base_url: HTTPURL
+    """Where the vendor's API is, up to where its paths begin."""
+
+    api_key: SecretStr | None = None
+
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with each request, over those that this kind of provider sends anyway."""
+
+    timeouts: Timeouts = Timeouts()
+
+    max_connections: int = Field(default=1000, ge=0)
+    """Open at a time, 0 for any number; further requests wait for one."""
+
+    ca_file: Path | None = None
+    """Certificates (PEM) to trust besides the system's."""
+
+    proxy: ProxyURL | None = None
+    """An HTTP proxy; without it `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` count."""
+
+    models: Literal["discover"] | None = None
+    """`discover` offers all models that the vendor lists, as `provider/model`."""
+
+    models_refresh_seconds: Seconds = 300
+    """How old a discovered list may get."""

@@ -1,0 +1,269 @@
+"""A vendor's error, in whatever shape, as OpenAI's; and which of its headers a client may see.
+
+The shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}`, which Anthropic and Gemini
+vary; `{"error": "text"}` (Ollama, Hugging Face); `{"message", "type", "code"}` (vLLM, Mistral);
+FastAPI's `{"detail": ...}`; and what stands in front of a vendor: HTML, plain text, nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llama_compat.errors import APIError, upstream_error
+
+MAX_TEXT = 500
+"""An error that is plain text is cut after as many characters."""
+
+RELAYED_HEADERS = {
+    "retry-after": "retry-after",
+    "retry-after-ms": "retry-after-ms",
+    "openai-processing-ms": "openai-processing-ms",
+    # The router answers with the request id that it sent along; this is the vendor's own.
+    "x-request-id": "x-upstream-request-id",
+    "request-id": "x-upstream-request-id",
+    "apim-request-id": "x-upstream-request-id",
+}
+RELAYED_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
+
+STATUS_BY_TYPE = {
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+    "insufficient_quota": 429,
+    "server_error": 500,
+    "api_error": 500,
+    "service_unavailable_error": 503,
+    "overloaded_error": 529,
+    "authentication_error": 401,
+    "permission_error": 403,
+}
+"""What an error means that comes as an event of a stream, and so has no status of its own."""
+
+FINAL_STATUSES = frozenset({408, 413, 429})
+"""Those below 500 that a proxy in front of the API gives with good reason."""
+
+
+def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of a vendor's headers that mean something to the client, in lower case."""
+    relayed = {}
+    for name, value in headers.items():
+        name = name.lower()
+        ours = RELAYED_HEADERS.get(name) or (name if name.startswith(RELAYED_PREFIXES) else None)
+        if ours is not None and value.isascii() and value.isprintable():
+            relayed[ours] = value
+    return relayed
+
+
+def vendor_error(
+    provider: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    secrets: Iterable[str] = (),
+) -> APIError:
+    """What to tell the client of an answer with a `status` of 300 or more.
+
+    Status, message, type, code and param are the vendor's. But it is the template's key that a 401
+    or 403 is about, not the client's: that is 502, as is a redirection, and HTML where the API
+    would have answered in JSON.
+
+    Args:
+        provider: the provider's id.
+        status, headers, body: the answer.
+        secrets: what must not be in the message, even if the vendor repeats it.
+    """
+    relayed = relayed_headers(headers)
+    if status < 400:
+        error = upstream_error(
+            provider,
+            f"answered with a redirection (HTTP {status}), which is not followed. Check"
+            " `base_url`.",
+        )
+    elif (report := _parse_report(body)) is not None:
+        error = _from_report(provider, status, report)
+        if report.retry_after and "retry-after" not in relayed:
+            relayed["retry-after"] = report.retry_after
+    elif status in (401, 403):
+        error = upstream_authentication(provider, status)
+    else:
+        text, is_html = _plain_text(body)
+        kept = status >= 500 or status in FINAL_STATUSES or not is_html
+        error = upstream_error(
+            provider,
+            f"answered with HTTP {status}"
+            + (f": {text}" if text else " and an empty body.")
+            + ("" if kept else " That is no API's answer. Check `base_url`."),
+            status=status if kept and status != 407 else 502,
+        )
+    error.headers = relayed
+    return _without(error, secrets)
+
+
+def error_in_answer(provider: str, body: bytes, secrets: Iterable[str] = ()) -> APIError:
+    """What to tell of an error that came in an answer with status 200: 502."""
+    report = _parse_report(body) or _Report(message="an error without a message")
+    error = _from_report(provider, 502, report)
+    error.code = error.code or "upstream_error"
+    return _without(error, secrets)
+
+
+def error_in_stream(provider: str, data: bytes, secrets: Iterable[str] = ()) -> APIError:
+    """What to tell of an error that is the data of an event: its own status if it names one."""
+    report = _parse_report(data) or _Report(message="an error without a message")
+    error = _from_report(provider, report.status or 502, report)
+    return _without(error, secrets)
+
+
+def upstream_authentication(provider: str, status: int) -> APIError:
+    """502: the vendor refused the key. What it said is left out, as it may repeat the key."""
+    what = "refused access with" if status == 403 else "rejected"
+    return upstream_error(
+        provider,
+        f"the vendor {what} the API key configured for it (HTTP {status}). Check `api_key` in the"
+        " template.",
+        code="upstream_authentication",
+    )
+
+
+def missing_api_key(provider: str) -> APIError:
+    """502: the vendor wants a key and the template has none."""
+    return upstream_error(
+        provider,
+        "no API key is configured for it. Set `api_key` in the template.",
+        code="upstream_authentication",
+    )
+
+
+@dataclass(slots=True)
+class _Report:
+    """What a vendor says in an error, whatever it calls it."""
+
+    message: str
+    type: str | None = None
+    param: str | None = None
+    code: str | None = None
+    status: int | None = None
+    retry_after: str | None = None
+    about_the_key: bool = False
+
+
+def _from_report(provider: str, status: int, report: _Report) -> APIError:
+    if report.about_the_key or status in (401, 403):
+        return upstream_authentication(provider, status)
+    return APIError(
+        502 if status == 407 else status,
+        report.message,
+        type=report.type,
+        param=report.param,
+        code=report.code,
+    )
+
+
+def _parse_report(body: bytes) -> _Report | None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, list) and value:
+        value = value[0]  # Gemini answers a stream's request with a list of one error
+    if not isinstance(value, dict):
+        return None
+    error = value.get("error")
+    members = error if isinstance(error, dict) else value
+    message = _text(
+        _first(members, "message", "detail", "errors") if isinstance(error, dict) else error
+    ) or _text(_first(value, "message", "detail", "errors", "msg", "title"))
+    code = _first(members, "code", "status_code")
+    word = members.get("status")
+    details = members.get("details")
+    return _Report(
+        message=message or json.dumps(value)[:MAX_TEXT],
+        type=_string(_first(members, "type", "error_type")),
+        param=_string(members.get("param")) or _location(value.get("detail")),
+        # Gemini's `code` is the HTTP status again; its `status` is the word for programs.
+        code=_string(word) if isinstance(word, str) and word else _string(code),
+        status=_status(code) or _status(word) or STATUS_BY_TYPE.get(str(members.get("type"))),
+        retry_after=_retry_after(details),
+        about_the_key=_has_reason(details, "API_KEY_INVALID"),
+    )
+
+
+def _first(members: Mapping[str, Any], *names: str) -> Any:
+    return next((members[name] for name in names if members.get(name)), None)
+
+
+def _text(value: Any) -> str:
+    """The message in `value`: a string, or what FastAPI, Mistral and Cloudflare make lists of."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(_text, value)))
+    if isinstance(value, dict):
+        text = _text(_first(value, "msg", "message", "detail"))
+        place = _dotted(value.get("loc"))
+        return f"{place}: {text}" if place and text else text
+    return ""
+
+
+def _location(detail: Any) -> str | None:
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        return _dotted(detail[0].get("loc")) or None
+    return None
+
+
+def _dotted(location: Any) -> str:
+    if not isinstance(location, list):
+        return ""
+    return ".".join(str(part) for part in location if part != "body")
+
+
+def _string(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return str(value) or None
+
+
+def _status(value: Any) -> int | None:
+    if isinstance(value, str) and re.fullmatch("[45][0-9][0-9]", value):
+        value = int(value)
+    return value if isinstance(value, int) and 400 <= value < 600 else None
+
+
+def _retry_after(details: Any) -> str | None:
+    # google.rpc.RetryInfo (https://cloud.google.com/apis/design/errors): "retryDelay": "34.07s"
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and (seconds := re.fullmatch(r"([0-9]+)(\.[0-9]+)?s", delay)):
+            return str(int(seconds[1]) + bool(seconds[2]))
+    return None
+
+
+def _has_reason(details: Any, reason: str) -> bool:
+    return isinstance(details, list) and any(
+        isinstance(detail, dict) and detail.get("reason") == reason for detail in details
+    )
+
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+
+
+def _plain_text(body: bytes) -> tuple[str, bool]:
+    """One line for people, and whether `body` was HTML, of which only the title is taken."""
+    text = body.decode(errors="replace").strip()
+    is_html = text.startswith("<")
+    if is_html:
+        title = _TITLE.search(text)
+        text = html.unescape(title[1]) if title else "an HTML page"
+    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."), is_html
+
+
+def _without(error: APIError, secrets: Iterable[str]) -> APIError:
+    for secret in secrets:
+        error.message = error.message.replace(secret, "***")
+    return error
