@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import AsyncExitStack
 from typing import Any
@@ -18,7 +19,14 @@ from providers.base import Provider, ProviderModel, ProviderStartError
 from routing.auth import Authenticator
 from routing.dispatch import Receive
 from routing.models import ModelTable
-from routing.openai_routes import OPERATIONS, Answer, OpenAIEndpoint, Scope, Send
+from routing.openai_routes import (
+    OPERATIONS,
+    Answer,
+    OpenAIEndpoint,
+    Scope,
+    Send,
+    request_id_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -67,21 +75,26 @@ class Application(FastAPI):
         self.add_exception_handler(HTTPException, _render_http_exception)
         self.add_exception_handler(Exception, _render_unexpected)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if scope["type"] == "http" and scope["path"] != "/health":
-            try:
+        path = scope["path"]
+        endpoint = self._endpoints.get(path)
+        try:
+            if path != "/health":
                 self._authenticator.check(scope["headers"])
-            except APIError as error:
-                await Answer(send, scope).error(error)
-                return
-            endpoint = self._endpoints.get(scope["path"])
-            if endpoint is not None:
-                await endpoint(scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)  # type: ignore[arg-type]
+            if endpoint is not None and scope["method"] != "POST":
+                raise _method_not_allowed(scope)
+        except APIError as error:
+            await Answer(send, scope).error(error)
+            return
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        if path == self.openapi_url and self.openapi_schema is None:
+            await asyncio.to_thread(self.openapi)
+        await super().__call__(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         # Written out rather than given to Starlette, which would answer a provider that can't start
@@ -115,7 +128,10 @@ class Application(FastAPI):
         await self._running.aclose()
 
     def openapi(self) -> dict[str, Any]:
-        """The schema behind `/docs`, the plain endpoints included; built when first asked for."""
+        """The schema behind `/docs`, the plain endpoints included; built when first asked for.
+
+        Takes a second or two that first time.
+        """
         if self.openapi_schema is None:
             from routing.api_docs import add_operations
 
@@ -134,6 +150,24 @@ def _create_providers(distribution: Distribution) -> dict[str, Provider]:
         )
         for settings in distribution.providers
     }
+
+
+def _method_not_allowed(scope: Scope) -> APIError:
+    return APIError(
+        405,
+        f"Method Not Allowed: {scope['method']} {scope['path']}. Use POST.",
+        headers={"allow": "POST"},
+    )
+
+
+def _with_request_id(scope: Scope, send: Send) -> Send:
+    async def send_with_request_id(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            request_id = (b"x-request-id", request_id_of(scope).encode())
+            message["headers"] = [*message.get("headers", ()), request_id]
+        await send(message)
+
+    return send_with_request_id
 
 
 def _add_routes(app: Application) -> None:

@@ -1,0 +1,1 @@
+"""The parts of the gateway benchmarks: upstream, load generator, and the bare relay beside ours."""

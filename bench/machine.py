@@ -1,0 +1,81 @@
+"""What every benchmark needs: the machine in words, pinned processes, results as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def describe(*packages: str) -> dict[str, Any]:
+    """The machine and the versions of `packages` that a result was measured with."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "commit": _commit(),
+    }
+
+
+def write_results(name: str, measured: dict[str, Any], *packages: str) -> Path:
+    """Write `measured`, with the machine described, to `bench/results/NAME.json`."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    document = {"machine": describe(*packages), **measured}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    return path
+
+
+def start_pinned(command: list[str], cores: set[int], **options: Any) -> subprocess.Popen[bytes]:
+    """Start `command` on the given cores alone."""
+    return subprocess.Popen(
+        ["taskset", "-c", ",".join(map(str, sorted(cores))), *command], **options
+    )
+
+
+def python(script: Path, *arguments: object) -> list[str]:
+    """The command that runs one of our scripts in this interpreter."""
+    return [sys.executable, str(script), *map(str, arguments)]
+
+
+def resident_mib(pid: int) -> float:
+    """The resident memory of the process `pid`, in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _commit() -> str:
+    result = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.stdout.strip()

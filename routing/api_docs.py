@@ -1,0 +1,126 @@
+"""What `/docs` says of the OpenAI operations, whose endpoints FastAPI does not know.
+
+Their schemas are those of the `openai` package's own types, so that they say what clients send and
+read. That package takes a second to import; it is imported when someone first asks for the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import TypeAdapter
+
+_REF_TEMPLATE = "#/components/schemas/{model}"
+
+
+def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str, Any]:
+    """The OpenAPI document `schema` with the OpenAI operations added under each of `prefixes`.
+
+    Costs about a second the first time; call it off the event loop.
+    """
+    components = schema.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas["ErrorResponse"] = _ERROR_SCHEMA
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    schema["security"] = [{"bearer": []}, {}]
+    operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
+    for prefix in prefixes:
+        for path, operation in operations.items():
+            schema["paths"][prefix + path] = {
+                "post": {
+                    **operation,
+                    "operationId": (prefix + path).strip("/").replace("/", "_"),
+                }
+            }
+    return schema
+
+
+def _types() -> dict[str, tuple[str, Any, Any, Any]]:
+    """For each path: what it does, the request's type, the reply's, and a stream chunk's if any."""
+    from openai.types import Completion, CreateEmbeddingResponse
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
+    from openai.types.chat.completion_create_params import (
+        CompletionCreateParamsNonStreaming as ChatRequest,
+    )
+    from openai.types.completion_create_params import (
+        CompletionCreateParamsNonStreaming as CompletionRequest,
+    )
+    from openai.types.embedding_create_params import EmbeddingCreateParams
+
+    return {
+        "/chat/completions": (
+            "Say the next message of a conversation.",
+            ChatRequest,
+            ChatCompletion,
+            ChatCompletionChunk,
+        ),
+        "/completions": ("Continue a prompt.", CompletionRequest, Completion, Completion),
+        "/embeddings": ("Embed texts.", EmbeddingCreateParams, CreateEmbeddingResponse, None),
+    }
+
+
+def _operation(
+    path: str,
+    summary: str,
+    request: Any,
+    reply: Any,
+    chunk: Any | None,
+    schemas: dict[str, Any],
+) -> dict[str, Any]:
+    name = "".join(part.title() for part in path.strip("/").split("/"))
+    request_schema = _add_schema(f"{name}Request", request, schemas)
+    if chunk is not None:
+        # The types know the two kinds of request apart; here they are one.
+        schemas[f"{name}Request"]["properties"]["stream"] = {
+            "title": "Stream",
+            "type": "boolean",
+            "description": "Answer with server-sent events instead of one object.",
+        }
+    content = {"application/json": {"schema": _add_schema(f"{name}Response", reply, schemas)}}
+    if chunk is not None:
+        content["text/event-stream"] = {"schema": _add_schema(f"{name}Chunk", chunk, schemas)}
+    return {
+        "tags": ["openai"],
+        "summary": summary,
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": request_schema}},
+        },
+        "responses": {
+            "200": {"description": "The reply, or its stream.", "content": content},
+            "default": {
+                "description": "What went wrong.",
+                "content": {
+                    "application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}
+                },
+            },
+        },
+    }
+
+
+def _add_schema(name: str, of: Any, schemas: dict[str, Any]) -> dict[str, str]:
+    """Put the JSON schema of the type `of` among `schemas`; a reference to it."""
+    schema = TypeAdapter(of).json_schema(ref_template=_REF_TEMPLATE)
+    schemas.update(schema.pop("$defs", {}))
+    schemas[name] = {**schema, "title": name}
+    return {"$ref": _REF_TEMPLATE.format(model=name)}
+
+
+_ERROR_SCHEMA = {
+    "title": "ErrorResponse",
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
