@@ -85,12 +85,14 @@ def test_what_does_not_finish_in_time_ends_with_an_error(
     upstream.request(request_id).wait_until_disconnected()
 
 
-def test_a_request_on_an_open_connection_does_not_keep_the_server_alive(tmp_path: Path) -> None:
-    with running(write_template(tmp_path / "echo.yaml", **ECHO)) as server:
-        with socket.create_connection(("127.0.0.1", server.port)) as idle:
-            idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert idle.recv(1000).startswith(b"HTTP/1.1 200")
-            assert server.stop() == 0
+def test_an_idle_connection_does_not_keep_the_server_alive(tmp_path: Path) -> None:
+    with (
+        running(write_template(tmp_path / "echo.yaml", **ECHO)) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as idle,
+    ):
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert idle.recv(1000).startswith(b"HTTP/1.1 200")
+        assert server.stop() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
