@@ -1,0 +1,31 @@
+"""Anthropic's Messages API (https://platform.claude.com/docs/en/api/messages).
+
+What the two vocabularies don't share:
+
+- A message's `name` and an image's `detail` have no place here and are left out.
+- A thinking block can only be sent back with its signature, for which OpenAI's messages have no
+  place. So earlier reasoning is never sent. With adaptive thinking that is all right; with a
+  thinking budget a turn in which the model waits for a tool has to begin with its thinking, so
+  thinking is left off for the rest of such a turn.
+- `response_format` `json_object` is a forced call of a tool that takes any object, whose arguments
+  are the reply's text.
+"""
+
+from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse_reply
+from llama_compat.dialects.anthropic_messages.requests import (
+    ADAPTIVE_THINKING,
+    MAX_TEMPERATURE,
+    Thinking,
+    render_request,
+    wants_json_object,
+)
+
+__all__ = [
+    "ADAPTIVE_THINKING",
+    "MAX_TEMPERATURE",
+    "StreamParser",
+    "Thinking",
+    "parse_reply",
+    "render_request",
+    "wants_json_object",
+]

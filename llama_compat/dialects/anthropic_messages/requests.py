@@ -1,0 +1,337 @@
+"""Requests to Anthropic's Messages API: vocabulary -> wire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from llama_compat.errors import invalid_parameter
+from llama_compat.images import is_remote, parse_data_url
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Content,
+    GreedySamplingStrategy,
+    ImageContent,
+    Message,
+    SamplingParams,
+    SystemMessage,
+    ToolDefinition,
+    ToolResponseMessage,
+    TopKSamplingStrategy,
+    UnparseableToolCall,
+)
+
+MAX_TEMPERATURE = 1.0
+"""OpenAI's goes to 2."""
+
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+
+EFFORTS = {
+    "none": None,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
+"""Anthropic's `effort` for OpenAI's `reasoning_effort`; None is no thinking at all."""
+
+MIN_THINKING_BUDGET = 1024
+
+THINKING_BUDGETS = {
+    "minimal": MIN_THINKING_BUDGET,
+    "low": MIN_THINKING_BUDGET,
+    "medium": 8192,
+    "high": 24576,
+    "xhigh": 32768,
+    "max": 32768,
+}
+"""Tokens to think with for OpenAI's `reasoning_effort`, where a model takes a number."""
+
+JSON_TOOL = "reply_with_json"
+"""The tool that is called in place of the JSON object that is wanted."""
+
+
+class Thinking(Struct, frozen=True):
+    """How `reasoning_effort` is said.
+
+    Attributes:
+        mode: `adaptive`, the model decides how much (Claude 4.6 and later), or `budget`, a number
+            of tokens (Claude 4.5 and earlier).
+        display: whether thinking is shown, where that is not to be as the model has it by default.
+    """
+
+    mode: Literal["adaptive", "budget"] = "adaptive"
+    display: Literal["summarized", "omitted"] | None = None
+
+
+ADAPTIVE_THINKING = Thinking()
+
+
+def render_request(
+    request: ChatCompletionRequest,
+    *,
+    default_max_tokens: int,
+    thinking: Thinking = ADAPTIVE_THINKING,
+) -> dict[str, Any]:
+    """The body of `POST /v1/messages`.
+
+    Args:
+        request: what to ask.
+        default_max_tokens: the API wants a limit; this one where the caller set none.
+        thinking: how to say how much to think.
+
+    Raises:
+        APIError: 400 naming what the API has no form for.
+    """
+    sampling = request.sampling
+    budget = _thinking_budget(request) if thinking.mode == "budget" else 0
+    limit = sampling.max_tokens
+    body: dict[str, Any] = {
+        "model": request.model,
+        # Thinking counts: a default that it could use up would leave nothing for the answer.
+        "max_tokens": default_max_tokens + budget if limit is None else limit,
+        "messages": _render_turns(request.messages),
+    }
+    system = _render_system(request.messages)
+    if system:
+        body["system"] = system
+    body.update(_render_sampling(sampling))
+    if request.tools:
+        body["tools"] = [_render_tool(tool) for tool in request.tools]
+        choice = _render_tool_choice(request)
+        if choice:
+            body["tool_choice"] = choice
+    elif wants_json_object(request):
+        body["tools"] = [_render_tool(_JSON_TOOL_DEFINITION)]
+        body["tool_choice"] = {"type": "tool", "name": JSON_TOOL}
+    output = _render_output_config(request, thinking)
+    if output:
+        body["output_config"] = output
+    block = _render_thinking(request, thinking, budget)
+    if block:
+        body["thinking"] = block
+    if request.stream:
+        body["stream"] = True
+    return body
+
+
+_JSON_TOOL_DEFINITION = ToolDefinition(JSON_TOOL, "Reply with a JSON object.", {"type": "object"})
+
+
+def wants_json_object(request: ChatCompletionRequest) -> bool:
+    """Whether the reply's text is to be the arguments of a call of `JSON_TOOL`."""
+    wanted = request.response_format
+    return wanted is not None and wanted.type == "json_object"
+
+
+def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [
+        block
+        for index, message in enumerate(messages)
+        if isinstance(message, SystemMessage)
+        for block in _render_text(message.content, f"messages[{index}].content")
+    ]
+
+
+def _render_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The turns of user and assistant, which alternate: messages of one side are put together."""
+    turns: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, SystemMessage):
+            continue
+        role = "assistant" if isinstance(message, CompletionMessage) else "user"
+        blocks = _render_message(message, f"messages[{index}].content")
+        if not blocks:
+            continue
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(blocks)
+        else:
+            turns.append({"role": role, "content": blocks})
+    if not turns:
+        raise invalid_parameter(
+            "messages", "Anthropic's API wants at least one message that is no system message."
+        )
+    for turn in turns:
+        # The answers to tool calls have to come first in their turn.
+        turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+    return turns
+
+
+def _render_message(message: Message, path: str) -> list[dict[str, Any]]:
+    if isinstance(message, CompletionMessage):
+        blocks = _render_text(message.content or message.refusal or "", path)
+        return blocks + [_render_call(call) for call in message.tool_calls]
+    if isinstance(message, ToolResponseMessage):
+        return [_render_tool_result(message, path)]
+    blocks = _render_content(message.content, path)
+    if not blocks:
+        raise invalid_parameter(path, f"'{path}' is empty, which Anthropic's API does not take.")
+    return blocks
+
+
+def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return [
+        _render_image(part, path)
+        if isinstance(part, ImageContent)
+        else {"type": "text", "text": part.text}
+        for part in content
+        if isinstance(part, ImageContent) or part.text
+    ]
+
+
+def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
+    if not isinstance(content, str) and any(isinstance(part, ImageContent) for part in content):
+        raise invalid_parameter(
+            path, f"'{path}' has an image; Anthropic's API takes images from users and tools only."
+        )
+    return _render_content(content, path)
+
+
+def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
+    if is_remote(image.url):
+        return {"type": "image", "source": {"type": "url", "url": image.url}}
+    encoded = parse_data_url(image.url, path)
+    if encoded.media_type not in IMAGE_TYPES:
+        raise invalid_parameter(
+            path,
+            f"'{path}' has an image of the type '{encoded.media_type}'; Anthropic's API takes"
+            f" {', '.join(sorted(IMAGE_TYPES))}.",
+        )
+    source = {"type": "base64", "media_type": encoded.media_type, "data": encoded.base64}
+    return {"type": "image", "source": source}
+
+
+def _render_call(call: AnyToolCall) -> dict[str, Any]:
+    # Arguments that are no JSON object have no form here; this is the one that Anthropic suggests:
+    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming
+    if isinstance(call, UnparseableToolCall):
+        arguments: dict[str, Any] = {"INVALID_JSON": call.arguments_json}
+    else:
+        arguments = call.arguments
+    return {
+        "type": "tool_use",
+        "id": _call_id(call.call_id),
+        "name": call.tool_name,
+        "input": arguments,
+    }
+
+
+def _render_tool_result(message: ToolResponseMessage, path: str) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": _call_id(message.call_id)}
+    content = _render_content(message.content, path)
+    if content:
+        result["content"] = content
+    return result
+
+
+def _call_id(call_id: str) -> str:
+    # Calls of a conversation that began with another vendor may have ids that this one refuses.
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
+
+
+def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    strategy = sampling.strategy
+    if isinstance(strategy, GreedySamplingStrategy):
+        body["temperature"] = 0.0
+    else:
+        if strategy.temperature != 1.0:
+            body["temperature"] = strategy.temperature
+        if strategy.top_p != 1.0:
+            body["top_p"] = strategy.top_p
+        if isinstance(strategy, TopKSamplingStrategy):
+            body["top_k"] = strategy.top_k
+    if sampling.stop:
+        body["stop_sequences"] = list(sampling.stop)
+    return body
+
+
+def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
+    rendered: dict[str, Any] = {"name": tool.tool_name}
+    if tool.description is not None:
+        rendered["description"] = tool.description
+    rendered["input_schema"] = {"type": "object", **(tool.parameters or {"properties": {}})}
+    if tool.strict:
+        rendered["strict"] = True
+    return rendered
+
+
+_TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+
+
+def _render_tool_choice(request: ChatCompletionRequest) -> dict[str, Any]:
+    wanted = request.tool_choice
+    choice: dict[str, Any] = {}
+    if wanted is not None and wanted.tool_name is not None:
+        choice = {"type": "tool", "name": wanted.tool_name}
+    elif wanted is not None:
+        choice = {"type": _TOOL_CHOICES[wanted.mode]}
+    if request.parallel_tool_calls is False and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    return choice
+
+
+def _render_output_config(request: ChatCompletionRequest, thinking: Thinking) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    effort = _effort(request)
+    if effort is not None and thinking.mode == "adaptive":
+        config["effort"] = effort
+    wanted = request.response_format
+    if wanted is not None and wanted.type == "json_schema":
+        config["format"] = {"type": "json_schema", "schema": wanted.schema or {"type": "object"}}
+    return config
+
+
+def _effort(request: ChatCompletionRequest) -> str | None:
+    wanted = request.reasoning_effort
+    if wanted is None:
+        return None
+    if wanted not in EFFORTS:
+        raise invalid_parameter(
+            "reasoning_effort",
+            f"Invalid value: {wanted!r}. Supported values are: {', '.join(map(repr, EFFORTS))}.",
+        )
+    return EFFORTS[wanted]
+
+
+def _render_thinking(
+    request: ChatCompletionRequest, thinking: Thinking, budget: int
+) -> dict[str, Any]:
+    if request.reasoning_effort is None:
+        return {}
+    if _effort(request) is None:
+        return {"type": "disabled"}
+    block: dict[str, Any] = {"type": "adaptive"}
+    if thinking.mode == "budget":
+        if not budget:
+            return {}
+        block = {"type": "enabled", "budget_tokens": budget}
+    if thinking.display is not None:
+        block["display"] = thinking.display
+    return block
+
+
+def _thinking_budget(request: ChatCompletionRequest) -> int:
+    """The tokens to think with, 0 for none: fewer than `max_tokens`, which they are part of."""
+    budget = THINKING_BUDGETS.get(request.reasoning_effort or "", 0)
+    if not budget or isinstance(request.messages[-1], ToolResponseMessage):
+        return 0
+    limit = request.sampling.max_tokens
+    if limit is None:
+        return budget
+    if limit <= MIN_THINKING_BUDGET:
+        raise invalid_parameter(
+            "reasoning_effort",
+            f"'reasoning_effort' needs room to think: max_tokens is {limit} and has to be over"
+            f" {MIN_THINKING_BUDGET}.",
+        )
+    return min(budget, limit - 1)
