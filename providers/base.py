@@ -103,6 +103,13 @@ class Provider:
         """
         raise unsupported_capability(self.id, "listing its models")
 
+    def stats(self) -> dict[str, int]:
+        """How many requests are `running` and `waiting` in the engine now, for `/health`.
+
+        A provider without an engine of its own counts nothing.
+        """
+        return {}
+
     # OpenAI upstream ------------------------------------------------------------------------------
 
     async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -173,9 +174,15 @@ def _with_request_id(scope: Scope, send: Send) -> Send:
 def _add_routes(app: Application) -> None:
     @app.get("/health", tags=["server"])
     async def health() -> Response:
-        """200 once every provider has started and all local models are loaded, 503 before."""
+        """200 once every provider has started and all local models are loaded, 503 before.
+
+        `running` and `waiting` count the requests in the engines of this process.
+        """
         if app.ready:
-            return JSONResponse({"status": "ok"})
+            counts = Counter({"running": 0, "waiting": 0})
+            for provider in app.providers.values():
+                counts.update(provider.stats())
+            return JSONResponse({"status": "ok", **counts})
         return JSONResponse({"status": "starting"}, 503)
 
     @app.get("/version", tags=["server"])

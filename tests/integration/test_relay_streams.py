@@ -217,7 +217,7 @@ def test_the_sdk_accumulates_a_mended_tool_call(gateway: Gateway, name: str) -> 
 
 @pytest.mark.parametrize("name", TWO_CALLS)
 def test_the_sdk_accumulates_two_tool_calls(gateway: Gateway, name: str) -> None:
-    calls = accumulated(gateway, name, tools=TOOLS).choices[0].message.tool_calls or []
+    calls: Any = accumulated(gateway, name, tools=TOOLS).choices[0].message.tool_calls
     assert [call.function.name for call in calls] == ["weather", "time"]
     assert [json.loads(call.function.arguments) for call in calls] == [
         {"city": "Zürich"},

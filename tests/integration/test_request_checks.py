@@ -15,8 +15,8 @@ from tests.integration.server_process import ServerProcess, running, write_templ
 MAX_BODY_BYTES = 100_000
 CONTEXT_LENGTH = 40
 
-CHAT = {"model": "echo", "messages": [{"role": "user", "content": "one two three"}]}
-TEXT = {"model": "echo", "prompt": "one two three"}
+CHAT: dict[str, Any] = {"model": "echo", "messages": [{"role": "user", "content": "one two three"}]}
+TEXT: dict[str, Any] = {"model": "echo", "prompt": "one two three"}
 
 
 @pytest.fixture(scope="module")
