@@ -88,6 +88,10 @@ class EchoProvider(
         self._delay = config.delay_ms / 1000
         self.running = 0
 
+    def stats(self) -> dict[str, int]:
+        """How many generations run now; none ever waits."""
+        return {"running": self.running}
+
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
         return self._generate(self._complete(request))
