@@ -5,6 +5,7 @@ Ollama ends each with a line feed (NDJSON), FastChat's workers with a NUL.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Raw
@@ -35,22 +36,20 @@ class JSONLines:
         self._pieces: list[bytes] = []
         self._size = 0
 
-    def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """The objects that `chunk` completes.
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        """The objects that `chunk` completes, which have to be taken before more is fed.
 
-        Raises:
+        Raises (after the objects before it):
             ValueError: a line is not a JSON object; the message says why.
             LineTooLongError: a line, complete or not, is over the limit.
         """
         *ends, rest = chunk.split(self._separator)
-        objects: list[dict[str, Any]] = []
         for end in ends:
             self._hold(end)
-            objects.extend(self.flush())
+            yield from self.flush()
         self._hold(rest)
-        return objects
 
-    def flush(self) -> list[dict[str, Any]]:
+    def flush(self) -> Iterator[dict[str, Any]]:
         """The object, if any, that the end of the stream left without its separator.
 
         Raises:
@@ -58,7 +57,8 @@ class JSONLines:
         """
         line = b"".join(self._pieces).strip()
         self._pieces, self._size = [], 0
-        return [_parse_object(line)] if line else []
+        if line:
+            yield parse_object(line)
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -68,7 +68,12 @@ class JSONLines:
             self._pieces.append(piece)
 
 
-def _parse_object(line: bytes) -> dict[str, Any]:
+def parse_object(line: bytes) -> dict[str, Any]:
+    """The JSON object `line`.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
     try:
         value = from_raw(Raw(line))
     except RecursionError:

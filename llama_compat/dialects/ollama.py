@@ -322,14 +322,15 @@ class StreamParser:
             events.append(StreamComplete(self._stop_reason(line.done_reason), _usage(line)))
         return events
 
-    def finish(self) -> None:
-        """The stream has ended.
+    def finish(self) -> list[StreamEvent]:
+        """The events that are due at the end of the stream: none, they came with `done`.
 
         Raises:
-            ValueError: it broke off before the object that says `done`.
+            ValueError: it broke off before that.
         """
         if not self._done:
             raise ValueError("the stream broke off before its end")
+        return []
 
     def _deltas(self, line: _Event) -> list[Delta]:
         said = line.said()
@@ -415,13 +416,21 @@ def _parse_token(token: _Token) -> TokenLogProb:
 
 
 # --------------------------------------------------------------------------------------------------
-# Embeddings
+# Embeddings and the list of models
 # --------------------------------------------------------------------------------------------------
 
 
 class _EmbedReply(Struct):
     embeddings: list[list[float]]
     prompt_eval_count: int | None = None
+
+
+class _Tag(Struct):
+    name: str
+
+
+class _Tags(Struct):
+    models: list[_Tag]
 
 
 def render_embed_request(request: EmbeddingRequest) -> dict[str, Any]:
@@ -449,3 +458,15 @@ def parse_embed_reply(reply: Mapping[str, Any]) -> EmbeddingResponse:
     return EmbeddingResponse(
         tuple(tuple(vector) for vector in parsed.embeddings), parsed.prompt_eval_count or 0
     )
+
+
+def parse_tags(reply: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the models that `/api/tags` lists.
+
+    Raises:
+        ValueError: it is no such reply.
+    """
+    try:
+        return tuple(tag.name for tag in msgspec.convert(reply, _Tags).models)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not a list of models: {error}") from None

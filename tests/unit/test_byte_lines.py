@@ -42,27 +42,28 @@ def test_objects_survive_any_cut(
     data = separator.join(lines) + (separator if last_separator else b"")
     decoder = JSONLines(separator[-1:])
     got = [each for piece in cut(data, places) for each in decoder.feed(piece)]
-    assert got + decoder.flush() == sent
-    assert decoder.flush() == []
+    assert got + list(decoder.flush()) == sent
+    assert list(decoder.flush()) == []
 
 
 def test_an_object_comes_out_as_soon_as_it_is_complete() -> None:
     decoder = JSONLines(NUL)
-    assert decoder.feed(b'{"text": "a"') == []
-    assert decoder.feed(b'}\0{"text"') == [{"text": "a"}]
-    assert decoder.feed(b': "b"}\0') == [{"text": "b"}]
+    assert list(decoder.feed(b'{"text": "a"')) == []
+    assert list(decoder.feed(b'}\0{"text"')) == [{"text": "a"}]
+    assert list(decoder.feed(b': "b"}\0')) == [{"text": "b"}]
 
 
 def test_blank_lines_are_skipped() -> None:
-    assert JSONLines().feed(b'\n\r\n{"a": 1}\r\n \n{"a": 2}\n') == [{"a": 1}, {"a": 2}]
+    data = b'\n\r\n{"a": 1}\r\n \n{"a": 2}\n'
+    assert list(JSONLines().feed(data)) == [{"a": 1}, {"a": 2}]
 
 
 def test_a_separator_of_another_kind_belongs_to_the_object() -> None:
-    assert JSONLines(NUL).feed(b'{\n"a":\n1}\0') == [{"a": 1}]
+    assert list(JSONLines(NUL).feed(b'{\n"a":\n1}\0')) == [{"a": 1}]
 
 
 def test_half_a_character_is_json_all_the_same() -> None:
-    assert JSONLines().feed(b'{"a": "\\ud83d"}\n') == [{"a": "\ud83d"}]
+    assert list(JSONLines().feed(b'{"a": "\\ud83d"}\n')) == [{"a": "\ud83d"}]
 
 
 @pytest.mark.parametrize(
@@ -70,23 +71,30 @@ def test_half_a_character_is_json_all_the_same() -> None:
 )
 def test_what_is_not_one_object_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        JSONLines().feed(line + b"\n")
+        list(JSONLines().feed(line + b"\n"))
+
+
+def test_what_came_before_a_broken_line_comes_out_before_the_error() -> None:
+    objects = JSONLines().feed(b'{"a": 1}\n{"a": 2}\n<html>\n{"a": 3}\n')
+    assert [next(objects), next(objects)] == [{"a": 1}, {"a": 2}]
+    with pytest.raises(ValueError, match=r"."):
+        next(objects)
 
 
 def test_an_object_cut_by_the_end_of_the_stream_is_refused() -> None:
     decoder = JSONLines()
-    assert decoder.feed(b'{"done": true') == []
+    assert list(decoder.feed(b'{"done": true')) == []
     with pytest.raises(ValueError, match=r"."):
-        decoder.flush()
+        list(decoder.flush())
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
     decoder = JSONLines(max_line_bytes=100)
-    assert decoder.feed(b"x" * 60) == []
+    assert list(decoder.feed(b"x" * 60)) == []
     with pytest.raises(LineTooLongError, match="100 bytes"):
-        decoder.feed(b"x" * 60)
+        list(decoder.feed(b"x" * 60))
 
 
 def test_the_limit_is_a_line_s_not_the_stream_s() -> None:
     decoder = JSONLines(max_line_bytes=10)
-    assert len(decoder.feed(b'{"a": 1}\n' * 50)) == 50
+    assert list(decoder.feed(b'{"a": 1}\n' * 50)) == [{"a": 1}] * 50

@@ -1,0 +1,76 @@
+"""Answers that are JSON objects, one or a stream of them, and dialects that parse those."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar
+
+from llama_compat.byte_lines import JSONLines, parse_object
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.json_fields import to_raw
+from llama_compat.types import StreamComplete, StreamEvent
+from providers.remote.http import UpstreamResponse
+
+Parsed = TypeVar("Parsed")
+
+
+class StreamParser(Protocol):
+    """What a dialect parses a stream's objects with; both raise ValueError for nonsense."""
+
+    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]: ...
+
+    def finish(self) -> list[StreamEvent]: ...
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    """A request's body."""
+    return bytes(to_raw(body))
+
+
+async def read_object(
+    provider_id: str, response: UpstreamResponse, parse: Callable[[Mapping[str, Any]], Parsed]
+) -> Parsed:
+    """The answer's one object, parsed.
+
+    Raises:
+        APIError: 502 if it is none, or `parse` raised ValueError.
+    """
+    body = await response.read()
+    try:
+        return parse(parse_object(body))
+    except ValueError as error:
+        raise _nonsense(provider_id, error) from error
+
+
+async def read_events(
+    provider_id: str, response: UpstreamResponse, lines: JSONLines, parser: StreamParser
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events of the answer's objects, as they come.
+
+    A whole reply is a stream of one object. What follows the last event is not waited for.
+
+    Raises (from the generator):
+        APIError: 502 if the answer breaks off or makes no sense.
+    """
+    try:
+        async with aclosing(response.chunks()) as chunks:
+            async for chunk in chunks:
+                for event in _parse(lines.feed(chunk), parser):
+                    yield event
+                    if isinstance(event, StreamComplete):
+                        await response.drain()
+                        return
+        for event in (*_parse(lines.flush(), parser), *parser.finish()):
+            yield event
+    except ValueError as error:
+        raise _nonsense(provider_id, error) from error
+
+
+def _parse(lines: Iterable[Mapping[str, Any]], parser: StreamParser) -> Iterator[StreamEvent]:
+    for line in lines:
+        yield from parser.push(line)
+
+
+def _nonsense(provider_id: str, error: ValueError) -> APIError:
+    return upstream_error(provider_id, f"{error}.")

@@ -1,0 +1,161 @@
+"""`remote::ollama-native`: Ollama over its own API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, ClassVar
+
+from msgspec import structs
+from pydantic import Field
+
+from llama_compat.byte_lines import NEWLINE, JSONLines
+from llama_compat.dialects import ollama
+from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
+from llama_compat.errors import upstream_error
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+)
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.config import HTTPURL, RemoteConfig
+from providers.remote.discovered_models import DiscoveredModels
+from providers.remote.http import Upstream
+from providers.remote.images import ImageDownloader, ImageLimits
+from providers.remote.json_objects import encode, read_events, read_object
+
+
+class OllamaConfig(RemoteConfig):
+    """The settings of `remote::ollama-native`."""
+
+    base_url: HTTPURL = "http://localhost:11434"
+    images: ImageLimits = Field(default_factory=ImageLimits)
+
+
+class OllamaProvider(
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    Provider,
+):
+    """Chats, continues prompts and embeds with the models of one Ollama server."""
+
+    Config: ClassVar[type[ProviderConfig]] = OllamaConfig
+    config: OllamaConfig
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {
+            "frequency_penalty",
+            "logprobs",
+            "max_completion_tokens",
+            "max_tokens",
+            "parallel_tool_calls",
+            "presence_penalty",
+            "reasoning_effort",
+            "repetition_penalty",
+            "response_format",
+            "seed",
+            "stop",
+            "temperature",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_logprobs",
+            "top_p",
+        }
+    )
+    embedding_parameters = frozenset({"dimensions"})
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        key = self.config.api_key
+        headers = {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
+        self._upstream = Upstream(provider_id, self.config, headers)
+        self._images = ImageDownloader(self.config.images)
+        self._listed = DiscoveredModels(
+            provider_id, self._list_models, self.config.models_refresh_seconds
+        )
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Open the connection pools."""
+        self._running.push_async_callback(self._upstream.stop)
+        await self._upstream.start()
+        await self._running.enter_async_context(self._images)
+
+    async def stop(self) -> None:
+        """Close them."""
+        await self._running.aclose()
+
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """Ollama leaves it to the model whether it calls tools, and how many at a time."""
+        refused = {}
+        if body.get("tool_choice") not in (None, "auto", "none"):
+            refused["tool_choice"] = "Ollama can't force a tool call; it knows 'auto' and 'none'"
+        if body.get("parallel_tool_calls") is False:
+            refused["parallel_tool_calls"] = "Ollama can't limit the calls to one"
+        return refused
+
+    async def discovered_models(self) -> Sequence[str]:
+        """The models that the server has, if the template asks to look."""
+        return await self._listed.names() if self.config.models == "discover" else ()
+
+    async def _list_models(self) -> Sequence[str]:
+        async with self._upstream.get("/api/tags") as response:
+            return await read_object(self.id, response, ollama.parse_tags)
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation; images that have a URL are fetched first."""
+        messages = await self._images.inline(request.messages)
+        async with aclosing(
+            self._generate("/api/chat", structs.replace(request, messages=messages))
+        ) as events:
+            async for event in events:
+                yield event
+
+    def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt, in Ollama's raw mode."""
+        return self._generate("/api/generate", request)
+
+    async def _generate(
+        self, path: str, request: ChatCompletionRequest | CompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        body = ollama.render_request(
+            request, request.stream, context_length=self.context_length(request.model)
+        )
+        async with (
+            self._upstream.post(path, encode(body), request_id=request.request_id) as response,
+            aclosing(
+                read_events(self.id, response, JSONLines(NEWLINE), ollama.StreamParser())
+            ) as events,
+        ):
+            async for event in events:
+                yield event
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors, all in one request.
+
+        Raises:
+            APIError: 502 if there are not as many vectors as texts.
+        """
+        body = encode(ollama.render_embed_request(request))
+        async with self._upstream.post(
+            "/api/embed", body, request_id=request.request_id
+        ) as response:
+            embedded = await read_object(self.id, response, ollama.parse_embed_reply)
+        if len(embedded.vectors) != len(request.inputs):
+            raise upstream_error(
+                self.id, f"{len(embedded.vectors)} vectors for {len(request.inputs)} texts."
+            )
+        return embedded
