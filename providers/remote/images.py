@@ -34,9 +34,9 @@ class ImageLimits(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_bytes: int = Field(20 * 1024 * 1024, gt=0)
+    max_bytes: int = Field(default=20 * 1024 * 1024, gt=0)
     """A larger image is refused."""
-    timeout: float = Field(10.0, gt=0)
+    timeout: float = Field(default=10.0, gt=0)
     """Seconds for one image, redirects included."""
     allow_private_addresses: bool = False
     """Fetch from the server's own network too: only where every caller may see all of it."""

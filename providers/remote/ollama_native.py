@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Any, ClassVar
 
 from msgspec import structs
-from pydantic import Field
 
 from llama_compat.byte_lines import NEWLINE, JSONLines
 from llama_compat.dialects import ollama
@@ -36,7 +35,7 @@ class OllamaConfig(RemoteConfig):
     """The settings of `remote::ollama-native`."""
 
     base_url: HTTPURL = "http://localhost:11434"
-    images: ImageLimits = Field(default_factory=ImageLimits)
+    images: ImageLimits = ImageLimits()
 
 
 class OllamaProvider(
