@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-_NONE: Mapping[str, str] = MappingProxyType({})
-
 MAX_TOKENS_ONLY = MappingProxyType({"max_completion_tokens": "max_tokens"})
 """For vendors that know only the older name, and ignore or refuse the newer one."""
 
@@ -57,12 +55,12 @@ class Vendor:
     needs_key: bool = True
     key_header: str = "authorization"
     key_format: str = "Bearer {key}"
-    headers: Mapping[str, str] = field(default=_NONE)
+    headers: Mapping[str, str] = field(default_factory=dict)
     model_prefix: str = ""
     path: str = "{operation}"
     models_path: str = "/models"
-    models_headers: Mapping[str, str] = field(default=_NONE)
-    renamed: Mapping[str, str] = field(default=_NONE)
+    models_headers: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     knows_stream_options: bool = True
 
