@@ -1,14 +1,15 @@
-"""A stream's events put together again: the one way in which a whole reply is made."""
+"""A stream's events put together to a whole reply, and taken apart again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
     CompletionResponse,
+    Delta,
     ReasoningDelta,
     RefusalDelta,
     StopReason,
@@ -18,7 +19,11 @@ from llama_compat.types import (
     StreamStart,
     TextDelta,
     TokenLogProbs,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallParseStatus,
     Usage,
+    content_text,
 )
 
 
@@ -103,3 +108,25 @@ def add_usage(usages: Sequence[Usage], choices_per_prompt: int) -> Usage:
 def _sum_known(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
+    """The events that a whole reply is put together from again; tool calls come whole."""
+    message = response.completion_message
+    deltas: list[Delta] = []
+    if message.reasoning:
+        deltas.append(ReasoningDelta(message.reasoning))
+    text = content_text(message.content)
+    if text or response.logprobs:
+        deltas.append(TextDelta(text))
+    if message.refusal:
+        deltas.append(RefusalDelta(message.refusal))
+    for index, call in enumerate(message.tool_calls):
+        succeeded = isinstance(call, ToolCall)
+        status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
+        deltas.append(ToolCallDelta(index, status, tool_call=call))
+    yield StreamStart(response.usage.prompt_tokens)
+    for delta in deltas:
+        logprobs = response.logprobs if isinstance(delta, TextDelta) else None
+        yield StreamProgress(delta, logprobs)
+    yield StreamComplete(message.stop_reason or StopReason.end_of_turn, response.usage)

@@ -168,6 +168,7 @@ class StreamParser:
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler()
         self._inputs: dict[int, Any] = {}
+        self._complete: list[int] = []
         self._counts = _Counts()
         self._stop_reason: str | None = None
         self._stopped = False
@@ -199,6 +200,9 @@ class StreamParser:
                 return self._progress(self._parse_delta(event["index"], event["delta"]))
             case "content_block_start":
                 return self._progress(self._begin_block(event["index"], event["content_block"]))
+            case "content_block_stop":
+                if event["index"] in self._inputs:
+                    self._complete.append(event["index"])
             case "message_start":
                 self._counts.update(event["message"].get("usage"))
                 return [StreamStart(self._counts.usage().prompt_tokens)]
@@ -219,7 +223,7 @@ class StreamParser:
             return _reasoning(self._reasoning.push(block.get("thinking") or ""))
         if kind != "tool_use":
             return ()
-        ended = self._end_calls(cut=False)
+        ended = self._end_complete_calls()
         self._inputs[index] = block.get("input")
         begun = self._calls.push(index=index, call_id=block["id"], tool_name=block["name"])
         return [*ended, *begun]
@@ -243,19 +247,23 @@ class StreamParser:
         return [
             *_reasoning(self._reasoning.flush()),
             *_text(self._text.flush()),
-            *self._end_calls(cut=cut),
+            *[late for index in list(self._inputs) for late in self._whole_input(index)],
+            *self._calls.finish(cut=cut),
             *([RefusalDelta(explanation)] if explanation else ()),
         ]
 
-    def _end_calls(self, *, cut: bool) -> list[Delta]:
-        deltas: list[Delta] = []
-        for index, given in self._inputs.items():
-            # A call's input is empty where its block begins and comes in deltas; but not from every
-            # server that speaks this API.
-            if given:
-                deltas += self._calls.push(index=index, arguments=_arguments_text(given))
-        self._inputs.clear()
-        return [*deltas, *self._calls.finish(cut=cut)]
+    def _end_complete_calls(self) -> list[ToolCallDelta]:
+        complete, self._complete = self._complete, []
+        return [
+            delta
+            for index in complete
+            for delta in (*self._whole_input(index), *self._calls.end(index))
+        ]
+
+    def _whole_input(self, index: int) -> list[ToolCallDelta]:
+        """A call's input is empty where its block begins; but not from every such server."""
+        given = self._inputs.pop(index)
+        return self._calls.push(index=index, arguments=_arguments_text(given)) if given else []
 
     def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
         if self._json_object:

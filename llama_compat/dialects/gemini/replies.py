@@ -1,0 +1,227 @@
+"""What Gemini's generateContent answers: wire -> vocabulary.
+
+A stream's events are whole responses, each with more parts; one response is a stream of one event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from llama_compat.collect import Collector
+from llama_compat.surrogates import SurrogateJoiner
+from llama_compat.tool_calls import new_call_id, parse_tool_call
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionResponse,
+    Delta,
+    ReasoningDelta,
+    RefusalDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextDelta,
+    TokenLogProb,
+    TokenLogProbs,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallParseStatus,
+    Usage,
+)
+
+STOP_REASONS = {
+    "STOP": StopReason.end_of_turn,
+    "MAX_TOKENS": StopReason.out_of_tokens,
+    "SAFETY": StopReason.content_filter,
+    "RECITATION": StopReason.content_filter,
+    "LANGUAGE": StopReason.content_filter,
+    "BLOCKLIST": StopReason.content_filter,
+    "PROHIBITED_CONTENT": StopReason.content_filter,
+    "SPII": StopReason.content_filter,
+    "IMAGE_SAFETY": StopReason.content_filter,
+    "IMAGE_PROHIBITED_CONTENT": StopReason.content_filter,
+    "IMAGE_RECITATION": StopReason.content_filter,
+    "IMAGE_OTHER": StopReason.content_filter,
+    "NO_IMAGE": StopReason.content_filter,
+    "MODEL_ARMOR": StopReason.content_filter,
+    "ESCALATION": StopReason.content_filter,
+    "OTHER": StopReason.content_filter,
+}
+
+FAILURES = frozenset(
+    {
+        "MALFORMED_FUNCTION_CALL",
+        "MALFORMED_RESPONSE",
+        "MISSING_THOUGHT_SIGNATURE",
+        "TOO_MANY_TOOL_CALLS",
+        "UNEXPECTED_TOOL_CALL",
+    }
+)
+"""Finish reasons of replies that are none: asking again may help."""
+
+
+def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
+    """The reply in a whole response.
+
+    Raises:
+        ValueError: it is not a response, or the model failed to make one.
+    """
+    parser = StreamParser()
+    collector = Collector()
+    for event in (*parser.push(body), *parser.finish()):
+        collector.add(event)
+    return collector.chat_completion()
+
+
+class StreamParser:
+    """Parses the responses of one stream, of which only the first candidate counts."""
+
+    def __init__(self) -> None:
+        self._started = False
+        self._text = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
+        self._calls = 0
+        self._stop_reason: StopReason | None = None
+        self._usage = Usage()
+
+    def push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events of one response.
+
+        Raises:
+            ValueError: it is not a response, or says that the model failed.
+        """
+        try:
+            return self._push(response)
+        except (AttributeError, TypeError, KeyError, IndexError) as error:
+            raise ValueError(f"not a response of generateContent: {error!r}") from error
+
+    def finish(self) -> Iterator[StreamEvent]:
+        """The events that are due at the end of the stream.
+
+        Raises:
+            ValueError: it broke off.
+        """
+        for delta in (
+            *_deltas(ReasoningDelta, self._reasoning.flush()),
+            *_deltas(TextDelta, self._text.flush()),
+        ):
+            yield StreamProgress(delta)
+        if self._stop_reason is None:
+            raise ValueError("the stream broke off before its finishReason")
+        if self._calls and self._stop_reason is StopReason.end_of_turn:
+            self._stop_reason = StopReason.end_of_message
+        yield StreamComplete(self._stop_reason, self._usage)
+
+    def _push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        if response.get("usageMetadata"):
+            self._usage = _parse_usage(response["usageMetadata"])
+        if not self._started:
+            self._started = True
+            events.append(StreamStart(self._usage.prompt_tokens))
+        deltas: list[Delta] = []
+        logprobs = None
+        for candidate in (response.get("candidates") or ())[:1]:
+            for part in (candidate.get("content") or {}).get("parts") or ():
+                deltas.extend(self._parse_part(part))
+            logprobs = _parse_logprobs(candidate.get("logprobsResult"))
+            self._end(candidate)
+        feedback = response.get("promptFeedback") or {}
+        if feedback.get("blockReason"):
+            self._stop_reason = StopReason.content_filter
+            deltas.append(RefusalDelta(_why_blocked(feedback)))
+        if logprobs and not any(isinstance(delta, TextDelta) for delta in deltas):
+            deltas.append(TextDelta(""))
+        for delta in deltas:
+            if isinstance(delta, TextDelta):
+                events.append(StreamProgress(delta, logprobs))
+                logprobs = None
+            else:
+                events.append(StreamProgress(delta))
+        return events
+
+    def _parse_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:
+        if "functionCall" in part:
+            call = _parse_call(part)
+            self._calls += 1
+            succeeded = isinstance(call, ToolCall)
+            status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
+            return [ToolCallDelta(self._calls - 1, status, tool_call=call)]
+        text = part.get("text") or ""
+        if part.get("thought"):
+            return _deltas(ReasoningDelta, self._reasoning.push(text))
+        return _deltas(TextDelta, self._text.push(text))
+
+    def _end(self, candidate: Mapping[str, Any]) -> None:
+        reason = candidate.get("finishReason")
+        if reason in FAILURES:
+            message = candidate.get("finishMessage")
+            raise ValueError(f"the model failed with {reason}{f': {message}' if message else ''}")
+        if reason is not None and reason != "FINISH_REASON_UNSPECIFIED":
+            self._stop_reason = STOP_REASONS.get(reason, StopReason.end_of_turn)
+
+
+def _deltas(kind: type[TextDelta] | type[ReasoningDelta], text: str) -> Sequence[Delta]:
+    return [kind(text)] if text else ()
+
+
+def _parse_call(part: Mapping[str, Any]) -> AnyToolCall:
+    """A call, which always comes whole."""
+    function = part["functionCall"]
+    call = parse_tool_call(
+        function.get("id") or new_call_id(),
+        function["name"],
+        _arguments_text(function.get("args") or {}),
+    )
+    signature = part.get("thoughtSignature")
+    if signature is not None and isinstance(call, ToolCall):
+        return structs.replace(call, thought_signature=signature)
+    return call
+
+
+def _arguments_text(arguments: Any) -> str:
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except UnicodeEncodeError:
+        return json.dumps(arguments)
+
+
+def _parse_logprobs(result: Mapping[str, Any] | None) -> tuple[TokenLogProbs, ...] | None:
+    if not result:
+        return None
+    chosen = [_parse_token(token) for token in result.get("chosenCandidates") or ()]
+    top = [
+        tuple(_parse_token(token) for token in each.get("candidates") or ())
+        for each in result.get("topCandidates") or ()
+    ]
+    top += [()] * (len(chosen) - len(top))
+    return tuple(TokenLogProbs(token, others) for token, others in zip(chosen, top, strict=False))
+
+
+def _parse_token(token: Mapping[str, Any]) -> TokenLogProb:
+    # Numbers and texts that are zero or empty are not sent at all.
+    text = token.get("token") or ""
+    return TokenLogProb(text, text.encode(errors="replace"), token.get("logProbability") or 0.0)
+
+
+def _parse_usage(usage: Mapping[str, Any]) -> Usage:
+    """Gemini counts thoughts beside the answer, OpenAI as part of it."""
+    thoughts = usage.get("thoughtsTokenCount")
+    return Usage(
+        prompt_tokens=(usage.get("promptTokenCount") or 0)
+        + (usage.get("toolUsePromptTokenCount") or 0),
+        completion_tokens=(usage.get("candidatesTokenCount") or 0) + (thoughts or 0),
+        cached_tokens=usage.get("cachedContentTokenCount"),
+        reasoning_tokens=thoughts,
+    )
+
+
+def _why_blocked(feedback: Mapping[str, Any]) -> str:
+    message = feedback.get("blockReasonMessage")
+    return message or f"The prompt was blocked: {feedback['blockReason']}."

@@ -1,0 +1,294 @@
+"""Requests to Gemini's generateContent: vocabulary -> wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llama_compat.dialects.gemini.schema import render_schema
+from llama_compat.errors import invalid_parameter
+from llama_compat.images import parse_data_url
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Content,
+    GreedySamplingStrategy,
+    ImageContent,
+    Message,
+    SamplingParams,
+    SystemMessage,
+    ToolCall,
+    ToolDefinition,
+    ToolResponseMessage,
+    TopKSamplingStrategy,
+    UserMessage,
+    content_text,
+)
+
+ANY_SIGNATURE = "skip_thought_signature_validator"
+"""The signature of calls that the model did not make, or whose own was lost on the way:
+https://ai.google.dev/gemini-api/docs/thought-signatures"""
+
+THINKING_BUDGETS = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 1024,
+    "medium": 8192,
+    "high": 24576,
+    "xhigh": 24576,
+}
+"""Tokens to think with for OpenAI's `reasoning_effort`, as Google's OpenAI endpoint has them."""
+
+THINKING_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
+"""What Gemini 3 and later take in place of a number of tokens; they can't be told not to think."""
+
+MODELS_WITH_BUDGETS = ("gemini-2", "gemini-1")
+
+
+def model_path(model: str) -> str:
+    """The resource name of a model: `models/NAME`, or as it is if it is a path already."""
+    return model if "/" in model else f"models/{model}"
+
+
+def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
+    """The body of `POST {model}:generateContent` and `:streamGenerateContent`.
+
+    Images have to be there as `data:` URLs: the API takes no others.
+
+    Raises:
+        APIError: 400 naming what the API has no form for.
+    """
+    body: dict[str, Any] = {"contents": _render_contents(request.messages)}
+    system = _render_system(request.messages)
+    if system:
+        body["systemInstruction"] = {"parts": system}
+    if request.tools:
+        declarations = [_render_tool(tool) for tool in request.tools]
+        body["tools"] = [{"functionDeclarations": declarations}]
+        if request.tool_choice is not None:
+            body["toolConfig"] = {"functionCallingConfig": _render_tool_choice(request)}
+    config = _render_generation_config(request)
+    if config:
+        body["generationConfig"] = config
+    return body
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [
+        part
+        for index, message in enumerate(messages)
+        if isinstance(message, SystemMessage)
+        for part in _render_text(message.content, f"messages[{index}].content")
+    ]
+
+
+def _render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The contents; the answers to the calls of one turn have to stand together in one."""
+    contents: list[dict[str, Any]] = []
+    tool_names: dict[str, str] = {}
+    turn = _current_turn(messages)
+    answering = False
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        if isinstance(message, SystemMessage):
+            continue
+        if isinstance(message, ToolResponseMessage):
+            part = _render_tool_response(message, tool_names, path)
+            if answering:
+                contents[-1]["parts"].append(part)
+            else:
+                contents.append({"role": "user", "parts": [part]})
+            answering = True
+            continue
+        answering = False
+        if isinstance(message, CompletionMessage):
+            tool_names.update((call.call_id, call.tool_name) for call in message.tool_calls)
+            parts = _render_completion(message, path, in_current_turn=index >= turn)
+            if parts:
+                contents.append({"role": "model", "parts": parts})
+        else:
+            contents.append({"role": "user", "parts": _render_user(message, path)})
+    if not contents:
+        raise invalid_parameter(
+            "messages", "Gemini's API wants at least one message that is no system message."
+        )
+    return contents
+
+
+def _current_turn(messages: Sequence[Message]) -> int:
+    """Where the model's current turn begins: after the last thing that the user said."""
+    users = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
+    return users[-1] + 1 if users else 0
+
+
+def _render_user(message: UserMessage, path: str) -> list[dict[str, Any]]:
+    parts = _render_content(message.content, f"{path}.content")
+    if not parts:
+        raise invalid_parameter(
+            f"{path}.content", f"'{path}.content' is empty, which Gemini's API does not take."
+        )
+    return parts
+
+
+def _render_completion(
+    message: CompletionMessage, path: str, *, in_current_turn: bool
+) -> list[dict[str, Any]]:
+    parts = _render_text(message.content or message.refusal or "", f"{path}.content")
+    calls = [_render_call(call) for call in message.tool_calls]
+    if calls and in_current_turn:
+        # Of calls that were made at once only the first is signed.
+        calls[0].setdefault("thoughtSignature", ANY_SIGNATURE)
+    return parts + calls
+
+
+def _render_call(call: AnyToolCall) -> dict[str, Any]:
+    function: dict[str, Any] = {"id": call.call_id, "name": call.tool_name}
+    if not isinstance(call, ToolCall):
+        return {"functionCall": {**function, "args": {"INVALID_JSON": call.arguments_json}}}
+    part: dict[str, Any] = {"functionCall": {**function, "args": call.arguments}}
+    if call.thought_signature is not None:
+        part["thoughtSignature"] = call.thought_signature
+    return part
+
+
+def _render_tool_response(
+    message: ToolResponseMessage, tool_names: Mapping[str, str], path: str
+) -> dict[str, Any]:
+    name = tool_names.get(message.call_id)
+    if name is None:
+        raise invalid_parameter(
+            f"{path}.tool_call_id",
+            f"'{path}' answers the tool call '{message.call_id}', which no assistant message"
+            " before it makes.",
+        )
+    response: dict[str, Any] = {
+        "id": message.call_id,
+        "name": name,
+        "response": {"output": content_text(message.content)},
+    }
+    images = [
+        _render_image(part, f"{path}.content")
+        for part in message.content
+        if isinstance(part, ImageContent)
+    ]
+    if images:
+        response["parts"] = images
+    return {"functionResponse": response}
+
+
+def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}] if content else []
+    return [
+        _render_image(part, path) if isinstance(part, ImageContent) else {"text": part.text}
+        for part in content
+        if isinstance(part, ImageContent) or part.text
+    ]
+
+
+def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
+    if any(isinstance(part, ImageContent) for part in content):
+        raise invalid_parameter(
+            path, f"'{path}' has an image; Gemini's API takes images from users and tools only."
+        )
+    return _render_content(content, path)
+
+
+def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
+    encoded = parse_data_url(image.url, path)
+    return {"inlineData": {"mimeType": encoded.media_type, "data": encoded.base64}}
+
+
+# Tools --------------------------------------------------------------------------------------------
+
+
+def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
+    declaration: dict[str, Any] = {"name": tool.tool_name}
+    if tool.description is not None:
+        declaration["description"] = tool.description
+    if tool.parameters and tool.parameters.get("properties") != {}:
+        declaration.update(_render_schema(tool.parameters, "parameters", "parametersJsonSchema"))
+    return declaration
+
+
+def _render_schema(schema: Mapping[str, Any], field: str, json_field: str) -> dict[str, Any]:
+    rendered = render_schema(schema)
+    return {json_field: schema} if rendered is None else {field: rendered}
+
+
+_TOOL_CHOICES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+
+
+def _render_tool_choice(request: ChatCompletionRequest) -> dict[str, Any]:
+    choice = request.tool_choice
+    assert choice is not None
+    if choice.tool_name is not None:
+        return {"mode": "ANY", "allowedFunctionNames": [choice.tool_name]}
+    return {"mode": _TOOL_CHOICES[choice.mode]}
+
+
+# Generation ---------------------------------------------------------------------------------------
+
+
+def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:
+    config = _render_sampling(request.sampling)
+    if request.logprobs is not None:
+        config["responseLogprobs"] = True
+        if request.logprobs:
+            config["logprobs"] = request.logprobs
+    wanted = request.response_format
+    if wanted is not None and wanted.type != "text":
+        config["responseMimeType"] = "application/json"
+        if wanted.schema is not None:
+            config.update(_render_schema(wanted.schema, "responseSchema", "responseJsonSchema"))
+    if request.reasoning_effort is not None:
+        config["thinkingConfig"] = _render_thinking(request.model, request.reasoning_effort)
+    return config
+
+
+def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    strategy = sampling.strategy
+    if isinstance(strategy, GreedySamplingStrategy):
+        config["temperature"] = 0.0
+    else:
+        if strategy.temperature != 1.0:
+            config["temperature"] = strategy.temperature
+        if strategy.top_p != 1.0:
+            config["topP"] = strategy.top_p
+        if isinstance(strategy, TopKSamplingStrategy):
+            config["topK"] = strategy.top_k
+    if sampling.max_tokens is not None:
+        config["maxOutputTokens"] = sampling.max_tokens
+    if sampling.stop:
+        config["stopSequences"] = list(sampling.stop)
+    if sampling.seed is not None:
+        config["seed"] = sampling.seed
+    if sampling.presence_penalty:
+        config["presencePenalty"] = sampling.presence_penalty
+    if sampling.frequency_penalty:
+        config["frequencyPenalty"] = sampling.frequency_penalty
+    return config
+
+
+def _render_thinking(model: str, effort: str) -> dict[str, Any]:
+    if any(name in model for name in MODELS_WITH_BUDGETS):
+        efforts: Mapping[str, Any] = THINKING_BUDGETS
+        member = "thinkingBudget"
+    else:
+        efforts = THINKING_LEVELS
+        member = "thinkingLevel"
+    if effort not in efforts:
+        raise invalid_parameter(
+            "reasoning_effort",
+            f"Invalid value: {effort!r}. Supported values for '{model}' are:"
+            f" {', '.join(map(repr, efforts))}.",
+        )
+    config: dict[str, Any] = {member: efforts[effort]}
+    if effort != "none":
+        config["includeThoughts"] = True
+    return config
