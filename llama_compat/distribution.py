@@ -106,22 +106,22 @@ def load_distribution(
     document = ResolvedDocument(read_yaml(text), os.environ)
     if not isinstance(document.value, dict):
         raise TemplateError(path, document.problems or [_not_a_template(document)])
-    problems = list(document.problems)
-    problems.extend(_configure_providers(document, provider_config))
+    problems = list(_configure_providers(document, provider_config))
     distribution = None
     try:
         distribution = Distribution.model_validate(document.value)
     except ValidationError as error:
         problems.extend(explain(error, Distribution, document))
     problems.extend(_conflicts(document))
-    if distribution is not None and not problems and not _offers_models(distribution):
-        problems.append(
-            document.problem(
-                ("models",), "no models; list one, or set 'models: discover' for a provider"
-            )
-        )
+    # A value that could not be read is not also of a wrong type.
+    unread = {(problem.path, problem.line) for problem in document.problems}
+    problems = [each for each in problems if (each.path, each.line) not in unread]
+    problems.extend(document.problems)
     if distribution is None or problems:
-        raise TemplateError(path, _one_each(problems))
+        raise TemplateError(path, problems)
+    if not _offers_models(distribution):
+        message = "no models; list one, or set 'models: discover' for a provider"
+        raise TemplateError(path, [document.problem(("models",), message)])
     return distribution
 
 
@@ -161,8 +161,8 @@ def _read(source: str) -> tuple[str, str]:
             raise _unreadable(path, f"larger than {MAX_TEMPLATE_BYTES} bytes, so not a template")
         return str(path), raw.decode("utf-8-sig")
     except FileNotFoundError:
-        hint = did_you_mean(path.stem, names) or f"; the templates are {', '.join(names)}"
-        raise _unreadable(path, f"no such file, and no template of that name{hint}") from None
+        problem = f"no such file, and not one of the templates {', '.join(names)}"
+        raise _unreadable(path, problem + did_you_mean(path.stem, names)) from None
     except IsADirectoryError:
         raise _unreadable(path, "is a folder; name a template or a YAML file") from None
     except UnicodeDecodeError as error:
@@ -213,17 +213,8 @@ def _configure_providers(
 def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     """What is wrong between settings that are right for themselves."""
     provider_ids = list(_texts(document, "providers", "id"))
-    model_names = [
-        *_texts(document, "models", "id"),
-        *(
-            ((*path, "aliases", index), alias)
-            for path, model in _mappings(document, "models")
-            for index, alias in enumerate(_list(model.get("aliases")))
-            if isinstance(alias, str)
-        ),
-    ]
     yield from _repeated(document, provider_ids)
-    yield from _repeated(document, model_names)
+    yield from _repeated(document, _model_names(document))
     shown = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
     written = [provider_id for path, provider_id in provider_ids if path not in document.variables]
     for path, provider in _texts(document, "models", "provider"):
@@ -232,6 +223,14 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
             hint = near or f"; the ids are {', '.join(shown.values())}"
             message = f"no provider has the id {document.shown(path, provider)}{hint}"
             yield document.problem(path, message)
+
+
+def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
+    for path, model in _mappings(document, "models"):
+        aliases = enumerate(_list(model.get("aliases")))
+        names = [((*path, "id"), model.get("id"))]
+        names += [((*path, "aliases", index), alias) for index, alias in aliases]
+        yield from ((at, name) for at, name in names if isinstance(name, str))
 
 
 def _repeated(
@@ -249,8 +248,9 @@ def _repeated(
 
 def _texts(document: ResolvedDocument, section: str, key: str) -> Iterator[tuple[KeyPath, str]]:
     for path, item in _mappings(document, section):
-        if isinstance(item.get(key), str):
-            yield (*path, key), item[key]
+        text = item.get(key)
+        if text and isinstance(text, str):
+            yield (*path, key), text
 
 
 def _mappings(document: ResolvedDocument, section: str) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
@@ -267,14 +267,3 @@ def _offers_models(distribution: Distribution) -> bool:
     return bool(distribution.models) or any(
         getattr(provider.config, "models", None) for provider in distribution.providers
     )
-
-
-def _one_each(problems: Iterable[Problem]) -> list[Problem]:
-    """The first problem of each place: a value that could not be read is not also of a wrong type.
-
-    Those that have no path stand for the file and are all kept.
-    """
-    by_place: dict[tuple[str, int | None], Problem] = {}
-    for problem in problems:
-        by_place.setdefault((problem.path or problem.message, problem.line), problem)
-    return list(by_place.values())
