@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from llama_compat.template_problems import UnknownProviderType
+from providers import registry
+from providers.base import Provider, ProviderConfig
+from providers.remote.vendors import VENDORS
+
+
+@pytest.mark.parametrize("provider_type", registry.provider_types())
+def test_every_type_has_a_class_and_settings(provider_type: str) -> None:
+    served_by = registry.provider_class(provider_type)
+    assert issubclass(served_by, Provider)
+    assert served_by is registry.provider_class(provider_type)
+    settings = registry.config_model(provider_type)
+    assert issubclass(settings, ProviderConfig)
+    assert settings is served_by.Config
+    assert settings.model_config["extra"] == "forbid"
+
+
+@pytest.mark.parametrize(
+    "provider_type", [name for name, vendor in VENDORS.items() if vendor.base_url]
+)
+def test_a_vendors_row_is_the_default(provider_type: str) -> None:
+    settings = registry.config_model(provider_type)(api_key="key")
+    assert settings.model_dump()["base_url"] == VENDORS[provider_type].base_url
+
+
+def test_types_have_the_form_place_and_name() -> None:
+    types = registry.provider_types()
+    assert types == sorted(set(types))
+    assert {name.partition("::")[0] for name in types} == {"local", "remote"}
+
+
+def test_an_unknown_type_is_told_the_nearest() -> None:
+    with pytest.raises(UnknownProviderType) as raised:
+        registry.config_model("remote::opnai")
+    assert str(raised.value) == (
+        "unknown provider type 'remote::opnai'; did you mean 'remote::openai'?"
+    )
+    with pytest.raises(UnknownProviderType) as raised:
+        registry.provider_class("local::ehco")
+    assert "did you mean 'local::echo'?" in str(raised.value)
+
+
+def loaded_modules(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after `code`."""
+    code += "; import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+HEAVY = {"torch", "transformers", "llama_cpp", "openai", "huggingface_hub"}
+
+
+def test_the_table_itself_imports_no_provider() -> None:
+    modules = loaded_modules("import providers.registry")
+    assert not modules & (HEAVY | {"aiohttp", "providers.local.echo", "providers.remote.openai"})
+
+
+def test_a_type_imports_its_own_module_and_no_other() -> None:
+    modules = loaded_modules("from providers.registry import config_model as c; c('local::echo')")
+    assert "providers.local.echo" in modules
+    assert not modules & (HEAVY | {"aiohttp", "providers.remote.openai"})
+
+
+@pytest.mark.parametrize("provider_type", ["local::torch", "remote::openai"])
+def test_settings_import_nothing_heavy(provider_type: str) -> None:
+    code = f"from providers.registry import config_model as c; c({provider_type!r})"
+    assert not loaded_modules(code) & HEAVY
