@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 75
 """How long an idle client connection is kept: longer than the usual clients keep theirs, so that it
 is they who close it and never find it closed under a request."""
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServerStartError(Exception):
@@ -72,13 +74,17 @@ def serve_on(listener: socket.socket, distribution: Distribution) -> int:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
     )
-    server = _Server(config)
+    server = _Server(config, [model.id for model in distribution.models])
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         return runner.run(server.run_until_signal(listener))
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, ending with 0 after a signal instead of raising the signal again."""
+
+    def __init__(self, config: uvicorn.Config, models: Sequence[str]) -> None:
+        super().__init__(config)
+        self._models = models
 
     async def run_until_signal(self, listener: socket.socket) -> int:
         loop = asyncio.get_running_loop()
@@ -92,13 +98,24 @@ class _Server(uvicorn.Server):
             else:
                 serving.cancel()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, stop, number)
         try:
             await self.serve(sockets=[listener])
         except asyncio.CancelledError:
             return 0
+        finally:
+            # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in
+            # a hurry, would turn the end into a traceback.
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         return 0 if self.started else 1
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            log.info("serving at http://%s:%s/v1, its API at /docs; Ctrl-C ends", host, port)
+            log.info("models: %s", ", ".join(self._models) or "those that the providers list")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -124,4 +141,8 @@ def _listen(host: str, port: int, source: str) -> socket.socket:
 def _configure_logging() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
+    )
+    # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: record.levelno > logging.INFO and "startup failed" not in record.msg
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -13,7 +15,7 @@ import pytest
 
 from tests.integration import wire
 from tests.integration.relay import Gateway, chat
-from tests.integration.server_process import ServerProcess
+from tests.integration.server_process import ServerProcess, running
 
 # --------------------------------------------------------------------------------------------------
 # Upstream
@@ -107,10 +109,12 @@ def wait_for(server: ServerProcess, count: int) -> None:
 
 
 @pytest.fixture
-def own_server(server: ServerProcess | None) -> ServerProcess:
+def own_server(server: ServerProcess | None, client: openai.OpenAI, model: str) -> ServerProcess:
     """The server that the tests started: only there they know that nobody else asks anything."""
     if server is None:
         pytest.skip("the server at --base-url may have other clients")
+    if client.models.retrieve(model).owned_by == "echo":
+        pytest.skip("the echo says all it has before anybody can stop it; see the slow one below")
     return server
 
 
@@ -161,3 +165,37 @@ def test_health_answers_while_a_model_generates(
             assert client.models.retrieve(model).id == model
         assert in_engine(own_server) == 1
     wait_for(own_server, 0)
+
+
+# --------------------------------------------------------------------------------------------------
+# Several choices at a time
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow_echo() -> Iterator[ServerProcess]:
+    """The echo, which for a word takes longer than any of these tests."""
+    with running("echo", env={"ECHO_DELAY_MS": "60000"}) as process:
+        yield process
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "question", "choices"),
+    [
+        ("/chat/completions", {"messages": [{"role": "user", "content": "one two"}]}, 1),
+        ("/chat/completions", {"messages": [{"role": "user", "content": "one"}], "n": 3}, 3),
+        ("/completions", {"prompt": ["one", "two"], "n": 2}, 4),
+    ],
+)
+def test_a_client_that_leaves_stops_all_of_its_choices(
+    slow_echo: ServerProcess, path: str, question: dict[str, Any], choices: int, stream: bool
+) -> None:
+    body = json.dumps({"model": "echo", "stream": stream, **question}).encode()
+    with socket.create_connection(("127.0.0.1", slow_echo.port)) as connection:
+        connection.sendall(
+            b"POST /v1%b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+            % (path.encode(), len(body), body)
+        )
+        wait_for(slow_echo, choices)
+    wait_for(slow_echo, 0)

@@ -96,7 +96,7 @@ def test_an_idle_connection_does_not_keep_the_server_alive(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_starting_ends_the_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_second_signal_does_no_harm(tmp_path: Path, number: signal.Signals) -> None:
     server = ServerProcess(write_template(tmp_path / "echo.yaml", **ECHO))
     try:
         server.wait_until_ready()

@@ -14,6 +14,7 @@ from tests.integration import wire
 from tests.integration.relay import Gateway, chat
 from tests.integration.upstream_behaviours import (
     ARGUMENTS,
+    BEGUN_EVENTS,
     HUGE_TEXT,
     ODD_EVENT,
     PIECES,
@@ -272,7 +273,7 @@ def failed(gateway: Gateway, name: str, request_id: str) -> tuple[str, dict[str,
     with gateway.open(question, headers={"x-request-id": request_id}) as reply:
         assert reply.status == 200
         events = wire.events(reply)
-        received = [next(events)]
+        received = [next(events) for _ in range(BEGUN_EVENTS)]
         gateway.upstream.request(request_id).release()
         received += events
     *chunks, error, done = received

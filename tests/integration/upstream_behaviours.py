@@ -92,7 +92,10 @@ async def answer(exchange: Exchange, chunks: list[dict[str, Any]]) -> None:
     await exchange.done()
 
 
-async def begin(exchange: Exchange, pieces: int = 2) -> None:
+BEGUN_EVENTS = 3
+
+
+async def begin(exchange: Exchange, pieces: int = BEGUN_EVENTS - 1) -> None:
     """The start of a stream: the role and some of `PIECES`."""
     await exchange.start_stream()
     for one in text_chunks()[: 1 + pieces]:
