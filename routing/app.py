@@ -108,7 +108,12 @@ class Application(FastAPI):
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
+        try:
+            await receive()
+        except asyncio.CancelledError:
+            # A second Ctrl-C: the server waits for nothing any more.
+            await self.stop()
+            return
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 

@@ -61,8 +61,16 @@ def serve(
         return serve_on(listener, distribution)
 
 
-def serve_on(listener: socket.socket, distribution: Distribution) -> int:
-    """Serve `distribution` on a socket that is bound already; the exit code."""
+def serve_on(
+    listener: socket.socket,
+    distribution: Distribution,
+    end_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+) -> int:
+    """Serve `distribution` on a socket that is bound already, until one of `end_signals` comes.
+
+    Returns:
+        The exit code.
+    """
     _configure_logging()
     config = uvicorn.Config(
         create_app(distribution),
@@ -76,7 +84,7 @@ def serve_on(listener: socket.socket, distribution: Distribution) -> int:
     )
     server = _Server(config, [model.id for model in distribution.models])
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(server.run_until_signal(listener))
+        return runner.run(server.run_until(end_signals, listener))
 
 
 class _Server(uvicorn.Server):
@@ -86,7 +94,9 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._models = models
 
-    async def run_until_signal(self, listener: socket.socket) -> int:
+    async def run_until(
+        self, end_signals: Sequence[signal.Signals], listener: socket.socket
+    ) -> int:
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
         assert serving is not None

@@ -32,13 +32,14 @@ def serve_in_workers(source: str, listener: socket.socket, workers: int) -> int:
 
 
 def _serve_one(source: str, listener: socket.socket) -> None:
-    # Until the server has its own handlers a Ctrl-C ends the process without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A Ctrl-C reaches the whole group; it is the parent that tells the workers to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from llama_compat.distribution import load_distribution
     from providers.registry import config_model
     from routing.server import serve_on
 
-    raise SystemExit(serve_on(listener, load_distribution(source, config_model)))
+    distribution = load_distribution(source, config_model)
+    raise SystemExit(serve_on(listener, distribution, end_signals=(signal.SIGTERM,)))
 
 
 class _WorkerGroup:

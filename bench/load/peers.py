@@ -62,18 +62,10 @@ class Gateway:
 
 def bare_relay(upstream: str, port: int) -> Gateway:
     """Thirty lines of ASGI and aiohttp under the server that we use too."""
-    options = [
-        "--no-access-log",
-        "--log-level",
-        "warning",
-        "--loop",
-        "uvloop",
-        "--http",
-        "httptools",
-    ]
+    quiet = ("--no-access-log", "--log-level", "warning")
     command = [
         *(sys.executable, "-m", "uvicorn", "bench.load.bare_relay:app"),
-        *("--port", str(port), *options),
+        *("--port", str(port), "--loop", "uvloop", "--http", "httptools", *quiet),
     ]
     return Gateway("bare relay", port, command, {"UPSTREAM": upstream})
 
