@@ -6,13 +6,22 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
-from llama_compat.byte_lines import JSONLines, parse_object
+from llama_compat.byte_lines import parse_object
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.json_fields import to_raw
 from llama_compat.types import StreamComplete, StreamEvent
 from providers.remote.http import UpstreamResponse
+from providers.remote.upstream_errors import error_in_answer
 
 Parsed = TypeVar("Parsed")
+
+
+class ObjectDecoder(Protocol):
+    """What the bytes of a stream become objects with; raises ValueError for nonsense."""
+
+    def feed(self, chunk: bytes) -> Iterable[Mapping[str, Any]]: ...
+
+    def flush(self) -> Iterable[Mapping[str, Any]]: ...
 
 
 class StreamParser(Protocol):
@@ -20,7 +29,7 @@ class StreamParser(Protocol):
 
     def push(self, event: Mapping[str, Any]) -> list[StreamEvent]: ...
 
-    def finish(self) -> list[StreamEvent]: ...
+    def finish(self) -> Iterable[StreamEvent]: ...
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -34,17 +43,21 @@ async def read_object(
     """The answer's one object, parsed.
 
     Raises:
-        APIError: 502 if it is none, or `parse` raised ValueError.
+        APIError: 502 if it is none, or an error in spite of its status, or `parse` raised
+            ValueError.
     """
     body = await response.read()
     try:
-        return parse(parse_object(body))
+        answer = parse_object(body)
+        if answer.get("error"):
+            raise error_in_answer(provider_id, body)
+        return parse(answer)
     except ValueError as error:
         raise _nonsense(provider_id, error) from error
 
 
 async def read_events(
-    provider_id: str, response: UpstreamResponse, lines: JSONLines, parser: StreamParser
+    provider_id: str, response: UpstreamResponse, decoder: ObjectDecoder, parser: StreamParser
 ) -> AsyncGenerator[StreamEvent, None]:
     """The events of the answer's objects, as they come.
 
@@ -56,20 +69,20 @@ async def read_events(
     try:
         async with aclosing(response.chunks()) as chunks:
             async for chunk in chunks:
-                for event in _parse(lines.feed(chunk), parser):
+                for event in _parse(decoder.feed(chunk), parser):
                     yield event
                     if isinstance(event, StreamComplete):
                         await response.drain()
                         return
-        for event in (*_parse(lines.flush(), parser), *parser.finish()):
+        for event in (*_parse(decoder.flush(), parser), *parser.finish()):
             yield event
     except ValueError as error:
         raise _nonsense(provider_id, error) from error
 
 
-def _parse(lines: Iterable[Mapping[str, Any]], parser: StreamParser) -> Iterator[StreamEvent]:
-    for line in lines:
-        yield from parser.push(line)
+def _parse(objects: Iterable[Mapping[str, Any]], parser: StreamParser) -> Iterator[StreamEvent]:
+    for each in objects:
+        yield from parser.push(each)
 
 
 def _nonsense(provider_id: str, error: ValueError) -> APIError:

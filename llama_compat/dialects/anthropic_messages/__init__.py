@@ -11,6 +11,7 @@ What the two vocabularies don't share:
   are the reply's text.
 """
 
+from llama_compat.dialects.anthropic_messages.models import parse_models
 from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse_reply
 from llama_compat.dialects.anthropic_messages.requests import (
     ADAPTIVE_THINKING,
@@ -25,6 +26,7 @@ __all__ = [
     "MAX_TEMPERATURE",
     "StreamParser",
     "Thinking",
+    "parse_models",
     "parse_reply",
     "render_request",
     "wants_json_object",

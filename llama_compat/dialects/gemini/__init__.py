@@ -11,14 +11,16 @@ What the two vocabularies don't share:
 """
 
 from llama_compat.dialects.gemini.embeddings import parse_embeddings, render_embedding_request
+from llama_compat.dialects.gemini.models import model_path, parse_models
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply
-from llama_compat.dialects.gemini.requests import model_path, render_request
+from llama_compat.dialects.gemini.requests import render_request
 from llama_compat.dialects.gemini.schema import render_schema
 
 __all__ = [
     "StreamParser",
     "model_path",
     "parse_embeddings",
+    "parse_models",
     "parse_reply",
     "render_embedding_request",
     "render_request",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_compat.dialects.gemini.requests import model_path
+from llama_compat.dialects.gemini.models import model_path
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
 

@@ -46,11 +46,6 @@ THINKING_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high
 MODELS_WITH_BUDGETS = ("gemini-2", "gemini-1")
 
 
-def model_path(model: str) -> str:
-    """The resource name of a model: `models/NAME`, or as it is if it is a path already."""
-    return model if "/" in model else f"models/{model}"
-
-
 def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     """The body of `POST {model}:generateContent` and `:streamGenerateContent`.
 

@@ -1,0 +1,157 @@
+"""`remote::anthropic-messages`: Anthropic, and whoever has the same API, over the Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from llama_compat.collect import reply_events
+from llama_compat.dialects import anthropic_messages
+from llama_compat.mixins import (
+    ChatOnlyMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.types import ChatCompletionRequest, StreamEvent
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.config import HTTPURL, RemoteConfig
+from providers.remote.discovered_models import DiscoveredModels
+from providers.remote.http import Upstream
+from providers.remote.json_events import JSONEvents
+from providers.remote.json_objects import encode, read_events, read_object
+
+
+class AnthropicMessagesConfig(RemoteConfig):
+    """The settings of `remote::anthropic-messages`."""
+
+    base_url: Annotated[HTTPURL, AfterValidator(lambda url: url.removesuffix("/v1"))] = (
+        "https://api.anthropic.com"
+    )
+    """With or without the `/v1` that all paths begin with."""
+
+    version: str = "2023-06-01"
+    """The `anthropic-version` that is asked for."""
+
+    betas: tuple[str, ...] = ()
+    """The `anthropic-beta` features that are asked for."""
+
+    default_max_tokens: int = Field(4096, gt=0)
+    """The limit where the caller sets none: the API wants one. It is no more than the model's
+    `context_length`."""
+
+    thinking: Literal["adaptive", "budget"] = "adaptive"
+    """How `reasoning_effort` is said: as an effort, to Claude 4.6 and later, or as a number of
+    tokens, to Claude 4.5 and earlier."""
+
+    thinking_display: Literal["summarized", "omitted"] | None = None
+    """Whether thinking is shown; by default as the model has it."""
+
+
+class AnthropicMessagesProvider(
+    ChatOnlyMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    Provider,
+):
+    """Chats with the models behind one Messages API."""
+
+    Config: ClassVar[type[ProviderConfig]] = AnthropicMessagesConfig
+    config: AnthropicMessagesConfig
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {
+            "max_completion_tokens",
+            "max_tokens",
+            "parallel_tool_calls",
+            "reasoning_effort",
+            "response_format",
+            "stop",
+            "temperature",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_p",
+        }
+    )
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        headers = {"anthropic-version": self.config.version}
+        if self.config.api_key is not None:
+            headers["x-api-key"] = self.config.api_key.get_secret_value()
+        if self.config.betas:
+            headers["anthropic-beta"] = ",".join(self.config.betas)
+        self._upstream = Upstream(provider_id, self.config, headers)
+        self._listed = DiscoveredModels(
+            provider_id, self._list_models, self.config.models_refresh_seconds
+        )
+        self._thinking = anthropic_messages.Thinking(
+            self.config.thinking, self.config.thinking_display
+        )
+
+    async def start(self) -> None:
+        """Open the connection pool."""
+        await self._upstream.start()
+
+    async def stop(self) -> None:
+        """Close it."""
+        await self._upstream.stop()
+
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """What has no form in this API."""
+        refused = {}
+        if (body.get("temperature") or 0) > anthropic_messages.MAX_TEMPERATURE:
+            refused["temperature"] = "Anthropic's goes from 0 to 1"
+        wanted = body.get("response_format")
+        if (
+            isinstance(wanted, Mapping)
+            and wanted.get("type") == "json_object"
+            and body.get("tools")
+        ):
+            refused["response_format"] = (
+                "'json_object' is a forced tool call for Anthropic, so it can't go together with"
+                " tools; 'json_schema' can"
+            )
+        return refused
+
+    async def discovered_models(self) -> Sequence[str]:
+        """The models that the vendor lists, if the template asks to look."""
+        return await self._listed.names() if self.config.models == "discover" else ()
+
+    async def _list_models(self) -> Sequence[str]:
+        async with self._upstream.get("/v1/models?limit=1000") as response:
+            return await read_object(self.id, response, anthropic_messages.parse_models)
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation."""
+        body = anthropic_messages.render_request(
+            request,
+            default_max_tokens=self._default_max_tokens(request.model),
+            thinking=self._thinking,
+        )
+        json_object = anthropic_messages.wants_json_object(request)
+        async with self._upstream.post(
+            "/v1/messages", encode(body), request_id=request.request_id
+        ) as response:
+            if not request.stream:
+                parse = partial(anthropic_messages.parse_reply, json_object=json_object)
+                for event in reply_events(await read_object(self.id, response, parse)):
+                    yield event
+                return
+            parser = anthropic_messages.StreamParser(json_object=json_object)
+            decoder = JSONEvents(self.id, self._upstream.secrets)
+            async with aclosing(read_events(self.id, response, decoder, parser)) as events:
+                async for event in events:
+                    yield event
+
+    def _default_max_tokens(self, model: str) -> int:
+        default = self.config.default_max_tokens
+        return min(default, self.context_length(model) or default)

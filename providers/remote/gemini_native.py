@@ -1,0 +1,163 @@
+"""`remote::gemini-native`: Gemini over its own API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Annotated, Any, ClassVar
+
+from msgspec import structs
+from pydantic import AfterValidator
+
+from llama_compat.collect import reply_events
+from llama_compat.dialects import gemini
+from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
+from llama_compat.errors import upstream_error
+from llama_compat.mixins import (
+    ChatOnlyMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.types import (
+    ChatCompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+)
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.config import HTTPURL, RemoteConfig
+from providers.remote.discovered_models import DiscoveredModels
+from providers.remote.http import Upstream
+from providers.remote.images import ImageDownloader, ImageLimits
+from providers.remote.json_events import JSONEvents
+from providers.remote.json_objects import encode, read_events, read_object
+
+API_VERSION = "v1beta"
+
+_VERSION_IN_URL = re.compile(r"/v[0-9]+(alpha|beta)?[0-9]*(/|$)")
+
+
+def _with_version(url: str) -> str:
+    return url if _VERSION_IN_URL.search(url) else f"{url}/{API_VERSION}"
+
+
+class GeminiConfig(RemoteConfig):
+    """The settings of `remote::gemini-native`."""
+
+    base_url: Annotated[HTTPURL, AfterValidator(_with_version)] = (
+        f"https://generativelanguage.googleapis.com/{API_VERSION}"
+    )
+    """With or without the API's version, which is v1beta unless told otherwise."""
+
+    images: ImageLimits = ImageLimits()
+    """Which images are fetched for callers who send their URL: the API takes only bytes."""
+
+
+class GeminiProvider(
+    ChatOnlyMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    Provider,
+):
+    """Chats and embeds with the models of the Gemini API."""
+
+    Config: ClassVar[type[ProviderConfig]] = GeminiConfig
+    config: GeminiConfig
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {
+            "frequency_penalty",
+            "logprobs",
+            "max_completion_tokens",
+            "max_tokens",
+            "parallel_tool_calls",
+            "presence_penalty",
+            "reasoning_effort",
+            "response_format",
+            "seed",
+            "stop",
+            "temperature",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_logprobs",
+            "top_p",
+        }
+    )
+    embedding_parameters = frozenset({"dimensions"})
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        key = self.config.api_key
+        headers = {} if key is None else {"x-goog-api-key": key.get_secret_value()}
+        self._upstream = Upstream(provider_id, self.config, headers)
+        self._images = ImageDownloader(self.config.images)
+        self._listed = DiscoveredModels(
+            provider_id, self._list_models, self.config.models_refresh_seconds
+        )
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Open the connection pools."""
+        self._running.push_async_callback(self._upstream.stop)
+        await self._upstream.start()
+        await self._running.enter_async_context(self._images)
+
+    async def stop(self) -> None:
+        """Close them."""
+        await self._running.aclose()
+
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """Gemini makes as many calls at a time as it wants."""
+        if body.get("parallel_tool_calls") is False:
+            return {"parallel_tool_calls": "Gemini can't limit the calls to one"}
+        return {}
+
+    async def discovered_models(self) -> Sequence[str]:
+        """The models that the vendor lists, if the template asks to look."""
+        return await self._listed.names() if self.config.models == "discover" else ()
+
+    async def _list_models(self) -> Sequence[str]:
+        async with self._upstream.get("/models?pageSize=1000") as response:
+            return await read_object(self.id, response, gemini.parse_models)
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation; images that have a URL are fetched first."""
+        messages = await self._images.inline(request.messages)
+        body = encode(gemini.render_request(structs.replace(request, messages=messages)))
+        method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+        path = f"/{gemini.model_path(request.model)}:{method}"
+        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+            if not request.stream:
+                reply = await read_object(self.id, response, gemini.parse_reply)
+                for event in reply_events(reply):
+                    yield event
+                return
+            decoder = JSONEvents(self.id, self._upstream.secrets)
+            async with aclosing(
+                read_events(self.id, response, decoder, gemini.StreamParser())
+            ) as events:
+                async for event in events:
+                    yield event
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors, all in one request.
+
+        Raises:
+            APIError: 502 if there are not as many vectors as texts.
+        """
+        body = encode(gemini.render_embedding_request(request))
+        path = f"/{gemini.model_path(request.model)}:batchEmbedContents"
+        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+            embedded = await read_object(self.id, response, gemini.parse_embeddings)
+        if len(embedded.vectors) != len(request.inputs):
+            raise upstream_error(
+                self.id, f"{len(embedded.vectors)} vectors for {len(request.inputs)} texts."
+            )
+        return embedded

@@ -1,0 +1,47 @@
+"""Server-sent events whose data are JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_compat import sse
+from llama_compat.byte_lines import parse_object
+from providers.remote.upstream_errors import error_in_stream
+
+
+class JSONEvents:
+    """Bytes in, cut anywhere; the objects of the events out as soon as they are complete.
+
+    Args:
+        provider_id: the template's id of the provider, for messages.
+        secrets: what no message may repeat.
+    """
+
+    def __init__(self, provider_id: str, secrets: Sequence[str] = ()) -> None:
+        self._provider_id = provider_id
+        self._secrets = secrets
+        self._decoder = sse.Decoder()
+
+    def feed(self, chunk: bytes) -> Iterator[Mapping[str, Any]]:
+        """The objects of the events that `chunk` completes.
+
+        Raises:
+            APIError: an event is the vendor's error; its own status if it names one, else 502.
+            ValueError: an event's data is no JSON object.
+        """
+        return self._objects(self._decoder.feed(chunk))
+
+    def flush(self) -> Iterator[Mapping[str, Any]]:
+        """The object of the event that the stream's end left without its blank line; as `feed`."""
+        event = self._decoder.flush()
+        return self._objects([event] if event is not None else ())
+
+    def _objects(self, events: Iterable[sse.Event]) -> Iterator[Mapping[str, Any]]:
+        for event in events:
+            if event.data is None or event.data == b"[DONE]":
+                continue
+            value = parse_object(event.data)
+            if value.get("error"):
+                raise error_in_stream(self._provider_id, event.data, self._secrets)
+            yield value
