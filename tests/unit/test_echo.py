@@ -360,6 +360,7 @@ async def test_choices_run_at_the_same_time() -> None:
     await anext(first)
     await anext(second)
     assert echo.running == 2
+    assert echo.stats() == {"running": 2}
     await first.aclose()
     await second.aclose()
     assert echo.running == 0
