@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 _decoder = msgspec.json.Decoder(dict[str, Raw])
+_list_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
 
 JSONFields = dict[str, Raw]
 
@@ -34,18 +35,52 @@ def parse_fields(data: bytes) -> JSONFields:
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        return _parse_leniently(data, error)
+        return _fields(_parse_leniently(data, error))
 
 
-def _parse_leniently(data: bytes, error: Exception) -> JSONFields:
+def parse_object(raw: Raw) -> JSONFields:
+    """The members of an object that is a member of another.
+
+    Raises:
+        ValueError: it is no object.
+    """
+    try:
+        return _decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        return _fields(_parse_leniently(bytes(raw), error))
+
+
+def parse_objects(raw: Raw) -> list[JSONFields]:
+    """The members of each object of a list that is a member of another object.
+
+    Raises:
+        ValueError: it is no list of objects.
+    """
+    try:
+        return _list_decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        values = _parse_leniently(bytes(raw), error)
+        if not isinstance(values, list):
+            raise ValueError(f"Expected `array`, got `{type(values).__name__}`") from None
+        return [_fields(value) for value in values]
+
+
+def _parse_leniently(data: bytes, error: Exception) -> Any:
     # msgspec refuses a lone surrogate (`"\ud83d"`), which is JSON all the same and which vendors do
     # send when they cut a stream inside a character. The standard library takes it.
     try:
-        value = json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         if isinstance(error, RecursionError):
             raise ValueError("nested too deeply") from None
         raise ValueError(str(error)) from None
+
+
+def _fields(value: Any) -> JSONFields:
     if not isinstance(value, dict):
         raise ValueError(f"Expected `object`, got `{type(value).__name__}`")
     return {name: to_raw(member) for name, member in value.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 
 import aiohttp
@@ -38,7 +39,7 @@ def sending_error(provider: str, error: Exception, url: URL, timeouts: Timeouts)
         case aiohttp.ClientConnectorError():
             what = f"can't connect to {host}: {_reason(error.os_error)}."
         case aiohttp.ClientResponseError():
-            what = f"{host} did not answer in HTTP ({error.message})."
+            what = f"{host} did not answer in HTTP ({error.message.splitlines()[0]})."
         case aiohttp.InvalidURL():
             what = "the URL is not valid. Check `base_url`."
         case _:
@@ -59,8 +60,11 @@ def reading_error(provider: str, error: Exception, timeouts: Timeouts) -> APIErr
 
 
 def _timeout(provider: str, what: str) -> APIError:
-    message = f"{what}. The provider's `timeouts` say how long to wait."
-    return upstream_error(provider, message, status=504, code="upstream_timeout")
+    return APIError(
+        504,
+        f"Provider '{provider}': {what}. Its `timeouts` in the template say how long to wait.",
+        code="upstream_timeout",
+    )
 
 
 def _limit(error: TimeoutError, timeouts: Timeouts, silence: float) -> str:
@@ -70,7 +74,9 @@ def _limit(error: TimeoutError, timeouts: Timeouts, silence: float) -> str:
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower()
+    # asyncio words its own; the system's word for the error number says more.
+    known = os.strerror(error.errno) if error.errno and not isinstance(error, ssl.SSLError) else ""
+    return (known or error.strerror or str(error) or type(error).__name__).lower()
 
 
 def _certificate_problem(error: aiohttp.ClientConnectorCertificateError) -> str:

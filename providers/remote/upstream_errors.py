@@ -108,6 +108,7 @@ def error_in_answer(provider: str, body: bytes, secrets: Iterable[str] = ()) -> 
     """What to tell of an error that came in an answer with status 200: 502."""
     report = _parse_report(body) or _Report(message="an error without a message")
     error = _from_report(provider, 502, report)
+    error.message = f"Provider '{provider}': answered with an error: {report.message}"
     error.code = error.code or "upstream_error"
     return _without(error, secrets)
 
