@@ -92,10 +92,6 @@ class EchoProvider(
         """How many generations run now; none ever waits."""
         return {"running": self.running}
 
-    def stats(self) -> dict[str, int]:
-        """The generations that run; none ever waits for another."""
-        return {"running": self.running}
-
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
         return self._generate(self._complete(request))
