@@ -1,0 +1,546 @@
+"""`local::torch` on a small random model: requests in, events out."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+from llama_compat.errors import APIError
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionMessage,
+    CompletionRequest,
+    GreedySamplingStrategy,
+    ImageContent,
+    SamplingParams,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    SystemMessage,
+    TextContent,
+    TokenLogProbs,
+    ToolCall,
+    ToolResponseMessage,
+    TopKSamplingStrategy,
+    TopPSamplingStrategy,
+    UserMessage,
+)
+from providers.base import ProviderModel, ProviderStartError
+from providers.local.torch_engine.engine import Engine
+from providers.local.torch_engine.prompts import render_messages
+from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from tests.tiny_models import make_model
+
+PROMPT = "The quick brown fox"
+LONG_PROMPT = "one two three " * 30
+GREEDY = GreedySamplingStrategy()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_model(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture
+async def provider(folder: str) -> AsyncIterator[TorchProvider]:
+    provider = await started(folder)
+    yield provider
+    await provider.stop()
+
+
+@pytest.fixture
+def engine(provider: TorchProvider) -> Engine:
+    [engine] = provider.engines.values()
+    return engine
+
+
+async def started(folder: str | Path, **config: Any) -> TorchProvider:
+    config = {"device": "cpu", **config}
+    provider = TorchProvider("local", TorchConfig(**config), [ProviderModel(str(folder))])
+    await provider.start()
+    return provider
+
+
+class Result:
+    """The events of one generation."""
+
+    def __init__(self, events: list[StreamEvent]) -> None:
+        assert isinstance(events[0], StreamStart)
+        assert isinstance(events[-1], StreamComplete)
+        self.start, self.complete = events[0], events[-1]
+        self.progress = [event for event in events[1:-1] if isinstance(event, StreamProgress)]
+        assert len(self.progress) == len(events) - 2
+
+    @property
+    def text(self) -> str:
+        return "".join(event.delta.text for event in self.progress)  # type: ignore[union-attr]
+
+    @property
+    def logprobs(self) -> list[TokenLogProbs]:
+        return [token for event in self.progress for token in event.logprobs or ()]
+
+
+async def collect(events: AsyncGenerator[StreamEvent, None]) -> Result:
+    return Result([event async for event in events])
+
+
+async def complete(
+    provider: TorchProvider,
+    prompt: str | tuple[int, ...] = PROMPT,
+    *,
+    logprobs: int | None = None,
+    echo: bool = False,
+    **sampling: Any,
+) -> Result:
+    params = SamplingParams(**{"strategy": GREEDY, "max_tokens": 12, **sampling})
+    [model] = provider.engines
+    request = CompletionRequest(model, prompt, params, logprobs=logprobs, echo=echo)
+    return await collect(provider.completion(request))
+
+
+async def chat(provider: TorchProvider, *messages: Any, **sampling: Any) -> Result:
+    params = SamplingParams(**{"strategy": GREEDY, "max_tokens": 12, **sampling})
+    [model] = provider.engines
+    request = ChatCompletionRequest(model, messages or (UserMessage("Hello"),), params)
+    return await collect(provider.chat_completion(request))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 (the engine's figures tell nobody of a change)
+            await asyncio.sleep(0.001)
+
+
+def generated_by_transformers(engine: Engine, prompt: str, tokens: int) -> list[int]:
+    """What transformers' own `generate` makes of it, greedily."""
+    ids = torch.tensor([engine.loaded.tokenizer(prompt).input_ids])
+    output = engine.loaded.model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False
+    )
+    made: list[int] = output[0, ids.shape[1] :].tolist()
+    return made
+
+
+# The text -----------------------------------------------------------------------------------------
+
+
+# More tokens than the cache has room for at first, and a prompt of several chunks.
+@pytest.mark.parametrize(("prompt", "tokens"), [(PROMPT, 280), (LONG_PROMPT, 60)])
+async def test_greedy_text_is_that_of_transformers(
+    provider: TorchProvider, engine: Engine, prompt: str, tokens: int
+) -> None:
+    expected = generated_by_transformers(engine, prompt, tokens)
+    result = await complete(provider, prompt, max_tokens=tokens)
+    ended = expected[-1] in engine.loaded.stop_tokens
+    decode = engine.loaded.tokenizer.decode
+    assert result.text == decode(expected, skip_special_tokens=True)
+    assert result.complete.usage.completion_tokens == len(expected)
+    assert result.complete.stop_reason == (
+        StopReason.end_of_turn if ended else StopReason.out_of_tokens
+    )
+
+
+async def test_a_model_with_a_sliding_window(tmp_path: Path) -> None:
+    make_model(tmp_path)
+    torch.manual_seed(1)
+    settings = transformers.AutoConfig.from_pretrained(tmp_path).to_dict()
+    settings = {name: value for name, value in settings.items() if name != "model_type"}
+    config = transformers.MistralConfig(**settings | {"sliding_window": 24})
+    transformers.MistralForCausalLM(config).save_pretrained(tmp_path)
+    provider = await started(tmp_path)
+    [engine] = provider.engines.values()
+    expected = generated_by_transformers(engine, LONG_PROMPT, 40)
+    result = await complete(provider, LONG_PROMPT, max_tokens=40)
+    assert result.text == engine.loaded.tokenizer.decode(expected, skip_special_tokens=True)
+    await provider.stop()
+
+
+async def test_a_prompt_of_token_ids(provider: TorchProvider, engine: Engine) -> None:
+    ids = tuple(engine.loaded.tokenizer(PROMPT).input_ids)
+    assert (await complete(provider, ids)).text == (await complete(provider)).text
+
+
+async def test_usage_counts_the_tokenizers_tokens(provider: TorchProvider, engine: Engine) -> None:
+    result = await complete(provider, max_tokens=7, logit_bias=no_end(engine))
+    prompt_tokens = len(engine.loaded.tokenizer(PROMPT).input_ids)
+    assert result.start.prompt_tokens == prompt_tokens
+    assert result.complete.usage.prompt_tokens == prompt_tokens
+    assert result.complete.usage.completion_tokens == 7
+    assert result.complete.stop_reason == StopReason.out_of_tokens
+
+
+def no_end(engine: Engine) -> dict[int, float]:
+    """A bias with which no end token is ever sampled."""
+    return dict.fromkeys(engine.loaded.stop_tokens, -1e4)
+
+
+async def test_an_end_token_ends_the_reply_and_is_counted(
+    provider: TorchProvider, engine: Engine
+) -> None:
+    end = engine.loaded.tokenizer.eos_token_id
+    result = await complete(provider, logit_bias={end: 1e4}, logprobs=0)
+    assert (result.text, result.logprobs) == ("", [])
+    assert result.progress[0].logprobs == ()
+    assert result.complete.stop_reason == StopReason.end_of_turn
+    assert result.complete.usage.completion_tokens == 1
+
+
+async def test_stop_strings_span_tokens_and_never_show(
+    provider: TorchProvider, engine: Engine
+) -> None:
+    words = {engine.loaded.tokenizer(word).input_ids[0]: 1e3 for word in ("The", "fox", "dog")}
+    settings: dict[str, Any] = {"max_tokens": 40, "logprobs": 0, "logit_bias": words}
+    whole = await complete(provider, **settings)
+    first, second, third = (token.chosen.token for token in whole.logprobs[5:8])
+    stop = first[-1] + second + third[:2]
+    cut = await complete(provider, **settings, stop=("nowhere", stop))
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.complete.stop_reason == StopReason.end_of_turn
+    assert cut.complete.usage.completion_tokens <= 8
+    # The tokens shown are those that the text came from, the last one perhaps cut.
+    shown = [token.chosen.token for token in cut.logprobs]
+    assert cut.text.startswith("".join(shown[:-1]))
+    assert "".join(shown).startswith(cut.text)
+
+
+# Sampling -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        TopPSamplingStrategy(1.0, 1.0),
+        TopPSamplingStrategy(0.8, 0.5),
+        TopKSamplingStrategy(5, 1.0, 0.9),
+        TopPSamplingStrategy(1e-30, 1.0),
+    ],
+)
+async def test_a_seed_repeats_whatever_else_runs(provider: TorchProvider, strategy: Any) -> None:
+    alone = await complete(provider, strategy=strategy, seed=-5)
+    others = [complete(provider, strategy=strategy, seed=seed) for seed in (1, 2)]
+    again, *_ = await asyncio.gather(
+        complete(provider, strategy=strategy, seed=-5), *others, complete(provider)
+    )
+    assert again.text == alone.text
+
+
+async def test_seeds_differ(provider: TorchProvider) -> None:
+    strategy = TopPSamplingStrategy(2.0, 1.0)
+    texts = {(await complete(provider, strategy=strategy, seed=seed)).text for seed in range(8)}
+    assert len(texts) > 4
+
+
+@pytest.mark.parametrize(
+    "strategy", [TopKSamplingStrategy(1, 2.0), TopPSamplingStrategy(2.0, 1e-9)]
+)
+async def test_only_the_likeliest_left_is_greedy(provider: TorchProvider, strategy: Any) -> None:
+    assert (await complete(provider, strategy=strategy)).text == (await complete(provider)).text
+
+
+async def test_penalties_forbid_repetition(provider: TorchProvider, engine: Engine) -> None:
+    biased = {**no_end(engine), engine.loaded.tokenizer("a").input_ids[0]: 50.0}
+    repeated = await complete(provider, logit_bias=biased)
+    assert repeated.text == "a" * 12
+    for penalty in ("frequency_penalty", "presence_penalty"):
+        varied = await complete(provider, logit_bias=biased, **{penalty: 100.0})
+        assert varied.text.startswith("a")
+        assert varied.text != repeated.text
+    unseen = await complete(provider, repetition_penalty=100.0, logit_bias=no_end(engine))
+    ids = engine.loaded.tokenizer(PROMPT).input_ids
+    assert not set(engine.loaded.tokenizer(unseen.text).input_ids[:1]) & set(ids)
+
+
+# Log probabilities and echo -----------------------------------------------------------------------
+
+
+async def test_logprobs_are_the_models_own(provider: TorchProvider, engine: Engine) -> None:
+    result = await complete(provider, logprobs=3, max_tokens=8, logit_bias=no_end(engine))
+    assert len(result.logprobs) == 8
+    assert (
+        b"".join(t.chosen.token_bytes for t in result.logprobs).decode(errors="replace")
+        == result.text
+    )
+    ids = engine.loaded.tokenizer(PROMPT).input_ids
+    with torch.inference_mode():
+        expected = engine.loaded.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+    first = result.logprobs[0]
+    best = expected.topk(3)
+    assert [token.logprob for token in first.top] == pytest.approx(best.values.tolist(), abs=1e-4)
+    assert first.top[0].logprob == max(token.logprob or 0 for token in first.top)
+
+
+async def test_echo_begins_with_the_prompt_and_scores_it(
+    provider: TorchProvider, engine: Engine
+) -> None:
+    plain = await complete(provider, LONG_PROMPT, logit_bias=no_end(engine))
+    result = await complete(provider, LONG_PROMPT, echo=True, logprobs=2, logit_bias=no_end(engine))
+    assert result.text == LONG_PROMPT + plain.text
+    ids = engine.loaded.tokenizer(LONG_PROMPT).input_ids
+    scored = result.logprobs[: len(ids)]
+    assert "".join(token.chosen.token for token in scored) == LONG_PROMPT
+    assert scored[0].chosen.logprob is None
+    with torch.inference_mode():
+        logprobs = engine.loaded.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    expected = [float(logprobs[place, token]) for place, token in enumerate(ids[1:])]
+    assert [token.chosen.logprob for token in scored[1:]] == pytest.approx(expected, abs=1e-3)
+    assert all(len(token.top) == 2 for token in scored[1:])
+
+
+async def test_echo_alone(provider: TorchProvider, engine: Engine) -> None:
+    ids = tuple(engine.loaded.tokenizer(PROMPT).input_ids)
+    result = await complete(provider, ids, echo=True, max_tokens=0)
+    assert result.text == PROMPT
+    assert result.complete.stop_reason == StopReason.out_of_tokens
+    assert result.complete.usage.completion_tokens == 0
+
+
+# Chat ---------------------------------------------------------------------------------------------
+
+
+async def test_a_chat_is_what_the_template_writes(provider: TorchProvider) -> None:
+    prompt = (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+    result = await chat(
+        provider,
+        SystemMessage("Be brief.", role="developer"),
+        UserMessage((TextContent("Hel"), TextContent("lo"))),
+    )
+    expected = await complete(provider, prompt)
+    assert result.text == expected.text
+    assert result.start.prompt_tokens == expected.start.prompt_tokens
+
+
+async def test_a_chat_without_max_tokens_fills_the_context(
+    provider: TorchProvider, engine: Engine
+) -> None:
+    result = await chat(provider, max_tokens=None, logit_bias=no_end(engine))
+    usage = result.complete.usage
+    assert result.complete.stop_reason == StopReason.out_of_tokens
+    assert usage.prompt_tokens + usage.completion_tokens == engine.loaded.context_length == 512
+
+
+def test_tool_calls_are_rendered_as_templates_read_them() -> None:
+    call = ToolCall("call_1", "add", {"a": 1}, '{"a": 1}')
+    messages = [CompletionMessage(tool_calls=(call,)), ToolResponseMessage("call_1", "3")]
+    function = {"name": "add", "arguments": {"a": 1}}
+    assert render_messages(messages) == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "3", "tool_call_id": "call_1", "name": "add"},
+    ]
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+async def refused(work: Any) -> APIError:
+    with pytest.raises(APIError) as caught:
+        await work
+    assert caught.value.status == 400
+    return caught.value
+
+
+async def test_what_does_not_fit_is_refused(provider: TorchProvider, engine: Engine) -> None:
+    error = await refused(complete(provider, max_tokens=600))
+    assert (error.code, error.param) == ("context_length_exceeded", "max_tokens")
+    assert "512" in error.message
+    error = await refused(complete(provider, "one two three " * 200, max_tokens=1))
+    assert (error.code, error.param) == ("context_length_exceeded", "prompt")
+    error = await refused(chat(provider, UserMessage("one two three " * 200), max_tokens=None))
+    assert (error.code, error.param) == ("context_length_exceeded", "messages")
+    ids = tuple(engine.loaded.tokenizer(PROMPT).input_ids)
+    fits = await complete(provider, ids, max_tokens=512 - len(ids), logit_bias=no_end(engine))
+    assert fits.complete.usage.completion_tokens == 512 - len(ids)
+
+
+async def test_ids_that_the_model_does_not_have_are_refused(provider: TorchProvider) -> None:
+    assert (await refused(complete(provider, (1, 100_000)))).param == "prompt"
+    assert (await refused(complete(provider, logit_bias={100_000: 1.0}))).param == "logit_bias"
+
+
+async def test_nothing_to_continue_is_refused(provider: TorchProvider) -> None:
+    assert (await refused(complete(provider, ""))).param == "prompt"
+
+
+async def test_images_are_refused(provider: TorchProvider) -> None:
+    image = ImageContent("data:image/png;base64,AA==")
+    error = await refused(chat(provider, UserMessage((TextContent("What is this?"), image))))
+    assert error.param == "messages[0].content[1]"
+
+
+async def test_a_template_that_objects(tmp_path: Path) -> None:
+    template = "{{ raise_exception('roles must alternate') }}"
+    provider = await started(make_model(tmp_path, chat_template=template))
+    error = await refused(chat(provider))
+    assert error.param == "messages"
+    assert "roles must alternate" in error.message
+    await provider.stop()
+
+
+async def test_a_model_without_a_chat_template(tmp_path: Path) -> None:
+    provider = await started(make_model(tmp_path, chat_template=None))
+    error = await refused(chat(provider))
+    assert "chat template" in error.message
+    assert (await complete(provider)).text
+    await provider.stop()
+
+
+# Turns, cancelling and failing --------------------------------------------------------------------
+
+
+def endless(provider: TorchProvider, engine: Engine) -> AsyncGenerator[StreamEvent, None]:
+    """A generation that is still running when the test has done what it wants to do."""
+    params = SamplingParams(GREEDY, max_tokens=500, logit_bias=no_end(engine))
+    return provider.completion(CompletionRequest(engine.loaded.name, "a", params))
+
+
+async def test_requests_take_turns(provider: TorchProvider, engine: Engine) -> None:
+    results = await asyncio.gather(*(complete(provider) for _ in range(5)))
+    assert len({result.text for result in results}) == 1
+    stats = engine.stats
+    assert (stats.finished, stats.running, stats.waiting) == (5, 0, 0)
+    assert stats.generated_tokens == sum(r.complete.usage.completion_tokens for r in results)
+    assert stats.prompt_tokens == sum(r.start.prompt_tokens for r in results)
+
+
+async def test_closing_stops_a_running_generation(provider: TorchProvider, engine: Engine) -> None:
+    events = endless(provider, engine)
+    seen = [await anext(events) for _ in range(3)]
+    assert isinstance(seen[0], StreamStart)
+    await events.aclose()
+    await until(lambda: engine.stats.running == 0)
+    assert engine.stats.cancelled == 1
+    assert engine.stats.generated_tokens < 500
+    assert (await complete(provider)).text
+
+
+async def test_closing_takes_a_waiting_generation_out(
+    provider: TorchProvider, engine: Engine
+) -> None:
+    running, waiting = endless(provider, engine), endless(provider, engine)
+    await anext(running)
+    task = asyncio.ensure_future(anext(waiting))
+    await until(lambda: engine.stats.waiting == 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (engine.stats.waiting, engine.stats.cancelled) == (0, 1)
+    await running.aclose()
+    await until(lambda: engine.stats.cancelled == 2)
+
+
+async def test_a_failing_model_fails_one_request_only(
+    provider: TorchProvider, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a kernel failed")
+
+    hook = engine.loaded.model.register_forward_pre_hook(fail)
+    with pytest.raises(APIError) as caught:
+        await complete(provider)
+    hook.remove()
+    assert caught.value.status == 500
+    assert "kernel" not in caught.value.message
+    assert "a kernel failed" in caplog.text
+    assert (await complete(provider)).text
+    assert (engine.stats.failed, engine.stats.finished) == (1, 1)
+
+
+async def test_out_of_memory_says_so(provider: TorchProvider, engine: Engine) -> None:
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    hook = engine.loaded.model.register_forward_pre_hook(fail)
+    with pytest.raises(APIError) as caught:
+        await complete(provider)
+    hook.remove()
+    assert (caught.value.status, caught.value.code) == (503, "out_of_memory")
+    assert (await complete(provider)).text
+
+
+async def test_stopping_breaks_off_what_runs(folder: str) -> None:
+    provider = await started(folder)
+    [engine] = provider.engines.values()
+    running, waiting = endless(provider, engine), endless(provider, engine)
+    await anext(running)
+    task = asyncio.ensure_future(anext(waiting))
+    await until(lambda: engine.stats.waiting == 1)
+    await provider.stop()
+    with pytest.raises(APIError) as caught:
+        async for _ in running:
+            pass
+    assert caught.value.code == "server_shutting_down"
+    with pytest.raises(APIError):
+        await task
+    assert (engine.stats.running, engine.stats.waiting, engine.stats.cancelled) == (0, 0, 2)
+
+
+# Starting -----------------------------------------------------------------------------------------
+
+
+def test_checking_a_template_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from providers.local.torch_engine.provider import TorchConfig;"
+        "print({'torch', 'transformers', 'tokenizers', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "config", [{"device": "tpu"}, {"device": "cuda:x"}, {"dtype": "int4"}, {"threads": 0}]
+)
+def test_settings_that_make_no_sense(config: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(config))):
+        TorchConfig(**config)
+
+
+async def test_a_device_that_is_not_there(folder: str) -> None:
+    with pytest.raises(ProviderStartError, match="device: cpu"):
+        await started(folder, device="cuda:99")
+
+
+async def test_a_folder_without_weights(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((Path(folder) / "config.json").read_text())
+    with pytest.raises(ProviderStartError, match="can't be loaded"):
+        await started(tmp_path)
+
+
+async def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ProviderStartError, match="llama-compat pull"):
+        await started(tmp_path / "nothing")
+
+
+async def test_the_shorter_context_counts(folder: str) -> None:
+    models = [ProviderModel(folder, 4096), ProviderModel(folder, 100), ProviderModel(folder)]
+    provider = TorchProvider("local", TorchConfig(device="cpu"), models)
+    assert provider.context_length(folder) == 100
+    await provider.start()
+    assert provider.context_length(folder) == 100
+    assert len(provider.engines) == 1
+    await provider.stop()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+async def test_dtypes(folder: str, dtype: str) -> None:
+    provider = await started(folder, dtype=dtype)
+    [engine] = provider.engines.values()
+    assert engine.loaded.model.dtype == getattr(torch, dtype)
+    assert (await complete(provider)).text
+    await provider.stop()
