@@ -1,0 +1,354 @@
+"""`remote::fastchat`: the workers that a FastChat controller knows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import aiohttp
+from msgspec import structs
+from pydantic import Field
+
+from llama_compat.byte_lines import NUL, JSONLines
+from llama_compat.dialects import fastchat
+from llama_compat.dialects.fastchat_templates import ConversationTemplate, parse_template
+from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+)
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.config import HTTPURL, RemoteConfig
+from providers.remote.connection_errors import ConnectionProblem
+from providers.remote.discovered_models import DiscoveredModels
+from providers.remote.http import Upstream, UpstreamResponse
+from providers.remote.images import ImageDownloader, ImageLimits
+from providers.remote.json_objects import encode, read_events, read_object
+
+log = logging.getLogger(__name__)
+
+Parsed = TypeVar("Parsed")
+
+MAX_WORKERS_TRIED = 5
+"""After so many workers that can't be reached, a request is given up."""
+
+WORKER_REFRESH_SECONDS = 300.0
+"""How long a worker's template and context length are taken for granted."""
+
+
+class FastChatConfig(RemoteConfig):
+    """The settings of `remote::fastchat`; `base_url` is the controller's."""
+
+    base_url: HTTPURL = "http://localhost:21001"
+    images: ImageLimits = ImageLimits()
+
+    embedding_batch_size: int = Field(default=32, ge=1)
+    """Texts that a worker embeds at a time."""
+
+
+class FastChatProvider(
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    Provider,
+):
+    """Chats, continues prompts and embeds with the workers of one controller.
+
+    Every request asks the controller for a worker of its model. If that can't be reached and has
+    said nothing yet, the controller is asked for another.
+    """
+
+    Config: ClassVar[type[ProviderConfig]] = FastChatConfig
+    config: FastChatConfig
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {
+            "echo",
+            "frequency_penalty",
+            "logprobs",
+            "max_completion_tokens",
+            "max_tokens",
+            "presence_penalty",
+            "repetition_penalty",
+            "stop",
+            "temperature",
+            "top_k",
+            "top_p",
+        }
+    )
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        key = self.config.api_key
+        headers = {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
+        self._upstream = Upstream(provider_id, self.config, headers)
+        self._images = ImageDownloader(self.config.images)
+        self._listed = DiscoveredModels(
+            provider_id, self._list_models, self.config.models_refresh_seconds
+        )
+        self._workers: dict[tuple[str, str], _Worker] = {}
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Open the connection pools."""
+        self._running.push_async_callback(self._upstream.stop)
+        await self._upstream.start()
+        await self._running.enter_async_context(self._images)
+
+    async def stop(self) -> None:
+        """Close them."""
+        await self._running.aclose()
+
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """Workers tell the chosen token's log probability alone."""
+        if (body.get("logprobs") or 0) > 1:
+            return {"logprobs": "FastChat's workers tell no alternatives; 1 is the most"}
+        return {}
+
+    async def discovered_models(self) -> Sequence[str]:
+        """The models that the controller has workers for, if the template asks to look."""
+        return await self._listed.names() if self.config.models == "discover" else ()
+
+    async def _list_models(self) -> Sequence[str]:
+        async with self._upstream.post("/list_models", b"{}", request_id="") as response:
+            return await read_object(self.id, response, fastchat.parse_models)
+
+    # Requests -------------------------------------------------------------------------------------
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation; images that have a URL are fetched first."""
+        messages = await self._images.inline(request.messages)
+        async with aclosing(self._generate(structs.replace(request, messages=messages))) as events:
+            async for event in events:
+                yield event
+
+    def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt, which the worker gets as it is."""
+        return self._generate(request)
+
+    async def _generate(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        async with aclosing(self._candidates(request.model, request.request_id)) as workers:
+            async for worker in workers:
+                begun = False
+                try:
+                    async with aclosing(self._ask(worker, request)) as events:
+                        async for event in events:
+                            begun = True
+                            yield event
+                    return
+                except APIError as error:
+                    if begun or not _unreachable(error):
+                        raise
+                    self._give_up(worker, error)
+
+    async def _ask(
+        self, worker: _Worker, request: ChatCompletionRequest | CompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        chat = isinstance(request, ChatCompletionRequest)
+        template = await worker.template(request.request_id) if chat else None
+        body = fastchat.render_request(request, template)
+        context_length = self.context_length(request.model)
+        if context_length is None:
+            context_length = await worker.context_length(request.request_id)
+        if context_length is not None:
+            prompt_tokens = await worker.count_tokens(body["prompt"], request.request_id)
+            body = fastchat.fit_context(body, prompt_tokens, context_length)
+        async with aclosing(worker.generate(body, request.request_id)) as events:
+            async for event in events:
+                yield event
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors, `embedding_batch_size` of them in a request.
+
+        Raises:
+            APIError: what the worker says, or 502 if there are not as many vectors as texts.
+        """
+        async with aclosing(self._candidates(request.model, request.request_id)) as workers:
+            async for worker in workers:
+                try:
+                    return await self._embed_in_batches(worker, request)
+                except APIError as error:
+                    if not _unreachable(error):
+                        raise
+                    self._give_up(worker, error)
+        raise AssertionError("_candidates ends with an error")
+
+    async def _embed_in_batches(
+        self, worker: _Worker, request: EmbeddingRequest
+    ) -> EmbeddingResponse:
+        size = self.config.embedding_batch_size
+        batches = [
+            await worker.embed(structs.replace(request, inputs=request.inputs[at : at + size]))
+            for at in range(0, len(request.inputs), size)
+        ]
+        vectors = tuple(vector for batch in batches for vector in batch.vectors)
+        if len(vectors) != len(request.inputs):
+            raise upstream_error(
+                self.id, f"{len(vectors)} vectors for {len(request.inputs)} texts."
+            )
+        return EmbeddingResponse(vectors, sum(batch.prompt_tokens for batch in batches))
+
+    # Workers --------------------------------------------------------------------------------------
+
+    async def _candidates(self, model: str, request_id: str) -> AsyncGenerator[_Worker, None]:
+        """One worker after another that the controller names for `model`, each once.
+
+        Raises (from the generator):
+            APIError: 503, there is none, or none further.
+        """
+        tried: list[str] = []
+        while len(tried) < MAX_WORKERS_TRIED:
+            address = await self._worker_address(model, request_id)
+            if address in tried:
+                await self._let_controller_look(request_id)
+                address = await self._worker_address(model, request_id)
+            if not address or address in tried:
+                break
+            tried.append(address)
+            yield self._worker(address, model)
+        unreachable = f" The workers at {', '.join(tried)} can't be reached." if tried else ""
+        raise upstream_error(
+            self.id,
+            f"the controller has no worker for the model '{model}'.{unreachable} Start one, or try"
+            " again when it has registered.",
+            status=503,
+            code="no_worker",
+        )
+
+    async def _worker_address(self, model: str, request_id: str) -> str:
+        body = encode({"model": model})
+        async with self._upstream.post(
+            "/get_worker_address", body, request_id=request_id
+        ) as response:
+            return await read_object(self.id, response, fastchat.parse_address)
+
+    async def _let_controller_look(self, request_id: str) -> None:
+        """Have the controller drop the workers that are gone; by itself it takes 90 seconds."""
+        try:
+            async with self._upstream.post(
+                "/refresh_all_workers", b"{}", request_id=request_id
+            ) as response:
+                await response.read()
+        except APIError as error:
+            log.warning("The controller of '%s' did not look: %s", self.id, error.message)
+
+    def _worker(self, address: str, model: str) -> _Worker:
+        worker = self._workers.get((address, model))
+        if worker is None or worker.is_old():
+            worker = self._workers[address, model] = _Worker(
+                self.id, self._upstream, address, model
+            )
+        return worker
+
+    def _give_up(self, worker: _Worker, error: APIError) -> None:
+        log.warning("%s Asking the controller for another worker.", error.message)
+        self._workers.pop((worker.address, worker.model), None)
+
+
+class _Worker:
+    """One worker at an address, and what it said of its model."""
+
+    def __init__(self, provider_id: str, upstream: Upstream, address: str, model: str) -> None:
+        self.address = address
+        self.model = model
+        self._provider_id = provider_id
+        self._upstream = upstream
+        self._since = time.monotonic()
+        self._template: ConversationTemplate | None = None
+        self._context_length: int | None = None
+        self._knows_context_length = False
+
+    def is_old(self) -> bool:
+        """Whether it has to be asked anew: another worker may have taken its address."""
+        return time.monotonic() - self._since > WORKER_REFRESH_SECONDS
+
+    async def template(self, request_id: str) -> ConversationTemplate:
+        """The template of its model's conversations.
+
+        Raises:
+            APIError: 502, its separator style is not known here.
+        """
+        if self._template is None:
+            self._template = await self._ask(
+                "/worker_get_conv_template", {}, parse_template, request_id
+            )
+        return self._template
+
+    async def context_length(self, request_id: str) -> int | None:
+        """The tokens that its model holds, if it knows."""
+        if not self._knows_context_length:
+            self._context_length = await self._ask(
+                "/model_details", {}, fastchat.parse_context_length, request_id
+            )
+            self._knows_context_length = True
+        return self._context_length
+
+    async def count_tokens(self, prompt: str, request_id: str) -> int:
+        """The tokens of a prompt."""
+        parse = partial(fastchat.parse_count, self._provider_id)
+        return await self._ask("/count_token", {"prompt": prompt}, parse, request_id)
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors."""
+        parse = partial(fastchat.parse_embed_reply, self._provider_id)
+        body = fastchat.render_embed_request(request)
+        return await self._ask("/worker_get_embeddings", body, parse, request.request_id)
+
+    async def generate(
+        self, body: Mapping[str, Any], request_id: str
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Continue the prompt in `body`."""
+        parser = fastchat.StreamParser(self._provider_id, body)
+        async with (
+            self._post("/worker_generate_stream", body, request_id) as response,
+            aclosing(read_events(self._provider_id, response, JSONLines(NUL), parser)) as events,
+        ):
+            async for event in events:
+                yield event
+
+    async def _ask(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        parse: Callable[[Mapping[str, Any]], Parsed],
+        request_id: str,
+    ) -> Parsed:
+        async with self._post(path, body, request_id) as response:
+            return await read_object(self._provider_id, response, parse)
+
+    def _post(
+        self, path: str, body: Mapping[str, Any], request_id: str
+    ) -> AbstractAsyncContextManager[UpstreamResponse]:
+        # One worker process may serve several models; those look at the model's name.
+        return self._upstream.post(
+            path,
+            encode({"model": self.model, **body}),
+            request_id=request_id,
+            base_url=self.address,
+        )
+
+
+def _unreachable(error: APIError) -> bool:
+    """Whether a worker is not there, as opposed to slow, or there and unwilling."""
+    cause = error.__cause__
+    if error.status == 504:
+        return isinstance(cause, aiohttp.ConnectionTimeoutError)
+    return isinstance(cause, ConnectionProblem)
