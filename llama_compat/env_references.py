@@ -53,12 +53,13 @@ class ResolvedDocument(Document):
         self.value = self._resolve(document.value, (), ())
 
     def shown(self, path: KeyPath, value: Any) -> str:
-        """`value` in quotes, for a message; what comes from the environment as its reference."""
+        """`value` in quotes and on one line, for a message; what comes from the environment as its
+        reference."""
         names = self.variables.get(path)
         if names:
             return ", ".join(f"${{env.{name}}}" for name in names)
         text = str(value)
-        return f"'{text if len(text) <= 60 else text[:57] + '...'}'"
+        return repr(text if len(text) <= 60 else text[:57] + "...")
 
     def redact(self, path: KeyPath, message: str) -> str:
         """`message`, about the value at `path`, without texts from the environment."""

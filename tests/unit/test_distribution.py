@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from llama_compat.distribution import (
@@ -500,6 +502,12 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
             "8: providers[0].config.timeouts.total: expected a number above 0, got 'ten'",
         ],
     ),
+    "text of many lines": (
+        with_config("base_url: http://a", "retry: |", "  one", "  " + 60 * "x"),
+        [
+            f"6: providers[0].config.retry: expected true or false, got 'one\\n{53 * 'x'}...'",
+        ],
+    ),
     "a validator's own words": (
         with_config("base_url: localhost"),
         ["5: providers[0].config.base_url: expected a URL, got 'localhost'"],
@@ -587,6 +595,31 @@ models:
         "15: models[0].provider: no provider has the id 'b'; the ids are 'a'",
         "16: models[0].id: the key 'id' is here twice; line 14 has it too",
     ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 400),
+            st.integers(0, 6),
+            st.sampled_from([*"\t\n\0'\"[]{}:-~&*!|>#?", "${", "${env.", "$${", "<<: "]),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_in_the_file(folder: Folder, edits: list[tuple[int, int, str]]) -> None:
+    text = with_config("base_url: http://a", "headers: {a: b}", "timeouts: {total: null}")
+    text += "    aliases: [x, y]\nserver: {port: 80, api_keys: [a, '${env.UNSET:}']}\n"
+    for position, deleted, inserted in edits:
+        text = text[:position] + inserted + text[position + deleted :]
+    messages = []
+    try:
+        folder.load(text)
+    except TemplateError as error:
+        messages = [problem.message for problem in error.problems]
+    assert all(message and "\n" not in message for message in messages)
 
 
 # --------------------------------------------------------------------------------------------------
