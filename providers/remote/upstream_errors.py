@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llama_compat.errors import APIError, upstream_error
 
@@ -91,7 +91,7 @@ def vendor_error(
     elif status in (401, 403):
         error = upstream_authentication(provider, status)
     else:
-        text, is_html = _plain_text(body)
+        text, is_html = plain_text(body)
         kept = status >= 500 or status in FINAL_STATUSES or not is_html
         error = upstream_error(
             provider,
@@ -253,15 +253,27 @@ def _has_reason(details: Any, reason: str) -> bool:
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
-def _plain_text(body: bytes) -> tuple[str, bool]:
-    """One line for people, and whether `body` was HTML, of which only the title is taken."""
-    text = body.decode(errors="replace").strip()
+class PlainText(NamedTuple):
+    """What people can read of a body that is not JSON.
+
+    Attributes:
+        text: one line, not too long; of HTML the title alone.
+        is_html: whether it is a web page.
+    """
+
+    text: str
+    is_html: bool
+
+
+def plain_text(body: bytes) -> PlainText:
+    """What to show of `body`."""
+    text = body[: 1 << 16].decode(errors="replace").strip()
     is_html = text.startswith("<")
     if is_html:
         title = _TITLE.search(text)
-        text = html.unescape(title[1]) if title else "an HTML page"
+        text = html.unescape(title[1]) if title else "(without a title)"
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."), is_html
+    return PlainText(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...", is_html)
 
 
 def _without(error: APIError, secrets: Iterable[str]) -> APIError:

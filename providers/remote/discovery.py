@@ -1,0 +1,90 @@
+"""The models that a vendor lists: asked for in the background, and kept while it is down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from llama_compat.errors import APIError, upstream_error
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 2.0
+"""How long the start of the server waits for the first list."""
+
+RETRY_SECONDS = 15.0
+"""How soon a vendor that was down is asked again."""
+
+
+def parse_model_list(provider: str, body: bytes, prefix: str = "") -> list[str]:
+    """The ids in a vendor's answer to `GET /models`, without `prefix`, each once.
+
+    OpenAI's shape is `{"data": [{"id": ...}]}`; Together leaves out the object around the list.
+
+    Raises:
+        APIError: 502, it is no such list.
+    """
+    try:
+        value: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        value = value.get("data")
+    if not isinstance(value, list):
+        raise upstream_error(provider, "answered with something that is not a list of models.")
+    ids = [model.get("id") for model in value if isinstance(model, dict)]
+    return list(dict.fromkeys(id.removeprefix(prefix) for id in ids if isinstance(id, str) and id))
+
+
+class Discovery:
+    """Keeps the list of a vendor's models.
+
+    Args:
+        provider: the provider's id, for the log.
+        fetch: asks the vendor.
+        refresh_seconds: how old the list may get.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        fetch: Callable[[], Awaitable[Sequence[str]]],
+        refresh_seconds: float,
+    ) -> None:
+        self._provider = provider
+        self._fetch = fetch
+        self._refresh_seconds = refresh_seconds
+        self._task: asyncio.Task[None] | None = None
+        self._first_answer = asyncio.Event()
+        self.models: Sequence[str] = ()
+
+    async def start(self) -> None:
+        """Ask for the list, now and then; wait a moment for the first answer."""
+        self._task = asyncio.create_task(self._refresh(), name=f"models of {self._provider}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._first_answer.wait()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            self._task = None
+
+    async def _refresh(self) -> None:
+        while True:
+            pause = self._refresh_seconds
+            try:
+                self.models = tuple(await self._fetch())
+            except APIError as error:
+                log.warning("the list of models is not renewed: %s", error.message)
+                pause = min(pause, RETRY_SECONDS)
+            except Exception:
+                log.exception("the list of models of provider '%s' failed", self._provider)
+            self._first_answer.set()
+            await asyncio.sleep(pause)

@@ -1,0 +1,198 @@
+"""Providers whose vendor speaks OpenAI: the request is passed on, the reply is relayed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from functools import cache
+from typing import ClassVar, cast
+from urllib.parse import quote
+
+from pydantic import create_model
+
+from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.json_fields import encode_fields, to_raw
+from llama_compat.mending import CHAT, TEXT, ReplyKind, StreamMender
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.config import HTTPURL, RemoteConfig, Seconds
+from providers.remote.discovery import Discovery, parse_model_list
+from providers.remote.http import Upstream
+from providers.remote.openai_requests import vendor_fields, vendor_model, wants_usage
+from providers.remote.relay import Relay, with_keepalives
+from providers.remote.upstream_errors import missing_api_key, relayed_headers
+from providers.remote.vendors import VENDORS, Vendor
+
+log = logging.getLogger(__name__)
+
+JSON_HEADERS = {"content-type": "application/json"}
+
+
+class RemoteOpenAIConfig(RemoteConfig):
+    """The settings of a vendor that speaks OpenAI."""
+
+    keepalive_seconds: Seconds | None = None
+    """Send a comment so often while a stream's first event is awaited. The status is 200 then, and
+    an error comes as an event. Without it, nothing is sent until the vendor has answered."""
+
+
+class AzureConfig(RemoteOpenAIConfig):
+    """The settings of Azure OpenAI."""
+
+    api_version: str = "2024-10-21"
+    """The version of its API, as https://learn.microsoft.com/azure lists them."""
+
+
+class RemoteOpenAIProvider(Provider):
+    """A vendor of the table `VENDORS`; `vendor_provider` makes the class of each."""
+
+    Config: ClassVar[type[ProviderConfig]] = RemoteOpenAIConfig
+    vendor: ClassVar[Vendor] = VENDORS["remote::passthrough"]
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        assert isinstance(config, RemoteOpenAIConfig)
+        self._config = config
+        self._key = config.api_key.get_secret_value().strip() if config.api_key else ""
+        self._api_version = getattr(config, "api_version", "")
+        headers = dict(self.vendor.headers)
+        if self._key:
+            headers[self.vendor.key_header] = self.vendor.key_format.format(key=self._key)
+        self._upstream = Upstream(provider_id, config, headers)
+        self._relay = Relay(provider_id, self._upstream.secrets)
+        self._discovery = Discovery(provider_id, self.live_models, config.models_refresh_seconds)
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Open the connection pool, and look for models if the template wants it."""
+        self._running.push_async_callback(self._upstream.stop)
+        await self._upstream.start()
+        if self._config.models == "discover":
+            self._running.push_async_callback(self._discovery.stop)
+            await self._discovery.start()
+
+    async def stop(self) -> None:
+        """Close the pool."""
+        await self._running.aclose()
+
+    async def discovered_models(self) -> Sequence[str]:
+        """What the vendor listed last, if the template wants its models."""
+        return self._discovery.models
+
+    async def live_models(self) -> Sequence[str]:
+        """What the vendor lists now.
+
+        Raises:
+            APIError: why it does not.
+        """
+        self._check_key()
+        path = self.vendor.models_path.format(api_version=self._api_version)
+        headers = {
+            name: value.format(key=self._key) for name, value in self.vendor.models_headers.items()
+        }
+        async with self._upstream.get(path, headers=headers) as response:
+            body = await response.read()
+        return parse_model_list(self.id, body, self.vendor.model_prefix)
+
+    async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:
+        """Relay `POST /completions`."""
+        return await self._complete("/completions", TEXT, request)
+
+    async def openai_chat_completion(self, request: OpenAIRequest) -> OpenAIReply:
+        """Relay `POST /chat/completions`."""
+        return await self._complete("/chat/completions", CHAT, request)
+
+    async def openai_embeddings(self, request: OpenAIRequest) -> OpenAIReply:
+        """Relay `POST /embeddings`."""
+        body, headers = await self._answer("/embeddings", request, self._body(request, chat=False))
+        return OpenAIReply(
+            self._relay.embeddings(body, to_raw(request.model)), headers={**headers, **JSON_HEADERS}
+        )
+
+    async def _complete(
+        self, operation: str, kind: ReplyKind, request: OpenAIRequest
+    ) -> OpenAIReply:
+        body = self._body(request, chat=kind is CHAT)
+        if request.stream:
+            return await self._stream(operation, kind, request, body)
+        answer, headers = await self._answer(operation, request, body)
+        reply = self._relay.completion(answer, kind, to_raw(request.model))
+        return OpenAIReply(reply, headers={**headers, **JSON_HEADERS})
+
+    async def _answer(
+        self, operation: str, request: OpenAIRequest, body: bytes
+    ) -> tuple[bytes, dict[str, str]]:
+        path = self._path(operation, request)
+        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+            return await response.read(), relayed_headers(response.headers)
+
+    async def _stream(
+        self, operation: str, kind: ReplyKind, request: OpenAIRequest, body: bytes
+    ) -> OpenAIReply:
+        headers: dict[str, str] = {}
+        events = self._events(operation, kind, request, body, headers)
+        if self._config.keepalive_seconds is not None:
+            events = with_keepalives(events, self._config.keepalive_seconds)
+        first = await anext(events)
+        return OpenAIReply(events, first, headers=headers)
+
+    async def _events(
+        self,
+        operation: str,
+        kind: ReplyKind,
+        request: OpenAIRequest,
+        body: bytes,
+        headers: dict[str, str],
+    ) -> AsyncGenerator[bytes, None]:
+        """The stream's events; `headers` gets the vendor's before the first of them."""
+        include_usage, continuous_usage = wants_usage(request.fields)
+        model = to_raw(request.model)
+        mender = StreamMender(
+            kind, model, include_usage=include_usage, continuous_usage=continuous_usage
+        )
+        path = self._path(operation, request)
+        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+            headers.update(relayed_headers(response.headers))
+            async with aclosing(self._relay.stream(response, kind, model, mender)) as relayed:
+                async for events in relayed:
+                    yield events
+        if include_usage and not mender.usage_seen:
+            log.warning(
+                "%s: provider '%s' sent no usage although it was asked for",
+                request.request_id,
+                self.id,
+            )
+
+    def _body(self, request: OpenAIRequest, *, chat: bool) -> bytes:
+        self._check_key()
+        drop = self._config.unsupported == "drop"
+        return encode_fields(vendor_fields(request, self.vendor, self.id, chat=chat, drop=drop))
+
+    def _path(self, operation: str, request: OpenAIRequest) -> str:
+        return self.vendor.path.format(
+            operation=operation,
+            model=quote(vendor_model(request.provider_model, self.vendor), safe=""),
+            api_version=self._api_version,
+        )
+
+    def _check_key(self) -> None:
+        if self.vendor.needs_key and not self._key and not self._config.headers:
+            raise missing_api_key(self.id)
+
+
+@cache
+def vendor_provider(provider_type: str) -> type[RemoteOpenAIProvider]:
+    """The class of a vendor of `VENDORS`, whose settings have the vendor's own defaults."""
+    vendor = VENDORS[provider_type]
+    name = provider_type.removeprefix("remote::").title().replace("-", "")
+    base = AzureConfig if "{api_version}" in vendor.path else RemoteOpenAIConfig
+    if vendor.base_url is None:
+        config: type[RemoteOpenAIConfig] = base
+    else:
+        config = create_model(f"{name}Config", __base__=base, base_url=(HTTPURL, vendor.base_url))
+    members = {"vendor": vendor, "Config": config, "__doc__": f"{vendor.name}."}
+    return cast(
+        type[RemoteOpenAIProvider], type(f"{name}Provider", (RemoteOpenAIProvider,), members)
+    )

@@ -1,0 +1,64 @@
+"""A client's OpenAI request as a vendor wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Raw
+
+from llama_compat.errors import unsupported_parameter
+from llama_compat.exchange import OpenAIRequest
+from llama_compat.json_fields import JSONFields, from_raw, to_raw
+from providers.remote.vendors import NEUTRAL_VALUES, Vendor
+
+
+def vendor_fields(
+    request: OpenAIRequest, vendor: Vendor, provider: str, *, chat: bool, drop: bool
+) -> JSONFields:
+    """The members to send: the client's, with the vendor's name for the model.
+
+    Args:
+        request: `dropped` gets the names of what is left out although it asks for something.
+        vendor: what it refuses, and what it calls otherwise.
+        provider: the provider's id, for messages.
+        chat: whether it is a chat completion, whose parameters are those that are renamed.
+        drop: leave out what the vendor can't honour, rather than refuse the request.
+
+    Raises:
+        APIError: 400 `unsupported_parameter`.
+    """
+    fields = {**request.fields, "model": to_raw(vendor_model(request.provider_model, vendor))}
+    if not vendor.knows_stream_options:
+        fields.pop("stream_options", None)
+    for name in vendor.refused & fields.keys():
+        _leave_out(fields, name, request, provider, drop=drop)
+    if chat and not vendor.renamed.keys().isdisjoint(fields):
+        for name, known in vendor.renamed.items():
+            if name in fields and known in fields:
+                _leave_out(fields, name, request, provider, drop=drop)
+        fields = {vendor.renamed.get(name, name): value for name, value in fields.items()}
+    return fields
+
+
+def vendor_model(model: str, vendor: Vendor) -> str:
+    """`model` with the prefix that the vendor's ids have."""
+    return model if "/" in model else vendor.model_prefix + model
+
+
+def wants_usage(fields: Mapping[str, Raw]) -> tuple[bool, bool]:
+    """Whether the client asked for usage in a last chunk, and whether for usage in every chunk."""
+    options = from_raw(fields["stream_options"]) if "stream_options" in fields else None
+    if not isinstance(options, dict):
+        return False, False
+    return options.get("include_usage") is True, options.get("continuous_usage_stats") is True
+
+
+def _leave_out(
+    fields: JSONFields, name: str, request: OpenAIRequest, provider: str, *, drop: bool
+) -> None:
+    value = bytes(fields[name])
+    if value != b"null" and value not in NEUTRAL_VALUES.get(name, ()):
+        if not drop:
+            raise unsupported_parameter(name, provider)
+        request.dropped.append(name)
+    del fields[name]

@@ -1,0 +1,207 @@
+"""A vendor's OpenAI replies on their way to the client: checked, mended, otherwise as they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec import Raw
+
+from llama_compat import sse
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.json_fields import JSONFields, encode_fields, parse_fields
+from llama_compat.mending import ReplyKind, StreamMender, chunks_of, mend_completion
+from providers.remote.http import UpstreamResponse
+from providers.remote.upstream_errors import error_in_answer, error_in_stream, plain_text
+
+_NULL = Raw(b"null")
+
+_NO_ERROR = (None, _NULL, Raw(b'""'))
+"""Some vendors have an `error` in every reply."""
+
+_DONE = b"[DONE]"
+
+
+class Relay:
+    """Relays the replies to one provider's requests.
+
+    Args:
+        provider: its id, for messages.
+        secrets: what no message may repeat.
+    """
+
+    def __init__(self, provider: str, secrets: Sequence[str]) -> None:
+        self._provider = provider
+        self._secrets = secrets
+
+    def completion(self, body: bytes, kind: ReplyKind, model: Raw) -> bytes:
+        """A whole chat or text completion, naming `model` (JSON).
+
+        Raises:
+            APIError: 502, it is none.
+        """
+        return encode_fields(self._completion(body, kind, model))
+
+    def embeddings(self, body: bytes, model: Raw) -> bytes:
+        """The embeddings of a request, naming `model` (JSON).
+
+        Raises:
+            APIError: 502, there are none.
+        """
+        fields = self._object(body, "data")
+        return encode_fields({**fields, "model": model})
+
+    async def stream(
+        self, response: UpstreamResponse, kind: ReplyKind, model: Raw, mender: StreamMender
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a streamed reply as they come, `[DONE]` left out.
+
+        What has arrived together is given together. Comments before the first event are left out,
+        for the client's headers wait for that event.
+
+        Raises (from the generator):
+            APIError: the stream is broken, or the vendor says in it what went wrong.
+        """
+        chunk = await response.next_chunk()
+        if chunk.lstrip()[:1] in (b"{", b"[", b"<"):
+            # No event stream begins so. It may be an error, or a reply that ignores `stream`.
+            yield self._whole_as_events(chunk + await response.read(), kind, model, mender)
+            return
+        decoder = sse.Decoder()
+        begun = False
+        while True:
+            parts: list[bytes] = []
+            try:
+                events = self._decode(decoder, chunk)
+                said_done = self._relay(events, mender, parts, begun=begun)
+            except APIError:
+                if parts:
+                    yield b"".join(parts)
+                raise
+            if parts:
+                begun = True
+                yield b"".join(parts)
+            if said_done or not chunk:
+                break
+            chunk = await self._next_chunk(response, mender)
+        if not mender.finished and not (said_done and mender.started):
+            raise self._ended_early(begun=begun)
+        if left := mender.end():
+            yield _events(left)
+        await response.drain()
+
+    def _whole_as_events(
+        self, body: bytes, kind: ReplyKind, model: Raw, mender: StreamMender
+    ) -> bytes:
+        completion = self._completion(body, kind, model)
+        try:
+            chunks = [mender.mend(chunk) for chunk in chunks_of(completion, kind)]
+        except ValueError as error:
+            raise self._nonsense(error) from None
+        return _events([*filter(None, chunks), *mender.end()])
+
+    async def _next_chunk(self, response: UpstreamResponse, mender: StreamMender) -> bytes:
+        try:
+            return await response.next_chunk()
+        except APIError as error:
+            if mender.finished and error.status == 502:
+                return b""  # all was said before the connection broke
+            raise
+
+    def _decode(self, decoder: sse.Decoder, chunk: bytes) -> list[sse.Event]:
+        if not chunk:
+            last = decoder.flush()
+            return [last] if last is not None else []
+        try:
+            return decoder.feed(chunk)
+        except sse.EventTooLargeError as error:
+            raise upstream_error(self._provider, f"{error}.") from None
+
+    def _relay(
+        self, events: list[sse.Event], mender: StreamMender, parts: list[bytes], *, begun: bool
+    ) -> bool:
+        """Put what the client is to see of `events` into `parts`; whether `[DONE]` was said."""
+        for event in events:
+            data = event.data
+            if data is None:
+                if event.comment is not None and (begun or parts):
+                    parts.append(sse.encode_comment(event.comment))
+            elif data.startswith(_DONE):
+                return True
+            else:
+                try:
+                    chunk = mender.mend(self._chunk(data, event.name))
+                except ValueError as error:
+                    raise self._nonsense(error) from None
+                if chunk is not None:
+                    parts.append(sse.encode_data(encode_fields(chunk)))
+        return False
+
+    def _chunk(self, data: bytes, name: bytes) -> JSONFields:
+        if b"\n" in data:
+            data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
+        try:
+            fields = parse_fields(data)
+        except ValueError as error:
+            if name == b"error":
+                raise error_in_stream(self._provider, data, self._secrets) from None
+            raise self._nonsense(error) from None
+        if name == b"error" or fields.get("error") not in _NO_ERROR:
+            raise error_in_stream(self._provider, data, self._secrets)
+        return fields
+
+    def _completion(self, body: bytes, kind: ReplyKind, model: Raw) -> JSONFields:
+        fields = self._object(body, "choices")
+        try:
+            mend_completion(fields, kind, model)
+        except ValueError as error:
+            raise self._nonsense(error) from None
+        return fields
+
+    def _object(self, body: bytes, required: str) -> JSONFields:
+        """The members of a whole reply, which has `required`."""
+        try:
+            fields = parse_fields(body)
+        except ValueError as error:
+            what = plain_text(body)
+            if not what.text:
+                raise upstream_error(self._provider, "answered with an empty body.") from None
+            if what.is_html:
+                what_came = f"answered with a web page instead of JSON: {what.text}"
+                raise upstream_error(self._provider, f"{what_came}. Check `base_url`.") from None
+            raise self._nonsense(error) from None
+        if fields.get("error") not in _NO_ERROR:
+            raise error_in_answer(self._provider, body, self._secrets)
+        if required not in fields:
+            raise upstream_error(self._provider, f"answered with JSON that has no '{required}'.")
+        return fields
+
+    def _nonsense(self, error: ValueError) -> APIError:
+        return upstream_error(self._provider, f"sent what makes no sense: {error}.")
+
+    def _ended_early(self, *, begun: bool) -> APIError:
+        what = "before the reply was complete" if begun else "without a single event"
+        return upstream_error(
+            self._provider, f"the stream ended {what}.", code="upstream_stream_ended"
+        )
+
+
+def _events(chunks: list[JSONFields]) -> bytes:
+    return b"".join(sse.encode_data(encode_fields(chunk)) for chunk in chunks)
+
+
+async def with_keepalives(
+    events: AsyncGenerator[bytes, None], seconds: float
+) -> AsyncGenerator[bytes, None]:
+    """`events`, with a comment every so many seconds until the first of them."""
+    first = asyncio.ensure_future(anext(events))
+    try:
+        while not (await asyncio.wait((first,), timeout=seconds))[0]:
+            yield sse.encode_comment(b" keepalive")
+        yield first.result()
+        async for event in events:
+            yield event
+    finally:
+        first.cancel()
+        await asyncio.wait((first,))
+        await events.aclose()
