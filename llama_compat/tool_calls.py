@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import Any, NoReturn
 
 import msgspec
 from msgspec import structs
 
+from llama_compat.json_scanner import JSONScanner
 from llama_compat.surrogates import SurrogateJoiner, json_escape
 from llama_compat.types import (
     AnyToolCall,
@@ -160,7 +160,7 @@ class _Call:
         self._arguments_begun = False
         self._held: list[str] = []
         self._given: list[str] = []
-        self._scanner = _ObjectScanner()
+        self._scanner = JSONScanner()
         self._scanned = 0
 
     def differs(self, call_id: str | None, tool_name: str | None) -> bool:
@@ -227,37 +227,9 @@ class _Call:
         return [ToolCallDelta(self.index, ToolCallParseStatus.in_progress, arguments=piece)]
 
     def _arguments_whole(self) -> bool:
-        for piece in self._given[self._scanned :]:
-            self._scanner.feed(piece)
+        unscanned = self._given[self._scanned :]
         self._scanned = len(self._given)
+        for piece in unscanned:
+            if not (self._scanner.whole or self._scanner.broken):
+                self._scanner.feed(piece)
         return self._scanner.whole
-
-
-_STRUCTURE = re.compile(r'\\.|["{}]', re.DOTALL)
-
-
-class _ObjectScanner:
-    """Tells whether the pieces of a text make a whole JSON object yet, in one pass over them."""
-
-    def __init__(self) -> None:
-        self.whole = False
-        self._depth = 0
-        self._in_string = False
-        self._escape = ""
-
-    def feed(self, piece: str) -> None:
-        piece = self._escape + piece
-        self._escape = ""
-        end = 0
-        for match in _STRUCTURE.finditer(piece):
-            end = match.end()
-            mark = match[0]
-            if mark == '"':
-                self._in_string = not self._in_string
-            elif not self._in_string and mark == "{":
-                self._depth += 1
-            elif not self._in_string and mark == "}":
-                self._depth -= 1
-                self.whole = self._depth == 0
-        if piece.endswith("\\", end):
-            self._escape = "\\"
