@@ -147,6 +147,14 @@ class TorchProvider(
             self._wanted_context_length(model) if engine is None else engine.loaded.context_length
         )
 
+    def stats(self) -> dict[str, int]:
+        """How many generations run, and how many wait for their turn."""
+        stats = [engine.stats for engine in self.engines.values()]
+        return {
+            "running": sum(each.running for each in stats),
+            "waiting": sum(each.waiting for each in stats),
+        }
+
     # Requests -------------------------------------------------------------------------------------
 
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:

@@ -1,0 +1,126 @@
+"""A vendor with an API of its own: a real HTTP server that answers with what a test gives it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass
+class Received:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def wants_stream(self) -> bool:
+        """Anthropic's clients say so in the body, Gemini's in the path."""
+        return ":stream" in self.path or bool(self.content and self.body.get("stream"))
+
+
+@dataclass
+class Answer:
+    """What to answer with: a body, or the pieces of a stream, as bytes.
+
+    Attributes:
+        pieces: sent one after another, each in a chunk of its own.
+        break_off: close the connection after them instead of ending the answer.
+        hold: keep the connection open after them, until the peer closes it.
+    """
+
+    pieces: list[bytes]
+    status: int = 200
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    break_off: bool = False
+    hold: bool = False
+
+
+class NativeVendor:
+    """The server; a context manager that runs it in a thread of its own.
+
+    Attributes:
+        received: the requests so far.
+        hung_up: set when the peer has closed the connection of an answer that is held.
+    """
+
+    def __init__(self) -> None:
+        self._whole = self._streamed = Answer([b"nothing to say"], status=500)
+        self.received: list[Received] = []
+        self.hung_up = threading.Event()
+        self._ready = threading.Event()
+
+    def __enter__(self) -> NativeVendor:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def last(self) -> Received:
+        """The latest request."""
+        return self.received[-1]
+
+    def will_answer(self, answer: Answer, *, streamed: Answer | None = None) -> None:
+        """Answer from now on with `answer`, and those who want a stream with `streamed`."""
+        self._whole = answer
+        self._streamed = streamed or answer
+        self.received.clear()
+        self.hung_up.clear()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        application = web.Application(client_max_size=1 << 26)
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(application, shutdown_timeout=1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        self._ready.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        content = await request.read()
+        received = Received(request.method, request.path_qs, request.headers.copy(), content)
+        self.received.append(received)
+        answer = self._streamed if received.wants_stream else self._whole
+        headers = {"content-type": answer.content_type, **answer.headers}
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        await response.prepare(request)
+        for piece in answer.pieces:
+            await response.write(piece)
+        if answer.hold:
+            await self._hold(request)
+        if answer.break_off:
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    async def _hold(self, request: web.Request) -> None:
+        while request.transport is not None and not request.transport.is_closing():
+            await asyncio.sleep(0.01)
+        self.hung_up.set()
