@@ -161,6 +161,7 @@ class _Reader:
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self.value(item, (*path, i), item) for i, item in enumerate(node.value)]
+        assert isinstance(node, ScalarNode)
         return self._scalar(node, path)
 
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
