@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from llama_compat.distribution import Distribution, ProviderSettings
-    from providers.local.model_store import Progress as ModelProgress
 
 TEMPLATE_PROBLEM = 2
 """The exit code for a template that can't be used; anything else that goes wrong is 1."""
@@ -250,8 +249,8 @@ async def _ping(settings: ProviderSettings) -> Sequence[str] | Exception:
 
 
 @contextmanager
-def _progress_bars() -> Iterator[ModelProgress]:
-    """Shows each step as a bar on a terminal, and as a line elsewhere."""
+def _progress_bars() -> Iterator[Callable[..., None]]:
+    """Shows each step of a pull as a bar on a terminal, and as a line elsewhere."""
     from rich.console import Console
 
     console = Console()

