@@ -334,7 +334,7 @@ class NativeSuite:
             vendor.server.will_answer(
                 Answer([begun], content_type="text/event-stream", break_off=break_off)
             )
-            with pytest.raises(openai.APIError, match="br(oke|oken)"):
+            with pytest.raises(openai.APIError, match="broke"):
                 self.stream(client)
 
     def test_makes_no_sense_of_nonsense(self, vendor: Vendor, client: openai.OpenAI) -> None:

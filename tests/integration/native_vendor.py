@@ -94,7 +94,7 @@ class NativeVendor:
         self._stop = asyncio.Event()
         application = web.Application(client_max_size=1 << 26)
         application.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=1)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -114,13 +114,15 @@ class NativeVendor:
         for piece in answer.pieces:
             await response.write(piece)
         if answer.hold:
-            await self._hold(request)
+            await self._hold()
         if answer.break_off:
             assert request.transport is not None
             request.transport.close()
         return response
 
-    async def _hold(self, request: web.Request) -> None:
-        while request.transport is not None and not request.transport.is_closing():
-            await asyncio.sleep(0.01)
-        self.hung_up.set()
+    async def _hold(self) -> None:
+        try:
+            await self._stop.wait()
+        except asyncio.CancelledError:
+            self.hung_up.set()
+            raise

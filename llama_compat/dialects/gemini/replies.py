@@ -65,6 +65,9 @@ FAILURES = frozenset(
 )
 """Finish reasons of replies that are none: asking again may help."""
 
+_MEMBERS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+"""Of these a response has at least one."""
+
 
 def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     """The reply in a whole response.
@@ -119,6 +122,8 @@ class StreamParser:
         yield StreamComplete(self._stop_reason, self._usage)
 
     def _push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
+        if response.keys().isdisjoint(_MEMBERS):
+            raise ValueError("not a response of generateContent")
         events: list[StreamEvent] = []
         if response.get("usageMetadata"):
             self._usage = _parse_usage(response["usageMetadata"])
