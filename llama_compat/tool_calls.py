@@ -134,11 +134,14 @@ class ToolCallAssembler:
         return events[-1:] if self._whole else events
 
     def _call_of(self, index: int | None, call_id: str | None, tool_name: str | None) -> _Call:
+        known = self._by_id.get(call_id or "")
         if index is not None:
             call = self._by_index.get(index)
         else:
-            call = self._by_id.get(call_id or "") or (self._calls[-1] if self._calls else None)
-        if call is None or call.ended or call.differs(call_id, tool_name):
+            call = known or (self._calls[-1] if self._calls else None)
+        if call is not None and call.differs(call_id, tool_name):
+            call = known
+        if call is None or call.ended:
             call = _Call(len(self._calls))
             self._calls.append(call)
             if index is not None:
