@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from llama_compat.errors import invalid_parameter
+from llama_compat.types import Content, ImageContent
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)(?:;[\w.+=-]+)*;base64,", re.IGNORECASE)
 
@@ -22,6 +23,13 @@ class EncodedImage(NamedTuple):
     def data_url(self) -> str:
         """The `data:` URL that holds the image."""
         return f"data:{self.media_type};base64,{self.base64}"
+
+
+def images_in(content: Content) -> list[ImageContent]:
+    """The images of a message."""
+    if isinstance(content, str):
+        return []
+    return [part for part in content if isinstance(part, ImageContent)]
 
 
 def is_remote(url: str) -> bool:

@@ -21,7 +21,7 @@ from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
 
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.images import EncodedImage, is_remote
+from llama_compat.images import EncodedImage, images_in, is_remote
 from llama_compat.types import Content, ImageContent, Message
 
 MAX_REDIRECTS = 3
@@ -35,7 +35,7 @@ class ImageLimits(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     max_bytes: int = Field(default=20 * 1024 * 1024, gt=0)
-    """A larger image is refused."""
+    """All that is fetched for one request may come to as many."""
     timeout: float = Field(default=10.0, gt=0)
     """Seconds for one image, redirects included."""
     allow_private_addresses: bool = False
@@ -70,18 +70,19 @@ class ImageDownloader:
         Raises:
             APIError: 400 naming the message whose image can't be had.
         """
-        wanted = {
-            part.url: f"messages[{index}].content"
-            for index, message in enumerate(messages)
-            for part in _images(message.content)
-            if is_remote(part.url)
-        }
+        wanted: dict[str, str] = {}
+        for index, message in enumerate(messages):
+            for image in images_in(message.content):
+                if is_remote(image.url):
+                    wanted.setdefault(image.url, f"messages[{index}].content")
         if not wanted:
             return tuple(messages)
+        allowance = _Allowance(self._limits.max_bytes)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {
-                    url: group.create_task(self.fetch(url, param)) for url, param in wanted.items()
+                    url: group.create_task(self._fetch(url, param, allowance))
+                    for url, param in wanted.items()
                 }
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
@@ -91,20 +92,23 @@ class ImageDownloader:
             for message in messages
         )
 
-    async def fetch(self, url: str, param: str) -> EncodedImage:
-        """The image at `url`.
-
-        Raises:
-            APIError: 400 naming `param`: not reachable, not public, too slow, too large, no image.
-        """
+    async def _fetch(self, url: str, param: str, allowance: _Allowance) -> EncodedImage:
         try:
-            async with self._session.get(url, max_redirects=MAX_REDIRECTS) as response:
+            # aiohttp counts the first request too.
+            async with self._session.get(url, max_redirects=MAX_REDIRECTS + 1) as response:
                 if response.status != 200:
                     raise _refused(param, url, f"its server answered {response.status}")
                 media_type = response.content_type
                 if not media_type.startswith("image/"):
                     raise _refused(param, url, f"it is '{media_type}' and no image")
-                content = await self._read(response, url, param)
+                content = bytearray()
+                async for chunk in response.content.iter_any():
+                    allowance.take(len(chunk))
+                    content += chunk
+        except _SpentError:
+            raise _refused(
+                param, url, f"the images are larger than {self._limits.max_bytes} bytes"
+            ) from None
         except TimeoutError:
             raise _refused(param, url, f"it took over {self._limits.timeout:g} s") from None
         except aiohttp.TooManyRedirects:
@@ -115,18 +119,21 @@ class ImageDownloader:
             raise _refused(param, url, str(error) or type(error).__name__) from None
         return EncodedImage(media_type, base64.b64encode(content).decode())
 
-    async def _read(self, response: aiohttp.ClientResponse, url: str, param: str) -> bytes:
-        limit = self._limits.max_bytes
-        content = bytearray()
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > limit:
-                raise _refused(param, url, f"it is larger than {limit} bytes")
-        return bytes(content)
+
+class _SpentError(Exception):
+    """No more bytes may be fetched for a request."""
 
 
-def _images(content: Content) -> list[ImageContent]:
-    return [part for part in content if isinstance(part, ImageContent)]
+class _Allowance:
+    """How many bytes may still be fetched for one request."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise _SpentError
 
 
 def _with_urls(content: Content, urls: dict[str, str]) -> Content:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from llama_compat.errors import invalid_parameter
-from llama_compat.images import is_remote, parse_data_url
+from llama_compat.images import images_in, is_remote, parse_data_url
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -189,7 +189,7 @@ def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
-    if not isinstance(content, str) and any(isinstance(part, ImageContent) for part in content):
+    if images_in(content):
         raise invalid_parameter(
             path, f"'{path}' has an image; Anthropic's API takes images from users and tools only."
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.errors import invalid_parameter
-from llama_compat.images import parse_data_url
+from llama_compat.images import images_in, parse_data_url
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -165,11 +165,7 @@ def _render_tool_response(
         "name": name,
         "response": {"output": content_text(message.content)},
     }
-    images = [
-        _render_image(part, f"{path}.content")
-        for part in message.content
-        if isinstance(part, ImageContent)
-    ]
+    images = [_render_image(image, f"{path}.content") for image in images_in(message.content)]
     if images:
         response["parts"] = images
     return {"functionResponse": response}
@@ -186,7 +182,7 @@ def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
-    if any(isinstance(part, ImageContent) for part in content):
+    if images_in(content):
         raise invalid_parameter(
             path, f"'{path}' has an image; Gemini's API takes images from users and tools only."
         )

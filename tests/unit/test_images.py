@@ -1,0 +1,160 @@
+"""Images: `data:` URLs, and what is fetched of the URLs that callers send."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from llama_compat.errors import APIError
+from llama_compat.images import parse_data_url
+from llama_compat.types import ImageContent, TextContent, ToolResponseMessage, UserMessage
+from providers.remote.images import MAX_REDIRECTS, ImageDownloader, ImageLimits, is_public
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """A web server on this machine; its URL."""
+
+    async def image(request: web.Request) -> web.Response:
+        return web.Response(body=PNG, content_type="image/png")
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "image/png"})
+        await response.prepare(request)
+        while True:
+            await response.write(PNG)
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text="hello", content_type="text/html")
+
+    async def hop(request: web.Request) -> web.Response:
+        left = int(request.match_info["left"])
+        raise web.HTTPFound(f"/hop/{left - 1}" if left else "/image")
+
+    async def stuck(request: web.Request) -> web.Response:
+        await stop.wait()
+        return web.Response()
+
+    stop = asyncio.Event()
+    application = web.Application()
+    handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+        "/image": image,
+        "/endless": endless,
+        "/page": page,
+        "/stuck": stuck,
+        "/hop/{left}": hop,
+    }
+    for path, handler in handlers.items():
+        application.router.add_get(path, handler)
+    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    stop.set()
+    await runner.cleanup()
+
+
+def limits(**settings: object) -> ImageLimits:
+    return ImageLimits.model_validate({"allow_private_addresses": True, **settings})
+
+
+def test_reads_data_urls() -> None:
+    image = parse_data_url("data:image/png;base64,aGk=", "messages[0].content")
+    assert (image.media_type, image.base64) == ("image/png", "aGk=")
+    assert image.data_url == "data:image/png;base64,aGk="
+    assert parse_data_url("DATA:image/JPG;name=a;BASE64,aGk=", "x").media_type == "image/jpeg"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "data:", "data:image/png,hi", "data:text/html;base64,aGk=", "ftp://x/y.png"]
+)
+def test_refuses_other_urls(url: str) -> None:
+    with pytest.raises(APIError) as refused:
+        parse_data_url(url, "messages[3].content")
+    assert refused.value.param == "messages[3].content"
+
+
+async def test_fetches_each_image_once(server: str) -> None:
+    url = f"{server}/hop/{MAX_REDIRECTS - 1}"
+    inline = "data:image/png;base64,aGk="
+    messages = (
+        UserMessage("Hello"),
+        UserMessage((TextContent("Look:"), ImageContent(url, "high"), ImageContent(inline))),
+        ToolResponseMessage("call", (ImageContent(url),)),
+    )
+    async with ImageDownloader(limits()) as downloader:
+        inlined = await downloader.inline(messages)
+    fetched = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    assert inlined == (
+        messages[0],
+        UserMessage((TextContent("Look:"), ImageContent(fetched, "high"), ImageContent(inline))),
+        ToolResponseMessage("call", (ImageContent(fetched),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "why"),
+    [
+        ("/page", {}, "no image"),
+        ("/nothing", {}, "404"),
+        ("/endless", {"max_bytes": 10_000}, "larger than 10000 bytes"),
+        ("/stuck", {"timeout": 0.2}, "over 0.2 s"),
+        (f"/hop/{MAX_REDIRECTS}", {}, "redirects over"),
+        ("/image", {"allow_private_addresses": False}, "not on the public internet"),
+        ("/hop/1", {"allow_private_addresses": False}, "not on the public internet"),
+    ],
+)
+async def test_refuses_what_is_no_small_public_image(
+    server: str, path: str, settings: dict[str, object], why: str
+) -> None:
+    messages = (UserMessage("Hello"), UserMessage((ImageContent(server + path),)))
+    async with ImageDownloader(limits(**settings)) as downloader:
+        with pytest.raises(APIError, match=why) as refused:
+            await downloader.inline(messages)
+    assert refused.value.status == 400
+    assert refused.value.param == "messages[1].content"
+
+
+@pytest.mark.parametrize("host", ["localhost", "0x7f000001", "127.1", "[::1]", "[::ffff:7f00:1]"])
+async def test_no_spelling_of_an_address_leads_into_the_own_network(server: str, host: str) -> None:
+    port = server.rpartition(":")[2]
+    async with ImageDownloader(ImageLimits()) as downloader:
+        with pytest.raises(APIError, match="can't be fetched"):
+            await downloader.inline([UserMessage((ImageContent(f"http://{host}:{port}/image"),))])
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "64:ff9b::808:808"])
+def test_public_addresses(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "2002:a00:1::",
+        "64:ff9b::a00:1",
+    ],
+)
+def test_private_addresses(address: str) -> None:
+    assert not is_public(address)
