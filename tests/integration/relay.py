@@ -28,6 +28,8 @@ def gateway_template(path: Path, upstream: ScriptedUpstream) -> Path:
         "hurried": upstream.url,
         "fresh": upstream.url,
         "catalog": upstream.url,
+        "proxied": "http://vendor.invalid/v1",
+        "alive": upstream.url,
         "refused": f"http://127.0.0.1:{free_port()}/v1",
         "nameless": "http://no-such-host.invalid/v1",
         "not-tls": upstream.url.replace("http://", "https://"),
@@ -38,6 +40,8 @@ def gateway_template(path: Path, upstream: ScriptedUpstream) -> Path:
     configs["impatient"]["timeouts"] = {"first_byte": 0.3, "between_bytes": 0.3}
     configs["hurried"]["timeouts"] = {"total": 0.5}
     configs["catalog"]["models"] = "discover"
+    configs["proxied"]["proxy"] = upstream.url.removesuffix("/v1")
+    configs["alive"]["keepalive_seconds"] = 0.05
     models = [
         {"id": f"scripted/{name}", "provider": "scripted", "provider_model": name}
         for name in BEHAVIOURS
@@ -53,6 +57,9 @@ def gateway_template(path: Path, upstream: ScriptedUpstream) -> Path:
             ("hurried", "comments-forever"),
             ("fresh", "closes-when-reused"),
             ("fresh", "cut-before-reply"),
+            ("alive", "holds"),
+            ("alive", "status-429-in-time"),
+            ("proxied", "plain"),
             ("refused", "plain"),
             ("nameless", "plain"),
             ("not-tls", "plain"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -190,9 +191,14 @@ def at_path(path: str) -> Callable[[Behaviour], Behaviour]:
 
 
 class ScriptedUpstream:
-    """The server; a context manager that runs it."""
+    """The server; a context manager that runs it.
 
-    def __init__(self) -> None:
+    Args:
+        tls: to speak HTTPS.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.connections = 0
         self._recorded: list[Recorded] = []
         self._arrived = threading.Condition()
@@ -211,7 +217,7 @@ class ScriptedUpstream:
     @property
     def url(self) -> str:
         """Where it listens, with OpenAI's `/v1`."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     def requests(self, request_id: str) -> list[Recorded]:
         """The requests that came with this `x-request-id` so far."""
@@ -228,7 +234,7 @@ class ScriptedUpstream:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
@@ -285,10 +291,12 @@ class _Connection:
                 return
 
     async def _read_request(self) -> Recorded | None:
-        try:
-            head = self._begun + await self._reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError:
+        self._begun = self._begun or await self._reader.read(1)
+        if not self._begun.isalpha():
+            # The peer is gone, or speaks something else, such as TLS.
             return None
+        head = self._begun + await self._reader.readuntil(b"\r\n\r\n")
+        self._begun = b""
         first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
         method, path, _ = first.split(" ")
         headers = [
@@ -322,9 +330,7 @@ class _Connection:
                 recorded.disconnected.set()
                 return Afterwards.CLOSE
             await answering
-            if not watching.done():
-                self._begun = b""
-            elif not gone:
+            if watching.done() and not gone:
                 self._begun = watching.result()
             return Afterwards.CLOSE if gone else exchange.afterwards
         finally:
@@ -335,6 +341,10 @@ class _Connection:
 
 
 async def _behave(exchange: Exchange) -> None:
-    name = exchange.body["model"] if exchange.request.body else exchange.request.path
+    if exchange.request.body:
+        # Some vendors' ids have more before the name.
+        name = exchange.body["model"].rpartition("/")[2]
+    else:
+        name = exchange.request.path
     await BEHAVIOURS[name](exchange)
     await exchange.end()

@@ -142,40 +142,6 @@ def test_a_request_id_is_made_up_where_the_client_sent_none(gateway: Gateway) ->
     assert made_up in gateway.server.log
 
 
-def test_connections_are_kept_and_used_again(gateway: Gateway, request_id: str) -> None:
-    for _ in range(3):
-        gateway.post(chat("plain"), headers={"x-request-id": request_id})
-    used = {one.connection for one in gateway.upstream.requests(request_id)}
-    assert len(used) == 1
-
-
-def test_a_connection_that_the_vendor_closed_while_idle_is_replaced(
-    gateway: Gateway, request_id: str
-) -> None:
-    for _ in range(3):
-        reply = gateway.post(chat("fresh/closes-when-reused"), headers={"x-request-id": request_id})
-        assert reply.status == 200
-    answered = gateway.upstream.requests(request_id)
-    assert len(answered) == len({one.connection for one in answered}) == 3
-
-
-def test_a_request_that_the_vendor_dropped_is_not_sent_again_and_again(
-    gateway: Gateway, request_id: str
-) -> None:
-    reply = gateway.post(chat("fresh/cut-before-reply"), headers={"x-request-id": request_id})
-    assert reply.status == 502
-    reply.error()
-    assert len(gateway.upstream.requests(request_id)) <= 2
-
-
-def test_a_redirect_never_takes_the_key_elsewhere(gateway: Gateway, request_id: str) -> None:
-    reply = gateway.post(chat("redirect"), headers={"x-request-id": request_id})
-    assert reply.status == 502
-    assert "redirect" in reply.error()["message"].lower()
-    (only,) = gateway.upstream.requests(request_id)
-    assert (only.header("host") or "").startswith("127.0.0.1")
-
-
 def test_the_key_is_nowhere_to_be_seen(gateway: Gateway) -> None:
     for name in ("plain", "status-401", "html-502", "refused/plain", "error-first"):
         reply = gateway.post(chat(name))

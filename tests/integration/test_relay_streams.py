@@ -47,6 +47,8 @@ MENDED = [
     "reasoning-content",
     "bare",
     "cut-after-finish-reason",
+    "done-before-finish-reason",
+    "ignores-stream",
 ]
 CALLS = [
     "tool-call",

@@ -308,6 +308,19 @@ async def usage_unasked(exchange: Exchange) -> None:
 
 
 @behaviour
+async def done_before_finish_reason(exchange: Exchange) -> None:
+    """The vendor says that the stream is over, and never why."""
+    await exchange.start_stream()
+    await exchange.send(as_events(text_chunks()[:-1]))
+
+
+@behaviour
+async def ignores_stream(exchange: Exchange) -> None:
+    """A whole reply, whatever was asked for."""
+    await exchange.json(completion())
+
+
+@behaviour
 async def finish_eos(exchange: Exchange) -> None:
     await _finish(exchange, "eos")
 
@@ -512,12 +525,6 @@ async def ended_before_finish_reason(exchange: Exchange) -> None:
 
 
 @behaviour
-async def done_before_finish_reason(exchange: Exchange) -> None:
-    await begin(exchange)
-    await exchange.done()
-
-
-@behaviour
 async def cut_after_finish_reason(exchange: Exchange) -> None:
     """All is said, and the connection closes without `[DONE]` and HTTP's end of the body."""
     await exchange.start_stream()
@@ -636,6 +643,13 @@ async def status_429(exchange: Exchange) -> None:
         ("Server", "vendor-banner/9"),
     ]
     await exchange.json({"error": error}, status=429, headers=headers)
+
+
+@behaviour
+async def status_429_in_time(exchange: Exchange) -> None:
+    """Nothing until the test lets go, and then an error."""
+    await exchange.held()
+    await status_429(exchange)
 
 
 @behaviour

@@ -1,0 +1,117 @@
+"""What is particular about a vendor, seen from the vendor's side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration import wire
+from tests.integration.relay import MESSAGES
+from tests.integration.scripted_upstream import ScriptedUpstream
+from tests.integration.server_process import ServerProcess, running, write_template
+
+VENDORS = [
+    "anthropic",
+    "azure",
+    "cerebras",
+    "fireworks",
+    "gemini",
+    "groq",
+    "mistral",
+    "ollama",
+    "openai",
+    "openrouter",
+    "passthrough",
+    "together",
+    "vllm",
+]
+
+
+@pytest.fixture(scope="module")
+def vendors(
+    upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    config = {"base_url": upstream.url, "api_key": "sk-vendor", "unsupported": "refuse"}
+    template = write_template(
+        tmp_path_factory.mktemp("vendors") / "vendors.yaml",
+        providers=[{"id": one, "type": f"remote::{one}", "config": config} for one in VENDORS],
+        models=[{"id": one, "provider": one, "provider_model": "plain"} for one in VENDORS],
+    )
+    with running(template) as server:
+        yield server
+
+
+def ask(vendors: ServerProcess, vendor: str, request_id: str, **members: Any) -> wire.Reply:
+    return wire.request(
+        "POST",
+        f"{vendors.base_url}/chat/completions",
+        {"model": vendor, "messages": MESSAGES, **members},
+        {"x-request-id": request_id},
+    )
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_a_vendor_is_asked_with_its_key(
+    vendors: ServerProcess, upstream: ScriptedUpstream, request_id: str, vendor: str
+) -> None:
+    reply = ask(vendors, vendor, request_id)
+    assert reply.status == 200, reply.body
+    assert reply.json()["model"] == vendor
+    recorded = upstream.request(request_id)
+    if vendor == "azure":
+        assert recorded.header("api-key") == "sk-vendor"
+        assert recorded.header("authorization") is None
+        path, _, query = recorded.path.partition("?")
+        assert path == "/v1/openai/deployments/plain/chat/completions"
+        assert query.startswith("api-version=")
+    else:
+        assert recorded.header("authorization") == "Bearer sk-vendor"
+        assert recorded.path == "/v1/chat/completions"
+
+
+def test_a_vendors_prefix_goes_before_the_model(
+    vendors: ServerProcess, upstream: ScriptedUpstream, request_id: str
+) -> None:
+    ask(vendors, "fireworks", request_id)
+    assert upstream.request(request_id).json()["model"] == "accounts/fireworks/models/plain"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "sent", "arrives"),
+    [
+        ("openai", "max_tokens", "max_tokens"),
+        ("openai", "max_completion_tokens", "max_completion_tokens"),
+        ("mistral", "max_completion_tokens", "max_tokens"),
+        ("mistral", "seed", "random_seed"),
+        ("cerebras", "max_tokens", "max_completion_tokens"),
+        ("passthrough", "anything_at_all", "anything_at_all"),
+    ],
+)
+def test_parameters_go_by_the_vendors_names(
+    vendors: ServerProcess,
+    upstream: ScriptedUpstream,
+    request_id: str,
+    vendor: str,
+    sent: str,
+    arrives: str,
+) -> None:
+    assert ask(vendors, vendor, request_id, **{sent: 7}).status == 200
+    assert upstream.request(request_id).json() == {
+        "model": "plain",
+        "messages": MESSAGES,
+        arrives: 7,
+    }
+
+
+def test_what_a_vendor_refuses_is_refused_by_its_name(
+    vendors: ServerProcess, upstream: ScriptedUpstream, request_id: str
+) -> None:
+    reply = ask(vendors, "groq", request_id, logit_bias={"5": 1})
+    assert reply.status == 400
+    assert (reply.error()["code"], reply.error()["param"]) == (
+        "unsupported_parameter",
+        "logit_bias",
+    )
+    assert upstream.requests(request_id) == []
