@@ -74,7 +74,7 @@ def ours(upstream: str, port: int, scratch: Path, workers: int = 1) -> Gateway:
     """This project, its access log written as it is by default."""
     template = scratch / f"ours-{port}.yaml"
     template.write_text(OURS_TEMPLATE.format(upstream=upstream, port=port))
-    command = [sys.executable, "-m", "llama_compat.cli", "run", str(template)]
+    command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
     return Gateway("llama_compat", port, [*command, "--workers", str(workers)], {})
 
 
