@@ -171,6 +171,8 @@ class RemoteOpenAIProvider(Provider):
         return encode_fields(vendor_fields(request, self.vendor, self.id, chat=chat, drop=drop))
 
     def _path(self, operation: str, request: OpenAIRequest) -> str:
+        if self.vendor.path == "{operation}":
+            return operation
         return self.vendor.path.format(
             operation=operation,
             model=quote(vendor_model(request.provider_model, self.vendor), safe=""),

@@ -129,17 +129,28 @@ class Relay:
             elif data.startswith(_DONE):
                 return True
             else:
-                try:
-                    chunk = mender.mend(self._chunk(data, event.name))
-                except ValueError as error:
-                    raise self._nonsense(error) from None
-                if chunk is not None:
-                    parts.append(sse.encode_data(encode_fields(chunk)))
+                self._relay_data(data, event.name, mender, parts, begun=begun)
         return False
 
-    def _chunk(self, data: bytes, name: bytes) -> JSONFields:
+    def _relay_data(
+        self, data: bytes, name: bytes, mender: StreamMender, parts: list[bytes], *, begun: bool
+    ) -> None:
         if b"\n" in data:
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
+        fields = self._event_fields(data, name)
+        if "choices" not in fields and "usage" not in fields:
+            # No chunk but a ping or the like, over which clients would stumble.
+            if begun or parts:
+                parts.append(sse.encode_comment(b" " + data))
+            return
+        try:
+            chunk = mender.mend(fields)
+        except ValueError as error:
+            raise self._nonsense(error) from None
+        if chunk is not None:
+            parts.append(sse.encode_data(encode_fields(chunk)))
+
+    def _event_fields(self, data: bytes, name: bytes) -> JSONFields:
         try:
             fields = parse_fields(data)
         except ValueError as error:
@@ -163,18 +174,26 @@ class Relay:
         try:
             fields = parse_fields(body)
         except ValueError as error:
-            what = plain_text(body)
-            if not what.text:
-                raise upstream_error(self._provider, "answered with an empty body.") from None
-            if what.is_html:
-                what_came = f"answered with a web page instead of JSON: {what.text}"
-                raise upstream_error(self._provider, f"{what_came}. Check `base_url`.") from None
-            raise self._nonsense(error) from None
+            raise self._no_json(body, error) from None
         if fields.get("error") not in _NO_ERROR:
             raise error_in_answer(self._provider, body, self._secrets)
         if required not in fields:
             raise upstream_error(self._provider, f"answered with JSON that has no '{required}'.")
         return fields
+
+    def _no_json(self, body: bytes, error: ValueError) -> APIError:
+        text, is_html = plain_text(body)
+        if not text:
+            what = "answered with an empty body."
+        elif is_html:
+            what = f"answered with a web page instead of JSON: {text}. Check `base_url`."
+        elif text.startswith(("data:", "event:", ":")):
+            what = "answered with a stream although none was asked for."
+        elif not text.startswith(("{", "[")):
+            what = f"answered with text instead of JSON: {text}"
+        else:
+            return self._nonsense(error)
+        return upstream_error(self._provider, what)
 
     def _nonsense(self, error: ValueError) -> APIError:
         return upstream_error(self._provider, f"sent what makes no sense: {error}.")
@@ -203,5 +222,5 @@ async def with_keepalives(
             yield event
     finally:
         first.cancel()
-        await asyncio.wait((first,))
+        await asyncio.gather(first, return_exceptions=True)
         await events.aclose()
