@@ -1,0 +1,204 @@
+"""Vendors' errors, in the shapes that they really have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from providers.remote.upstream_errors import (
+    error_in_answer,
+    error_in_stream,
+    relayed_headers,
+    vendor_error,
+)
+
+KEY = "sk-secret-key-of-the-template"
+
+
+def shown(
+    status: int, body: Any, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Status and error that the client sees."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    error = vendor_error("mine", status, headers or {}, raw, [KEY])
+    return error.status, error.body()["error"]
+
+
+SHAPES: list[tuple[str, int, Any, dict[str, Any]]] = [
+    (
+        "OpenAI",
+        400,
+        {"error": {"message": "Bad.", "type": "odd_error", "param": "top_p", "code": "odd"}},
+        {"message": "Bad.", "type": "odd_error", "param": "top_p", "code": "odd"},
+    ),
+    (
+        "Anthropic",
+        529,
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+        {"message": "Overloaded", "type": "overloaded_error", "param": None, "code": None},
+    ),
+    (
+        "Gemini",
+        404,
+        {"error": {"code": 404, "message": "No model.", "status": "NOT_FOUND"}},
+        {"message": "No model.", "type": "not_found_error", "code": "NOT_FOUND"},
+    ),
+    (
+        "Gemini's list",
+        429,
+        [{"error": {"code": 429, "message": "Quota.", "status": "RESOURCE_EXHAUSTED"}}],
+        {"message": "Quota.", "code": "RESOURCE_EXHAUSTED"},
+    ),
+    ("Ollama", 404, {"error": "model 'x' not found"}, {"message": "model 'x' not found"}),
+    (
+        "Hugging Face",
+        422,
+        {"error": "Input too long", "error_type": "validation"},
+        {"message": "Input too long", "type": "validation"},
+    ),
+    (
+        "vLLM",
+        400,
+        {"object": "error", "message": "Too long.", "type": "BadRequestError", "code": 400},
+        {"message": "Too long.", "type": "BadRequestError", "code": "400"},
+    ),
+    (
+        "FastAPI",
+        422,
+        {"detail": [{"loc": ["body", "messages", 0], "msg": "Field required", "type": "missing"}]},
+        {"message": "messages.0: Field required", "param": "messages.0"},
+    ),
+    ("FastAPI's text", 404, {"detail": "Not Found"}, {"message": "Not Found"}),
+    (
+        "Mistral",
+        422,
+        {
+            "object": "error",
+            "message": {"detail": [{"loc": ["body", "user"], "msg": "Extra inputs"}]},
+            "type": "invalid_request_error",
+        },
+        {"message": "user: Extra inputs", "type": "invalid_request_error"},
+    ),
+    (
+        "no message",
+        500,
+        {"error": {"code": "x"}},
+        {"message": '{"error": {"code": "x"}}', "code": "x"},
+    ),
+    ("another object", 418, {"a": 1}, {"message": '{"a": 1}'}),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"), [each[1:] for each in SHAPES], ids=[each[0] for each in SHAPES]
+)
+def test_an_error_survives(status: int, body: Any, expected: dict[str, Any]) -> None:
+    seen_status, error = shown(status, body)
+    assert seen_status == status
+    assert {name: error[name] for name in expected} == expected
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    "body", [{"error": {"message": f"Bad key {KEY}"}}, b"", b"<html>no</html>"]
+)
+def test_a_refused_key_is_not_the_clients(status: int, body: Any) -> None:
+    seen_status, error = shown(status, body)
+    assert seen_status == 502
+    assert error["code"] == "upstream_authentication"
+    assert "'mine'" in error["message"]
+    assert str(status) in error["message"]
+    assert KEY not in error["message"]
+
+
+def test_geminis_refused_key() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
+    status, error = shown(400, {"error": {"code": 400, "message": "No.", "details": details}})
+    assert (status, error["code"]) == (502, "upstream_authentication")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "seen_status", "said"),
+    [
+        (502, b"<html><title>502 Bad\nGateway</title><h1>x</h1></html>", 502, "502 Bad Gateway"),
+        (503, b"<!DOCTYPE html><body>long</body>", 503, "503"),
+        (404, b"<html><title>Welcome</title></html>", 502, "base_url"),
+        (429, b"slow down", 429, "slow down"),
+        (500, b"", 500, "empty body"),
+        (500, b'{"error": {"mess', 500, "500"),
+        (500, b"\xff\xfe\x00binary", 500, "500"),
+        (302, b"", 502, "redirection"),
+        (407, b"", 502, "407"),
+    ],
+)
+def test_what_is_no_json(status: int, body: bytes, seen_status: int, said: str) -> None:
+    status, error = shown(status, body)
+    assert status == seen_status
+    assert said in error["message"]
+    assert "'mine'" in error["message"]
+    assert "<" not in error["message"]
+
+
+def test_long_text_is_cut() -> None:
+    assert len(shown(500, b"x" * 100_000)[1]["message"]) < 600
+
+
+def test_a_key_that_is_echoed_is_covered() -> None:
+    _, error = shown(400, {"error": {"message": f"Bad header {KEY}."}})
+    assert error["message"] == "Bad header ***."
+
+
+def test_headers_that_help_are_relayed() -> None:
+    headers = {
+        "Retry-After": "7",
+        "retry-after-ms": "6500",
+        "X-RateLimit-Remaining-Tokens": "0",
+        "X-Request-Id": "req_vendor",
+        "Set-Cookie": "a=b",
+        "Server": "vendor",
+        "openai-organization": "org",
+        "x-ratelimit-odd": "caf\u00e9",
+    }
+    expected = {
+        "retry-after": "7",
+        "retry-after-ms": "6500",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-upstream-request-id": "req_vendor",
+    }
+    assert relayed_headers(headers) == expected
+    assert vendor_error("mine", 429, headers, b"{}").headers == expected
+
+
+def test_geminis_delay_is_a_retry_after() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}]
+    body = json.dumps({"error": {"message": "Quota.", "details": details}}).encode()
+    assert vendor_error("mine", 429, {}, body).headers == {"retry-after": "35"}
+    assert vendor_error("mine", 429, {"Retry-After": "1"}, body).headers == {"retry-after": "1"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"message": "Slow.", "code": 429}, 429),
+        ({"message": "Slow.", "code": "503"}, 503),
+        ({"message": "Slow.", "type": "overloaded_error"}, 529),
+        ({"message": "Slow.", "code": 401}, 502),
+        ({"message": "Slow.", "code": "odd"}, 502),
+        ({"message": "Slow.", "code": True}, 502),
+        ({"message": "Slow."}, 502),
+    ],
+)
+def test_an_error_in_a_stream_may_have_a_status(error: dict[str, Any], status: int) -> None:
+    data = json.dumps({"error": error}).encode()
+    assert error_in_stream("mine", data).status == status
+    assert error_in_answer("mine", data).status == 502
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"text", b'"text"', b"[[[["])
+def test_an_error_that_is_no_json(data: bytes) -> None:
+    for error in (error_in_stream("mine", data), error_in_answer("mine", data)):
+        assert error.status == 502
+        assert error.message
