@@ -4,8 +4,8 @@
 
 Arguments of 256 KB and 1 MB come in fragments of 8 bytes: as structured fragments, as fragments
 that repeat the name each time, and as text in each tool format. The two lengths take turns and the
-best CPU time of each counts. A linear way takes 4 times as long for 4 times as much. Prints the figures
-and writes them to `bench/results/tool_calls.json`.
+best CPU time of each counts. A linear way takes 4 times as long for 4 times as much. Prints the
+figures and writes them to `bench/results/tool_calls.json`.
 """
 
 from __future__ import annotations
