@@ -141,6 +141,9 @@ class SamplingParams(Struct, frozen=True):
     text ends, themselves not part of it. `logit_bias` maps token ids to what is added to their
     logits. The penalties are OpenAI's (`frequency_penalty`, `presence_penalty`: additive, 0 is off)
     and Hugging Face's (`repetition_penalty`: multiplicative, 1 is off).
+
+    `stated` are OpenAI's names of the parameters that the caller set to what is the default here
+    (`temperature` 1, ...): a vendor whose own default is another has to be told.
     """
 
     strategy: SamplingStrategy = TopPSamplingStrategy()
@@ -151,6 +154,7 @@ class SamplingParams(Struct, frozen=True):
     presence_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = field(default_factory=dict)
+    stated: frozenset[str] = frozenset()
 
     def for_choice(self, index: int) -> SamplingParams:
         """The parameters of the choice `index` out of `n`: a seed counts up, so choices differ."""

@@ -242,6 +242,15 @@ def _same(value: Any, neutral: Any) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
+_SAMPLING_DEFAULTS = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+
+
 def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
     """The sampling parameters of a checked request.
 
@@ -258,6 +267,9 @@ def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
         presence_penalty=body.get("presence_penalty") or 0.0,
         repetition_penalty=body.get("repetition_penalty") or 1.0,
         logit_bias={int(token): bias for token, bias in (body.get("logit_bias") or {}).items()},
+        stated=frozenset(
+            name for name, default in _SAMPLING_DEFAULTS.items() if body.get(name) == default
+        ),
     )
 
 
@@ -274,16 +286,14 @@ def _parse_strategy(body: Mapping[str, Any]) -> SamplingStrategy:
 
 
 def render_sampling(sampling: SamplingParams, *, max_tokens_name: str) -> dict[str, Any]:
-    """The request members that say `sampling`; what is at its default is left out."""
+    """The request members that say `sampling`; what nobody set is left out."""
     body: dict[str, Any] = {}
     strategy = sampling.strategy
     if isinstance(strategy, GreedySamplingStrategy):
         body["temperature"] = 0
     else:
-        if strategy.temperature != 1.0:
-            body["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0:
-            body["top_p"] = strategy.top_p
+        body |= _unless_default("temperature", strategy.temperature, sampling)
+        body |= _unless_default("top_p", strategy.top_p, sampling)
         if isinstance(strategy, TopKSamplingStrategy):
             body["top_k"] = strategy.top_k
     if sampling.max_tokens is not None:
@@ -292,12 +302,15 @@ def render_sampling(sampling: SamplingParams, *, max_tokens_name: str) -> dict[s
         body["stop"] = list(sampling.stop)
     if sampling.seed is not None:
         body["seed"] = sampling.seed
-    if sampling.frequency_penalty:
-        body["frequency_penalty"] = sampling.frequency_penalty
-    if sampling.presence_penalty:
-        body["presence_penalty"] = sampling.presence_penalty
-    if sampling.repetition_penalty != 1.0:
-        body["repetition_penalty"] = sampling.repetition_penalty
+    body |= _unless_default("frequency_penalty", sampling.frequency_penalty, sampling)
+    body |= _unless_default("presence_penalty", sampling.presence_penalty, sampling)
+    body |= _unless_default("repetition_penalty", sampling.repetition_penalty, sampling)
     if sampling.logit_bias:
         body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
     return body
+
+
+def _unless_default(name: str, value: float, sampling: SamplingParams) -> dict[str, float]:
+    if value == _SAMPLING_DEFAULTS[name] and name not in sampling.stated:
+        return {}
+    return {name: value}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from llama_compat.byte_lines import JSONLines
 from llama_compat.collect import Collector
 from llama_compat.dialects import ollama
+from llama_compat.dialects.openai_parameters import parse_sampling
 from llama_compat.errors import APIError
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -363,6 +364,16 @@ def test_nothing_is_sent_that_was_not_asked_for() -> None:
         "truncate": False,
         "shift": False,
     }
+
+
+def test_a_temperature_of_1_is_sent_if_it_was_asked_for() -> None:
+    """Ollama's own default is 0.8."""
+    asked, unasked = parse_sampling({"temperature": 1, "top_p": 1.0}), parse_sampling({})
+    assert ollama.render_request(chat(sampling=asked), True)["options"] == {
+        "temperature": 1.0,
+        "top_p": 1.0,
+    }
+    assert "options" not in ollama.render_request(chat(sampling=unasked), True)
 
 
 def test_the_context_length_is_what_the_model_is_loaded_with() -> None:
