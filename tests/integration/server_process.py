@@ -22,6 +22,7 @@ COMMAND = str(Path(sys.executable).with_name("llama-compat"))
 
 START_SECONDS = 120
 STOP_SECONDS = 30
+LOG_SECONDS = 10
 
 
 class ServerFailed(Exception):
@@ -60,6 +61,19 @@ class ServerProcess:
         # The process shares the file's offset, so it is read by position instead of seeking.
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def wait_for_log(self, text: str) -> str:
+        """Wait until a line of the log holds `text`; that line.
+
+        A request is logged when it has been answered: the client may be faster.
+        """
+        deadline = time.monotonic() + LOG_SECONDS
+        while time.monotonic() < deadline:
+            for line in self.log.splitlines():
+                if text in line:
+                    return line
+            time.sleep(0.01)
+        raise self._failure(f"has no line with {text!r} in its log")
 
     def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait for `GET /health` to answer 200.

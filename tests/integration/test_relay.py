@@ -139,7 +139,7 @@ def test_a_request_id_is_made_up_where_the_client_sent_none(gateway: Gateway) ->
     made_up = gateway.post(chat("plain")).headers["x-request-id"]
     assert made_up
     assert len(gateway.upstream.requests(made_up)) == 1
-    assert made_up in gateway.server.log
+    assert "scripted/plain" in gateway.server.wait_for_log(made_up)
 
 
 def test_the_key_is_nowhere_to_be_seen(gateway: Gateway) -> None:

@@ -23,7 +23,7 @@ KEY = Path(__file__).parent / "tls" / "key.pem"
 
 def test_connections_are_kept_and_used_again(gateway: Gateway, request_id: str) -> None:
     for _ in range(3):
-        gateway.post(chat("plain"), headers={"x-request-id": request_id})
+        gateway.post(chat("kept/plain"), headers={"x-request-id": request_id})
     used = {one.connection for one in gateway.upstream.requests(request_id)}
     assert len(used) == 1
 

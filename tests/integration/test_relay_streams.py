@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -141,19 +140,10 @@ def test_events_are_relayed_as_they_come(gateway: Gateway, request_id: str) -> N
     with gateway.open(question, headers={"x-request-id": request_id}) as reply:
         events = wire.events(reply)
         # The upstream holds still after the first piece: it must be here all the same.
-        assert _next_text(events) == PIECES[0]
+        assert wire.next_text(events) == PIECES[0]
         gateway.upstream.request(request_id).release()
-        assert _next_text(events) == PIECES[1]
+        assert wire.next_text(events) == PIECES[1]
         assert list(events)[-1] == b"[DONE]"
-
-
-def _next_text(events: Iterator[bytes]) -> str:
-    for data in events:
-        content = json.loads(data)["choices"][0]["delta"].get("content")
-        if content:
-            assert isinstance(content, str)
-            return content
-    raise AssertionError("the stream has no more text")
 
 
 def test_an_event_of_megabytes(gateway: Gateway) -> None:
@@ -175,8 +165,7 @@ def test_absent_usage_is_not_made_up_but_logged(gateway: Gateway, request_id: st
     with gateway.open(question, headers={"x-request-id": request_id}) as reply:
         chunks = wire.chunks(reply)
     assert not any(chunk.get("usage") for chunk in chunks)
-    lines = [line for line in gateway.server.log.splitlines() if request_id in line]
-    assert any("usage" in line for line in lines), lines
+    assert "sent no usage" in gateway.server.wait_for_log(f"{request_id}: ")
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning-content"])

@@ -96,3 +96,13 @@ def chunks(reply: HTTPResponse) -> list[dict[str, Any]]:
     *objects, last = events(reply)
     assert last == b"[DONE]"
     return [json.loads(data) for data in objects]
+
+
+def next_text(events: Iterator[bytes]) -> str:
+    """The next piece of text that the events of a chat stream bring."""
+    for data in events:
+        content = json.loads(data)["choices"][0]["delta"].get("content")
+        if content:
+            assert isinstance(content, str)
+            return content
+    raise AssertionError("the stream has no more text")
