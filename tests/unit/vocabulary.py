@@ -1,0 +1,153 @@
+"""Hypothesis strategies for the vocabulary, in the forms that come back from a wire unchanged.
+
+A text that is one part, say, comes back as the text itself, so only such are made here.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionResponse,
+    CompletionMessage,
+    GreedySamplingStrategy,
+    ImageContent,
+    Message,
+    SamplingParams,
+    StopReason,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolResponseMessage,
+    TopKSamplingStrategy,
+    TopPSamplingStrategy,
+    UnparseableToolCall,
+    Usage,
+    UserMessage,
+)
+
+texts = st.text(min_size=1, max_size=20)
+names = st.text(st.sampled_from("abcdefgh_"), min_size=1, max_size=8)
+identifiers = st.text(st.sampled_from("abcXYZ012_-"), min_size=1, max_size=12)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+json_objects = st.dictionaries(st.text(max_size=8), json_values, max_size=3)
+
+
+@st.composite
+def images(draw: st.DrawFn) -> ImageContent:
+    kind = draw(st.sampled_from(["jpeg", "png", "gif", "webp"]))
+    content = base64.b64encode(draw(st.binary(min_size=1, max_size=8))).decode()
+    return ImageContent(f"data:image/{kind};base64,{content}")
+
+
+@st.composite
+def calls(draw: st.DrawFn, *, unparseable: bool = True, signed: bool = False) -> AnyToolCall:
+    name = draw(names)
+    if unparseable and draw(st.booleans()):
+        return UnparseableToolCall("", name, draw(st.sampled_from(["{", '{"a": "', "[1]", "x"])))
+    arguments = draw(json_objects)
+    text = msgspec.json.encode(arguments).decode()
+    sealed = base64.b64encode(draw(st.binary(min_size=1, max_size=4))).decode()
+    return ToolCall("", name, arguments, text, sealed if signed and draw(st.booleans()) else None)
+
+
+@st.composite
+def call_lists(draw: st.DrawFn, min_size: int = 0, **options: bool) -> tuple[AnyToolCall, ...]:
+    drawn = draw(st.lists(calls(**options), min_size=min_size, max_size=3))
+    ids = draw(st.lists(identifiers, min_size=len(drawn), max_size=len(drawn), unique=True))
+    return tuple(
+        msgspec.structs.replace(call, call_id=call_id)
+        for call, call_id in zip(drawn, ids, strict=True)
+    )
+
+
+@st.composite
+def user_messages(draw: st.DrawFn) -> UserMessage:
+    if draw(st.booleans()):
+        return UserMessage(draw(texts))
+    parts = st.builds(TextContent, texts) | images()
+    return UserMessage((draw(images()), *draw(st.lists(parts, max_size=3))))
+
+
+@st.composite
+def tool_responses(draw: st.DrawFn, call_id: str) -> ToolResponseMessage:
+    text = draw(st.text(max_size=20))
+    if text and draw(st.booleans()):
+        return ToolResponseMessage(call_id, (TextContent(text), draw(images())))
+    return ToolResponseMessage(call_id, text)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, *, signed: bool = False) -> tuple[Message, ...]:
+    """System messages, and then turns: the user's, the model's, and the answers to its calls."""
+    messages: list[Message] = [SystemMessage(text) for text in draw(st.lists(texts, max_size=2))]
+    used: set[str] = set()
+    for _ in range(draw(st.integers(1, 3))):
+        messages.append(draw(user_messages()))
+        made = tuple(call for call in draw(call_lists(signed=signed)) if call.call_id not in used)
+        used.update(call.call_id for call in made)
+        messages.append(CompletionMessage(draw(texts), made))
+        messages.extend(draw(tool_responses(call.call_id)) for call in made)
+        if made and draw(st.booleans()):
+            messages.append(CompletionMessage(draw(texts)))
+    if draw(st.booleans()):
+        messages.append(draw(user_messages()))
+    return tuple(messages)
+
+
+@st.composite
+def samplings(draw: st.DrawFn, max_temperature: float = 1.0) -> SamplingParams:
+    temperature = st.floats(0.01, max_temperature)
+    top_p = st.floats(0.01, 1.0)
+    strategies = st.one_of(
+        st.just(GreedySamplingStrategy()),
+        st.builds(TopPSamplingStrategy, temperature, top_p),
+        st.builds(TopKSamplingStrategy, st.integers(1, 99), temperature, top_p),
+    )
+    return SamplingParams(
+        strategy=draw(strategies),
+        max_tokens=draw(st.integers(1, 9999)),
+        stop=tuple(draw(st.lists(texts, max_size=3))),
+    )
+
+
+@st.composite
+def responses(draw: st.DrawFn, *, signed: bool = False) -> ChatCompletionResponse:
+    """A reply with thoughts, text, parseable calls, and counts of everything."""
+    made = draw(call_lists(unparseable=False, signed=signed))
+    ended = StopReason.end_of_message if made else StopReason.end_of_turn
+    thoughts = draw(st.integers(1, 99))
+    cached = draw(st.integers(1, 99))
+    return ChatCompletionResponse(
+        CompletionMessage(
+            content=draw(st.text(max_size=20)),
+            tool_calls=made,
+            reasoning=draw(st.none() | texts),
+            stop_reason=draw(st.sampled_from([ended, StopReason.content_filter])),
+        ),
+        usage=Usage(
+            prompt_tokens=cached + draw(st.integers(1, 99)),
+            completion_tokens=thoughts + draw(st.integers(1, 99)),
+            cached_tokens=cached,
+            reasoning_tokens=thoughts,
+        ),
+    )
+
+
+def cuts(content: bytes) -> st.SearchStrategy[list[bytes]]:
+    """`content` in pieces, cut anywhere."""
+    places = st.lists(st.integers(0, len(content)), max_size=8).map(sorted)
+    return places.map(
+        lambda at: [
+            content[begin:end] for begin, end in zip([0, *at], [*at, len(content)], strict=True)
+        ]
+    )
