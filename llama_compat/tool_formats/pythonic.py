@@ -10,6 +10,7 @@ import ast
 import json
 import keyword
 import re
+import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -74,11 +75,16 @@ def write_python_call(call: AnyToolCall) -> str:
     """A call as Python writes it; arguments that can't be parsed stay as they are."""
     if not isinstance(call, ToolCall):
         return f"{call.tool_name}({call.arguments_json})"
-    named = all(name.isidentifier() and not keyword.iskeyword(name) for name in call.arguments)
-    if not named:
+    if not all(_is_python_name(name) for name in call.arguments):
         return f"{call.tool_name}(**{call.arguments!r})"
     arguments = (f"{name}={value!r}" for name, value in call.arguments.items())
     return f"{call.tool_name}({', '.join(arguments)})"
+
+
+def _is_python_name(name: str) -> bool:
+    # Python takes some letters for others: 'º' as a name is 'o'.
+    same = unicodedata.normalize("NFKC", name) == name
+    return same and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def parse_python(text: str) -> list[ast.expr] | None:

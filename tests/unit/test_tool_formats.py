@@ -373,6 +373,8 @@ def test_rendered_calls_are_found_again(name, calls):
             ToolCall("c", "code_interpreter", {"a": 1, "b": 2}, '{"a": 1, "b": 2}'),
             '{"name": "code_interpreter", "parameters": {"a": 1, "b": 2}}',
         ),
+        ("pythonic", ToolCall("c", "f", {"º": 1}, '{"º": 1}'), "[f(**{'º': 1})]"),
+        ("pythonic", ToolCall("c", "f", {"from": 1}, '{"from": 1}'), "[f(**{'from': 1})]"),
         ("pythonic", UnparseableToolCall("c", "f", '{"x": '), '[f({"x": )]'),
         (
             "hermes",
