@@ -56,7 +56,7 @@ def calls(draw: st.DrawFn, *, unparseable: bool = True, signed: bool = False) ->
         return UnparseableToolCall("", name, draw(st.sampled_from(["{", '{"a": "', "[1]", "x"])))
     arguments = draw(json_objects)
     text = msgspec.json.encode(arguments).decode()
-    sealed = base64.b64encode(draw(st.binary(min_size=1, max_size=4))).decode()
+    sealed = base64.urlsafe_b64encode(draw(st.binary(min_size=1, max_size=4))).decode()
     return ToolCall("", name, arguments, text, sealed if signed and draw(st.booleans()) else None)
 
 
