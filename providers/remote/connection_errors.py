@@ -74,9 +74,13 @@ def _limit(error: TimeoutError, timeouts: Timeouts, silence: float) -> str:
 
 
 def _reason(error: OSError) -> str:
-    # asyncio words its own; the system's word for the error number says more.
-    known = os.strerror(error.errno) if error.errno and not isinstance(error, ssl.SSLError) else ""
-    return (known or error.strerror or str(error) or type(error).__name__).lower()
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ")
+    else:
+        # asyncio has words of its own; the system's for the number say more.
+        known = os.strerror(error.errno) if error.errno else ""
+        reason = known or error.strerror or str(error) or type(error).__name__
+    return reason.lower()
 
 
 def _certificate_problem(error: aiohttp.ClientConnectorCertificateError) -> str:

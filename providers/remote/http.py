@@ -176,7 +176,9 @@ class Upstream:
                 keepalive_timeout=IDLE_CONNECTION_SECONDS,
             )
         )
-        self._unpooled = self._session(aiohttp.TCPConnector(ssl=tls, force_close=True))
+        self._unpooled = self._session(
+            aiohttp.TCPConnector(ssl=tls, limit=self._config.max_connections, force_close=True)
+        )
 
     async def stop(self) -> None:
         """Close every connection."""
