@@ -64,7 +64,7 @@ def serve(
 def serve_on(
     listener: socket.socket,
     distribution: Distribution,
-    end_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    end_signals: Sequence[signal.Signals] = STOP_SIGNALS,
 ) -> int:
     """Serve `distribution` on a socket that is bound already, until one of `end_signals` comes.
 
@@ -108,7 +108,7 @@ class _Server(uvicorn.Server):
             else:
                 serving.cancel()
 
-        for number in STOP_SIGNALS:
+        for number in end_signals:
             loop.add_signal_handler(number, stop, number)
         try:
             await self.serve(sockets=[listener])

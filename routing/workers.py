@@ -54,7 +54,8 @@ class _WorkerGroup:
 
     def run(self) -> int:
         for _ in range(self._count):
-            self._start_one()
+            if not self._stopping:
+                self._start_one()
         exit_code = 0
         while self._begun:
             ready = multiprocessing.connection.wait([each.sentinel for each in self._begun])
@@ -73,6 +74,8 @@ class _WorkerGroup:
 
     def stop(self) -> None:
         self._stopping = True
+        # As long as anybody has it open, new connections would queue up for nobody.
+        self._listener.close()
         for worker in self._begun:
             worker.terminate()
 

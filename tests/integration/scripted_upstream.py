@@ -211,8 +211,13 @@ class ScriptedUpstream:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        self.stop()
+
+    def stop(self) -> None:
+        """Close every connection and listen no more."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
 
     @property
     def url(self) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,23 +35,30 @@ class ServerProcess:
     Args:
         template: a template's name or path.
         env: variables beside those of this process.
+        options: more of the command line.
         port: where to listen; a free port if None.
     """
 
     def __init__(
-        self, template: str | Path, *, env: Mapping[str, str] | None = None, port: int | None = None
+        self,
+        template: str | Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        port: int | None = None,
     ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.base_url = f"{self.url}/v1/openai/v1"
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (read until the tests are over)
         self.command = [COMMAND, "run", str(template), "--host", "127.0.0.1"]
-        self.command += ["--port", str(self.port)]
+        self.command += ["--port", str(self.port), *options]
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
         )
 
@@ -100,8 +107,11 @@ class ServerProcess:
         return reply
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal, such as `SIGTERM`, to the process."""
-        self.process.send_signal(number)
+        """Send a signal to the process; SIGINT, as a terminal's Ctrl-C, to its children too."""
+        if number == signal.SIGINT:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
 
     def wait(self, seconds: float = STOP_SECONDS) -> int:
         """Wait for the process to end; its exit code.
@@ -132,13 +142,13 @@ class ServerProcess:
 
 @contextmanager
 def running(
-    template: str | Path, *, env: Mapping[str, str] | None = None
+    template: str | Path, *, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> Iterator[ServerProcess]:
     """A server that is ready; afterwards it has to end on SIGTERM with exit code 0.
 
     A test may have ended it already, and seen to the exit code itself.
     """
-    server = ServerProcess(template, env=env)
+    server = ServerProcess(template, env=env, options=options)
     try:
         server.wait_until_ready()
         yield server

@@ -91,6 +91,23 @@ def test_an_idle_connection_does_not_keep_the_server_alive(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_several_workers_serve_and_end_as_one(
+    upstream: ScriptedUpstream, tmp_path: Path, request_id: str, number: signal.Signals
+) -> None:
+    template = relay_template(tmp_path, upstream, grace_seconds=60)
+    with running(template, options=["--workers", "2"]) as server:
+        url, headers = f"{server.base_url}/chat/completions", {"x-request-id": request_id}
+        with wire.open_reply("POST", url, QUESTION, headers) as reply:
+            events = wire.events(reply)
+            wire.next_text(events)
+            server.send_signal(number)
+            wait_until_refused(server.port)
+            upstream.request(request_id).release()
+            assert list(events)[-1] == b"[DONE]"
+        assert server.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_does_no_harm(tmp_path: Path, number: signal.Signals) -> None:
     server = ServerProcess(write_template(tmp_path / "echo.yaml", **ECHO))
     try:

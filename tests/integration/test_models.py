@@ -39,19 +39,6 @@ def test_ids_may_hold_slashes(gateway: Gateway) -> None:
     assert quoted.json()["id"] == "scripted/plain"
 
 
-def test_a_vendors_own_models_are_offered_without_doubled_prefixes(gateway: Gateway) -> None:
-    ids = [one.id for one in gateway.openai.models.list()]
-    assert len(ids) == len(set(ids))
-    discovered = {one for one in ids if one.startswith("catalog/")}
-    assert discovered == {"catalog/plain", "catalog/org/plain", "catalog/prefixed"}
-    reply = gateway.post(
-        {"model": "catalog/plain", "messages": [{"role": "user", "content": "Hello?"}]},
-        headers={"x-request-id": "discovered-model"},
-    )
-    assert reply.json()["model"] == "catalog/plain"
-    assert gateway.upstream.request("discovered-model").json()["model"] == "plain"
-
-
 @pytest.mark.parametrize("prefix", ["/v1", "/v1/openai/v1"])
 def test_both_prefixes_are_the_same(echo_server: ServerProcess, prefix: str) -> None:
     url = echo_server.url + prefix
