@@ -13,8 +13,8 @@ from llama_compat.errors import APIError, upstream_error
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 2.0
-"""How long the start of the server waits for the first list."""
+FIRST_ANSWER_SECONDS = 2.0
+"""After a start, how long those who want the list wait for the first one."""
 
 RETRY_SECONDS = 15.0
 """How soon a vendor that was down is asked again."""
@@ -58,16 +58,15 @@ class Discovery:
         self._provider = provider
         self._fetch = fetch
         self._refresh_seconds = refresh_seconds
+        self._models: Sequence[str] = ()
         self._task: asyncio.Task[None] | None = None
-        self._first_answer = asyncio.Event()
-        self.models: Sequence[str] = ()
+        self._answered = asyncio.Event()
+        self._wait_until = 0.0
 
-    async def start(self) -> None:
-        """Ask for the list, now and then; wait a moment for the first answer."""
+    def start(self) -> None:
+        """Ask for the list, now and then again."""
+        self._wait_until = asyncio.get_running_loop().time() + FIRST_ANSWER_SECONDS
         self._task = asyncio.create_task(self._refresh(), name=f"models of {self._provider}")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
-                await self._first_answer.wait()
 
     async def stop(self) -> None:
         """Ask no more."""
@@ -76,15 +75,27 @@ class Discovery:
             await asyncio.wait((self._task,))
             self._task = None
 
+    async def models(self) -> Sequence[str]:
+        """The last list that came; none before `start`."""
+        if self._task is not None and not self._answered.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._wait_until):
+                    await self._answered.wait()
+        return self._models
+
     async def _refresh(self) -> None:
+        last_failure = None
         while True:
             pause = self._refresh_seconds
             try:
-                self.models = tuple(await self._fetch())
+                self._models = tuple(await self._fetch())
+                last_failure = None
             except APIError as error:
-                log.warning("the list of models is not renewed: %s", error.message)
+                if error.message != last_failure:
+                    log.warning("the list of models is not renewed: %s", error.message)
+                last_failure = error.message
                 pause = min(pause, RETRY_SECONDS)
             except Exception:
                 log.exception("the list of models of provider '%s' failed", self._provider)
-            self._first_answer.set()
+            self._answered.set()
             await asyncio.sleep(pause)

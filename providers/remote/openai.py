@@ -71,7 +71,7 @@ class RemoteOpenAIProvider(Provider):
         await self._upstream.start()
         if self._config.models == "discover":
             self._running.push_async_callback(self._discovery.stop)
-            await self._discovery.start()
+            self._discovery.start()
 
     async def stop(self) -> None:
         """Close the pool."""
@@ -79,7 +79,7 @@ class RemoteOpenAIProvider(Provider):
 
     async def discovered_models(self) -> Sequence[str]:
         """What the vendor listed last, if the template wants its models."""
-        return self._discovery.models
+        return await self._discovery.models()
 
     async def live_models(self) -> Sequence[str]:
         """What the vendor lists now.
