@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from llama_compat.mixins import (
 from llama_compat.types import ChatCompletionRequest, StreamEvent
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.discovered_models import DiscoveredModels
+from providers.remote.discovery import Discovery
 from providers.remote.http import Upstream
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import encode, read_events, read_object
@@ -88,20 +88,25 @@ class AnthropicMessagesProvider(
         if self.config.betas:
             headers["anthropic-beta"] = ",".join(self.config.betas)
         self._upstream = Upstream(provider_id, self.config, headers)
-        self._listed = DiscoveredModels(
-            provider_id, self._list_models, self.config.models_refresh_seconds
+        self._discovery = Discovery(
+            provider_id, self.live_models, self.config.models_refresh_seconds
         )
+        self._running = AsyncExitStack()
         self._thinking = anthropic_messages.Thinking(
             self.config.thinking, self.config.thinking_display
         )
 
     async def start(self) -> None:
-        """Open the connection pool."""
+        """Open the connection pool, and look for models if the template wants it."""
+        self._running.push_async_callback(self._upstream.stop)
         await self._upstream.start()
+        if self.config.models == "discover":
+            self._running.push_async_callback(self._discovery.stop)
+            self._discovery.start()
 
     async def stop(self) -> None:
-        """Close it."""
-        await self._upstream.stop()
+        """Close the pool."""
+        await self._running.aclose()
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """What has no form in this API."""
@@ -121,10 +126,15 @@ class AnthropicMessagesProvider(
         return refused
 
     async def discovered_models(self) -> Sequence[str]:
-        """The models that the vendor lists, if the template asks to look."""
-        return await self._listed.names() if self.config.models == "discover" else ()
+        """What the vendor listed last, if the template wants its models."""
+        return await self._discovery.models()
 
-    async def _list_models(self) -> Sequence[str]:
+    async def live_models(self) -> Sequence[str]:
+        """What the vendor lists now.
+
+        Raises:
+            APIError: why it does not.
+        """
         async with self._upstream.get("/v1/models?limit=1000") as response:
             return await read_object(self.id, response, anthropic_messages.parse_models)
 

@@ -27,7 +27,7 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.discovered_models import DiscoveredModels
+from providers.remote.discovery import Discovery
 from providers.remote.http import Upstream
 from providers.remote.images import ImageDownloader, ImageLimits
 from providers.remote.json_events import JSONEvents
@@ -96,19 +96,22 @@ class GeminiProvider(
         headers = {} if key is None else {"x-goog-api-key": key.get_secret_value()}
         self._upstream = Upstream(provider_id, self.config, headers)
         self._images = ImageDownloader(self.config.images)
-        self._listed = DiscoveredModels(
-            provider_id, self._list_models, self.config.models_refresh_seconds
+        self._discovery = Discovery(
+            provider_id, self.live_models, self.config.models_refresh_seconds
         )
         self._running = AsyncExitStack()
 
     async def start(self) -> None:
-        """Open the connection pools."""
+        """Open the connection pools, and look for models if the template wants it."""
         self._running.push_async_callback(self._upstream.stop)
         await self._upstream.start()
         await self._running.enter_async_context(self._images)
+        if self.config.models == "discover":
+            self._running.push_async_callback(self._discovery.stop)
+            self._discovery.start()
 
     async def stop(self) -> None:
-        """Close them."""
+        """Close the pools."""
         await self._running.aclose()
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
@@ -118,10 +121,15 @@ class GeminiProvider(
         return {}
 
     async def discovered_models(self) -> Sequence[str]:
-        """The models that the vendor lists, if the template asks to look."""
-        return await self._listed.names() if self.config.models == "discover" else ()
+        """What the vendor listed last, if the template wants its models."""
+        return await self._discovery.models()
 
-    async def _list_models(self) -> Sequence[str]:
+    async def live_models(self) -> Sequence[str]:
+        """What the vendor lists now.
+
+        Raises:
+            APIError: why it does not.
+        """
         async with self._upstream.get("/models?pageSize=1000") as response:
             return await read_object(self.id, response, gemini.parse_models)
 

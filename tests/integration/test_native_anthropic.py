@@ -7,8 +7,10 @@ from typing import Any
 
 import openai
 import pytest
+from anthropic import types
 
 from tests import sdk_anthropic as sdk
+from tests.integration import wire
 from tests.integration.native_suite import (
     MODEL,
     WEATHER_TOOL,
@@ -67,12 +69,13 @@ class AnthropicVendor(Vendor):
 @pytest.fixture(scope="module")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnthropicVendor]:
     with NativeVendor() as server:
+        listed = types.ModelInfo.model_construct(id="claude-new", type="model")
+        server.will_answer(Answer([b'{"data":[%b]}' % listed.model_dump_json().encode()]))
         config = {
             "base_url": server.url,
             "api_key": "${env.ANTHROPIC_KEY}",
             "betas": ["one-beta", "another-beta"],
             "models": "discover",
-            "models_refresh_seconds": 0.001,
         }
         template = write_template(
             tmp_path_factory.mktemp("anthropic") / "anthropic.yaml",
@@ -80,6 +83,7 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnthropicVendor
             models=[{"id": MODEL, "provider": "anthropic", "provider_model": "claude"}],
         )
         with running(template, env={"ANTHROPIC_KEY": "sk-ant-test"}) as process:
+            wire.request("GET", f"{process.base_url}/models")  # waits for the vendor's list
             yield AnthropicVendor(server, process.base_url)
 
 
@@ -173,7 +177,7 @@ class TestAnthropic(NativeSuite):
         assert "sk-ant-test" not in failed.value.message
 
     def test_lists_the_vendors_models(self, vendor: Vendor, client: openai.OpenAI) -> None:
-        models = b'{"data":[{"type":"model","id":"claude-new"}],"has_more":false}'
-        vendor.server.will_answer(Answer([models]))
         assert "anthropic/claude-new" in [model.id for model in client.models.list()]
-        assert vendor.server.last.path == "/v1/models?limit=1000"
+        vendor.will_say(Reply(text="Hi"))
+        self.chat(client, model="anthropic/claude-new")
+        assert vendor.server.last.body["model"] == "claude-new"

@@ -10,6 +10,7 @@ import pytest
 from google.genai import types
 
 from tests import sdk_gemini as sdk
+from tests.integration import wire
 from tests.integration.native_suite import (
     MESSAGES,
     MODEL,
@@ -74,6 +75,8 @@ class GeminiVendor(Vendor):
 @pytest.fixture(scope="module")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeminiVendor]:
     with NativeVendor() as server:
+        listed = types.Model(name="models/gemini-new").model_dump_json(exclude_none=True)
+        server.will_answer(Answer([b'{"models":[%b]}' % listed.encode()]))
         base = {"base_url": server.url, "api_key": "${env.GEMINI_KEY}"}
         near = {**base, "images": {"allow_private_addresses": True}, "models": "discover"}
         kind = "remote::gemini-native"
@@ -81,7 +84,7 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeminiVendor]:
             tmp_path_factory.mktemp("gemini") / "gemini.yaml",
             providers=[
                 {"id": "gemini", "type": kind, "config": base},
-                {"id": "near", "type": kind, "config": {**near, "models_refresh_seconds": 0.001}},
+                {"id": "near", "type": kind, "config": near},
             ],
             models=[
                 {"id": MODEL, "provider": "gemini", "provider_model": "gemini-3-pro"},
@@ -90,6 +93,7 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeminiVendor]:
             ],
         )
         with running(template, env={"GEMINI_KEY": "AIza-test"}) as process:
+            wire.request("GET", f"{process.base_url}/models")  # waits for the vendor's list
             yield GeminiVendor(server, process.base_url)
 
 
@@ -227,6 +231,20 @@ class TestGemini(NativeSuite):
         assert refused.value.param == name
         assert vendor.server.received == []
 
+    def test_fetches_images_for_the_vendor(self, vendor: Vendor, client: openai.OpenAI) -> None:
+        stream = Answer([vendor.stream(Reply(text="A dot."))], content_type="text/event-stream")
+        image = Answer([b"dot"], content_type="image/png")
+        vendor.server.will_answer(image, streamed=stream)
+        part = {"type": "image_url", "image_url": {"url": f"{vendor.server.url}/dot.png"}}
+        messages = [{"role": "user", "content": [part]}]
+        assert self.stream(client, model="near-model", messages=messages).text == "A dot."
+        fetched, asked = vendor.server.received
+        assert (fetched.method, fetched.path) == ("GET", "/dot.png")
+        assert "x-goog-api-key" not in fetched.headers
+        assert asked.body["contents"][0]["parts"] == [
+            {"inlineData": {"mimeType": "image/png", "data": "ZG90"}}
+        ]
+
     def test_fetches_images_from_the_public_internet_alone(
         self, vendor: Vendor, client: openai.OpenAI
     ) -> None:
@@ -258,6 +276,7 @@ class TestGemini(NativeSuite):
             types.Content.model_validate(request["content"])
 
     def test_lists_the_vendors_models(self, vendor: Vendor, client: openai.OpenAI) -> None:
-        vendor.server.will_answer(Answer([b'{"models":[{"name":"models/gemini-new"}]}']))
         assert "near/gemini-new" in [model.id for model in client.models.list()]
-        assert vendor.server.last.path == "/v1beta/models?pageSize=1000"
+        vendor.will_say(Reply(text="Hi"))
+        self.chat(client, model="near/gemini-new")
+        assert vendor.server.last.path == "/v1beta/models/gemini-new:generateContent"
