@@ -20,14 +20,19 @@ def convert_gguf(gguf_path: Path, folder: Path) -> None:
 
     Raises:
         ImportError: torch, transformers, gguf or accelerate is not installed.
-        OSError, ValueError: the file can't be read, or is of an architecture unknown to
-            transformers.
+        ValueError: the file can't be read, or is of an architecture unknown to transformers.
+        OSError: `folder` can't be written.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source, name = str(gguf_path.parent), gguf_path.name
-    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype="float32")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
+        model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype="float32")
+    except ImportError:
+        raise
+    except Exception as error:  # of a torn file, whatever its reader stumbles over
+        raise ValueError(f"{gguf_path} can't be read: {error}") from error
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -10,7 +10,7 @@ from transformers import DynamicCache
 
 from providers.local.torch_engine.kv_cache import new_cache
 
-PREFILL_CHUNK = {"cpu": 128, "cuda": 2048}
+PREFILL_CHUNK = {"cpu": 256, "cuda": 2048}
 """Prompt tokens a forward pass: enough to be efficient, few enough to be cancelled soon after."""
 
 SCORED_CHUNK = 128

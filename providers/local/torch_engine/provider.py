@@ -249,8 +249,8 @@ def _model_folder(name: str) -> Path:
             convert_gguf(gguf, folder)
         except (OSError, ValueError) as error:
             raise ProviderStartError(
-                f"{gguf} can't be converted to {folder}: {error}. Use a model that transformers"
-                " knows, in a folder that can be written to."
+                f"The model '{name}' can't be converted to {folder}: {error}. Use a GGUF that"
+                " transformers knows, in a folder that can be written to."
             ) from error
     return folder
 
