@@ -84,7 +84,7 @@ class AnthropicMessagesProvider(
         super().__init__(provider_id, config, models)
         headers = {"anthropic-version": self.config.version}
         if self.config.api_key is not None:
-            headers["x-api-key"] = self.config.api_key.get_secret_value()
+            headers["x-api-key"] = self.config.api_key.get_secret_value().strip()
         if self.config.betas:
             headers["anthropic-beta"] = ",".join(self.config.betas)
         self._upstream = Upstream(provider_id, self.config, headers)

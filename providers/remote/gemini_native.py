@@ -93,7 +93,7 @@ class GeminiProvider(
     ) -> None:
         super().__init__(provider_id, config, models)
         key = self.config.api_key
-        headers = {} if key is None else {"x-goog-api-key": key.get_secret_value()}
+        headers = {} if key is None else {"x-goog-api-key": key.get_secret_value().strip()}
         self._upstream = Upstream(provider_id, self.config, headers)
         self._images = ImageDownloader(self.config.images)
         self._discovery = Discovery(

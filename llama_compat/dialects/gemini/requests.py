@@ -40,7 +40,13 @@ THINKING_BUDGETS = {
 }
 """Tokens to think with for OpenAI's `reasoning_effort`, as Google's OpenAI endpoint has them."""
 
-THINKING_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
+THINKING_LEVELS = {
+    "minimal": "MINIMAL",
+    "low": "LOW",
+    "medium": "MEDIUM",
+    "high": "HIGH",
+    "xhigh": "XHIGH",
+}
 """What Gemini 3 and later take in place of a number of tokens; they can't be told not to think."""
 
 MODELS_WITH_BUDGETS = ("gemini-2", "gemini-1")
