@@ -119,6 +119,7 @@ class _CallsSent:
     def render(self, delta: ToolCallDelta) -> dict[str, Any]:
         call = delta.tool_call
         fragment: dict[str, Any] = {"index": delta.index}
+        extra = extra_content(call)
         arguments = delta.arguments
         if call is not None:
             # succeeded or failed: all of it again, of which the client needs what it lacks
@@ -131,10 +132,11 @@ class _CallsSent:
             fragment["type"] = "function"
             name = call.tool_name if call else delta.tool_name
             fragment["function"] = {"name": name, "arguments": arguments}
-        elif arguments:
+        elif arguments or extra:
             fragment["function"] = {"arguments": arguments}
-        fragment.update(extra_content(call))
-        return {"tool_calls": [fragment]} if len(fragment) > 1 else {}
+        else:
+            return {}
+        return {"tool_calls": [{**fragment, **extra}]}
 
 
 # --------------------------------------------------------------------------------------------------
