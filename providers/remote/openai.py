@@ -180,7 +180,9 @@ class RemoteOpenAIProvider(Provider):
         )
 
     def _check_key(self) -> None:
-        if self.vendor.needs_key and not self._key and not self._config.headers:
+        # Another address than the vendor's own may want none, or has it in `headers`.
+        is_vendor = self._config.base_url == self.vendor.base_url
+        if self.vendor.needs_key and is_vendor and not self._key and not self._config.headers:
             raise missing_api_key(self.id)
 
 
