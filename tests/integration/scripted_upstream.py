@@ -330,14 +330,14 @@ class _Connection:
         watching = asyncio.create_task(self._reader.read(1))
         try:
             await asyncio.wait((answering, watching), return_when=asyncio.FIRST_COMPLETED)
-            gone = watching.done() and (watching.exception() is not None or not watching.result())
-            if gone and not answering.done():
+            broken = answering.done() and isinstance(answering.exception(), ConnectionError)
+            if broken or not answering.done():
                 recorded.disconnected.set()
                 return Afterwards.CLOSE
-            await answering
-            if watching.done() and not gone:
+            answering.result()
+            if watching.done() and watching.exception() is None:
                 self._begun = watching.result()
-            return Afterwards.CLOSE if gone else exchange.afterwards
+            return exchange.afterwards
         finally:
             recorded.release()
             answering.cancel()
