@@ -95,6 +95,10 @@ class Conversation:
     def _first_model(self) -> str:
         try:
             models = self._client.models.list().data
+        except self._openai.NotFoundError as error:
+            raise ChatError(
+                f"There is no OpenAI API at {self._base_url}: should that end in /v1?"
+            ) from error
         except self._openai.OpenAIError as error:
             raise self._explained(error) from error
         if not models:
@@ -185,9 +189,10 @@ def _print_answer(conversation: Conversation, text: str, console: Console) -> No
                     soft_wrap=True,
                 )
         except KeyboardInterrupt:
-            console.print(" [stopped]", style="dim", markup=False, end="")
+            console.print(" [stopped]", style="dim", markup=False, end="" if printed else "\n")
         finally:
-            console.print()
+            if printed:
+                console.print()
 
 
 def _pieces(chunk: Any) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ a command does not need it does not import: a gateway starts in about a second.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from llama_compat import __version__
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+    from rich.table import Table
 
     from llama_compat.distribution import Distribution, ProviderSettings
 
@@ -90,11 +92,9 @@ def check(
 @app.command("list")
 def list_() -> None:
     """Show the templates that ship."""
-    from rich.table import Table
-
     from llama_compat.distribution import list_templates
 
-    table = Table("Template", "What it serves")
+    table = _table("Template", "What it serves")
     for name, description in list_templates():
         table.add_row(name, description)
     _print(table)
@@ -177,6 +177,13 @@ def _fail(error: Exception | str, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+
+
 def _print(renderable: object) -> None:
     from rich.console import Console
 
@@ -187,37 +194,38 @@ def _print(renderable: object) -> None:
 
 
 def _show(template: str, distribution: Distribution) -> None:
-    from rich.table import Table
-
-    providers = Table("Provider", "Type", title="Providers", title_justify="left")
+    providers = _table("Provider", "Type", "Models")
     for provider in distribution.providers:
-        providers.add_row(provider.id, provider.type)
-    models = Table("Model", "Provider", "Context", "Aliases", title="Models", title_justify="left")
-    for model in distribution.models:
-        context = "" if model.context_length is None else str(model.context_length)
-        models.add_row(model.id, model.provider, context, ", ".join(model.aliases))
+        listed = sum(model.provider == provider.id for model in distribution.models)
+        discovered = getattr(provider.config, "models", None) is not None
+        offers = [str(listed)] * bool(listed) + ["all it has"] * discovered
+        providers.add_row(provider.id, provider.type, " + ".join(offers) or "none")
     _print(providers)
-    _print(models)
+    if distribution.models:
+        models = _table("Model", "Provider", "Context", "Aliases")
+        for model in distribution.models:
+            context = "" if model.context_length is None else str(model.context_length)
+            models.add_row(model.id, model.provider, context, ", ".join(model.aliases))
+        _print(models)
     _print(f"{template} is fine. Serve it:  llama-compat run {template}")
 
 
 def _check_live(distribution: Distribution) -> None:
-    from rich.table import Table
     from rich.text import Text
 
+    # What fails is in the table; the log would only say it a second time.
+    logging.getLogger("providers").setLevel(logging.CRITICAL)
     results = asyncio.run(_ping_all(distribution))
-    table = Table("Provider", "Type", "Answers", "Models", "What it said")
+    table = _table("Provider", "Answers", "Models", "What it said")
     for provider in distribution.providers:
         result = results.get(provider.id)
         if result is None:
-            table.add_row(provider.id, provider.type, Text("local", style="dim"), "", "")
+            table.add_row(provider.id, Text("local", style="dim"))
         elif isinstance(result, Exception):
-            table.add_row(
-                provider.id, provider.type, Text("no", style="red"), "", Text(str(result))
-            )
+            said = str(result).removeprefix(f"Provider '{provider.id}': ")
+            table.add_row(provider.id, Text("no", style="red"), "", Text(said))
         else:
-            count = str(len(result))
-            table.add_row(provider.id, provider.type, Text("yes", style="green"), count, "")
+            table.add_row(provider.id, Text("yes", style="green"), str(len(result)))
     _print(table)
     if any(isinstance(result, Exception) for result in results.values()):
         raise typer.Exit(1)
