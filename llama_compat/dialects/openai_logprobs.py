@@ -38,10 +38,14 @@ def render_text_logprobs(
     """A text choice's `logprobs`: four parallel lists.
 
     `text_offset` is where the first token begins. `top_logprobs` is null where no alternatives were
-    asked for, and for a prompt's first token.
+    asked for, and its item for a prompt's first token is.
     """
     if logprobs is None:
         return None
+    top_logprobs = [
+        {alternative.token: alternative.logprob for alternative in token.top} or None
+        for token in logprobs
+    ]
     offsets = []
     for token in logprobs:
         offsets.append(text_offset)
@@ -49,10 +53,7 @@ def render_text_logprobs(
     return {
         "tokens": [token.chosen.token for token in logprobs],
         "token_logprobs": [token.chosen.logprob for token in logprobs],
-        "top_logprobs": [
-            {alternative.token: alternative.logprob for alternative in token.top} or None
-            for token in logprobs
-        ],
+        "top_logprobs": top_logprobs if any(top_logprobs) else None,
         "text_offset": offsets,
     }
 

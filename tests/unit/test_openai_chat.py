@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -463,6 +463,7 @@ def test_a_rendered_request_is_parsed_as_the_same(request):
     assert without_stated(parse_request(body, "m").request) == request
 
 
+@settings(max_examples=30)
 @given(requests())
 def test_a_rendered_request_is_one_by_openais_own_types(request):
     body = render_request(request)
@@ -471,6 +472,7 @@ def test_a_rendered_request_is_one_by_openais_own_types(request):
     TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({**body, "stream": False})
 
 
+@settings(max_examples=30)
 @given(requests())
 def test_nothing_that_nobody_set_is_sent(request):
     body = render_request(request)
@@ -795,6 +797,7 @@ def streams(draw: st.DrawFn) -> list[StreamEvent]:
     return [StreamStart(), *events, StreamComplete(reason, response.usage)]
 
 
+@settings(max_examples=30)
 @given(streams(), st.data())
 def test_a_rendered_stream_cut_anywhere_is_parsed_as_the_same_reply(events, data):
     chunks = rendered(*events, include_usage=True)
@@ -818,6 +821,7 @@ def test_a_stream_gives_the_same_as_a_whole_reply(response):
     assert [collected(parsed_stream(rendered(*events, include_usage=True)))] == whole
 
 
+@settings(max_examples=30)
 @given(streams())
 def test_openais_own_client_reads_the_stream_as_the_same_reply(events):
     state = ChatCompletionStreamState()
