@@ -27,6 +27,7 @@ from llama_compat.types import (
     GreedySamplingStrategy,
     SamplingParams,
     SamplingStrategy,
+    StreamComplete,
     StreamProgress,
     TopPSamplingStrategy,
 )
@@ -53,13 +54,13 @@ async def time_engine(
     engine: Engine, prompt_ids: tuple[int, ...], tokens: int, strategy: SamplingStrategy
 ) -> Timing:
     """One request of the engine."""
-    generation = Generation(prompt_ids, SamplingParams(strategy, seed=1), tokens, logprobs=0)
+    generation = Generation(prompt_ids, SamplingParams(strategy, seed=1), tokens)
     start, times = time.perf_counter(), []
     async with aclosing(engine.generate(generation)) as events:
         async for event in events:
-            if isinstance(event, StreamProgress):
-                times += [time.perf_counter()] * len(event.logprobs or ())
-    return _timing(start, times)
+            if isinstance(event, StreamProgress | StreamComplete):
+                times.append(time.perf_counter())
+    return _timing(start, times[0], times[-1], tokens)
 
 
 def time_generate(
@@ -77,7 +78,7 @@ def time_generate(
         **options,
     )
     # The streamer is shown the prompt first.
-    return _timing(start, clock.times[1:])
+    return _timing(start, clock.times[1], clock.times[-1], tokens)
 
 
 class _Clock:
@@ -93,11 +94,8 @@ class _Clock:
         pass
 
 
-def _timing(start: float, times: list[float]) -> Timing:
-    return {
-        "first_token_s": times[0] - start,
-        "tokens_per_s": (len(times) - 1) / (times[-1] - times[0]),
-    }
+def _timing(start: float, first: float, last: float, tokens: int) -> Timing:
+    return {"first_token_s": first - start, "tokens_per_s": (tokens - 1) / (last - first)}
 
 
 async def compare(engine: Engine, rounds: int, tokens: int) -> dict[str, Any]:
