@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,12 +17,11 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
 )
 from llama_compat.types import ChatCompletionRequest, StreamEvent
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.discovery import Discovery
-from providers.remote.http import Upstream
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import encode, read_events, read_object
+from providers.remote.provider import RemoteProvider
 
 
 class AnthropicMessagesConfig(RemoteConfig):
@@ -55,7 +54,7 @@ class AnthropicMessagesProvider(
     ChatOnlyMixin,
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
-    Provider,
+    RemoteProvider,
 ):
     """Chats with the models behind one Messages API."""
 
@@ -82,31 +81,18 @@ class AnthropicMessagesProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        headers = {"anthropic-version": self.config.version}
-        if self.config.api_key is not None:
-            headers["x-api-key"] = self.config.api_key.get_secret_value().strip()
-        if self.config.betas:
-            headers["anthropic-beta"] = ",".join(self.config.betas)
-        self._upstream = Upstream(provider_id, self.config, headers)
-        self._discovery = Discovery(
-            provider_id, self.live_models, self.config.models_refresh_seconds
-        )
-        self._running = AsyncExitStack()
         self._thinking = anthropic_messages.Thinking(
             self.config.thinking, self.config.thinking_display
         )
 
-    async def start(self) -> None:
-        """Open the connection pool, and look for models if the template wants it."""
-        self._running.push_async_callback(self._upstream.stop)
-        await self._upstream.start()
-        if self.config.models == "discover":
-            self._running.push_async_callback(self._discovery.stop)
-            self._discovery.start()
-
-    async def stop(self) -> None:
-        """Close the pool."""
-        await self._running.aclose()
+    def request_headers(self) -> dict[str, str]:
+        """The key, the version and the betas."""
+        headers = {"anthropic-version": self.config.version}
+        if self.api_key:
+            headers["x-api-key"] = self.api_key
+        if self.config.betas:
+            headers["anthropic-beta"] = ",".join(self.config.betas)
+        return headers
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """What has no form in this API."""
@@ -125,17 +111,13 @@ class AnthropicMessagesProvider(
             )
         return refused
 
-    async def discovered_models(self) -> Sequence[str]:
-        """What the vendor listed last, if the template wants its models."""
-        return await self._discovery.models()
-
     async def live_models(self) -> Sequence[str]:
         """What the vendor lists now.
 
         Raises:
             APIError: why it does not.
         """
-        async with self._upstream.get("/v1/models?limit=1000") as response:
+        async with self.upstream.get("/v1/models?limit=1000") as response:
             return await read_object(self.id, response, anthropic_messages.parse_models)
 
     async def chat_completion(
@@ -148,7 +130,7 @@ class AnthropicMessagesProvider(
             thinking=self._thinking,
         )
         json_object = anthropic_messages.wants_json_object(request)
-        async with self._upstream.post(
+        async with self.upstream.post(
             "/v1/messages", encode(body), request_id=request.request_id
         ) as response:
             if not request.stream:
@@ -157,7 +139,7 @@ class AnthropicMessagesProvider(
                     yield event
                 return
             parser = anthropic_messages.StreamParser(json_object=json_object)
-            decoder = JSONEvents(self.id, self._upstream.secrets)
+            decoder = JSONEvents(self.id, self.upstream.secrets)
             async with aclosing(read_events(self.id, response, decoder, parser)) as events:
                 async for event in events:
                     yield event

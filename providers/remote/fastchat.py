@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -29,13 +29,13 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.connection_errors import ConnectionProblem
-from providers.remote.discovered_models import DiscoveredModels
 from providers.remote.http import Upstream, UpstreamResponse
 from providers.remote.images import ImageDownloader, ImageLimits
 from providers.remote.json_objects import encode, read_events, read_object
+from providers.remote.provider import RemoteProvider
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class FastChatProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    Provider,
+    RemoteProvider,
 ):
     """Chats, continues prompts and embeds with the workers of one controller.
 
@@ -93,25 +93,13 @@ class FastChatProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        key = self.config.api_key
-        headers = {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
-        self._upstream = Upstream(provider_id, self.config, headers)
         self._images = ImageDownloader(self.config.images)
-        self._listed = DiscoveredModels(
-            provider_id, self._list_models, self.config.models_refresh_seconds
-        )
         self._workers: dict[tuple[str, str], _Worker] = {}
-        self._running = AsyncExitStack()
 
     async def start(self) -> None:
-        """Open the connection pools."""
-        self._running.push_async_callback(self._upstream.stop)
-        await self._upstream.start()
+        """Open the pools: the vendor's, and the one that images are fetched through."""
+        await super().start()
         await self._running.enter_async_context(self._images)
-
-    async def stop(self) -> None:
-        """Close them."""
-        await self._running.aclose()
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """Workers tell the chosen token's log probability alone."""
@@ -119,12 +107,13 @@ class FastChatProvider(
             return {"logprobs": "FastChat's workers tell no alternatives; 1 is the most"}
         return {}
 
-    async def discovered_models(self) -> Sequence[str]:
-        """The models that the controller has workers for, if the template asks to look."""
-        return await self._listed.names() if self.config.models == "discover" else ()
+    async def live_models(self) -> Sequence[str]:
+        """What it lists now.
 
-    async def _list_models(self) -> Sequence[str]:
-        async with self._upstream.post("/list_models", b"{}", request_id="") as response:
+        Raises:
+            APIError: why it does not.
+        """
+        async with self.upstream.post("/list_models", b"{}", request_id="") as response:
             return await read_object(self.id, response, fastchat.parse_models)
 
     # Requests -------------------------------------------------------------------------------------
@@ -235,7 +224,7 @@ class FastChatProvider(
 
     async def _worker_address(self, model: str, request_id: str) -> str:
         body = encode({"model": model})
-        async with self._upstream.post(
+        async with self.upstream.post(
             "/get_worker_address", body, request_id=request_id
         ) as response:
             return await read_object(self.id, response, fastchat.parse_address)
@@ -243,7 +232,7 @@ class FastChatProvider(
     async def _let_controller_look(self, request_id: str) -> None:
         """Have the controller drop the workers that are gone; by itself it takes 90 seconds."""
         try:
-            async with self._upstream.post(
+            async with self.upstream.post(
                 "/refresh_all_workers", b"{}", request_id=request_id
             ) as response:
                 await response.read()
@@ -253,9 +242,7 @@ class FastChatProvider(
     def _worker(self, address: str, model: str) -> _Worker:
         worker = self._workers.get((address, model))
         if worker is None or worker.is_old():
-            worker = self._workers[address, model] = _Worker(
-                self.id, self._upstream, address, model
-            )
+            worker = self._workers[address, model] = _Worker(self.id, self.upstream, address, model)
         return worker
 
     def _give_up(self, worker: _Worker, error: APIError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import Annotated, Any, ClassVar
 
 from msgspec import structs
@@ -25,13 +25,12 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.discovery import Discovery
-from providers.remote.http import Upstream
 from providers.remote.images import ImageDownloader, ImageLimits
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import encode, read_events, read_object
+from providers.remote.provider import RemoteProvider
 
 API_VERSION = "v1beta"
 
@@ -59,7 +58,7 @@ class GeminiProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    Provider,
+    RemoteProvider,
 ):
     """Chats and embeds with the models of the Gemini API."""
 
@@ -92,27 +91,16 @@ class GeminiProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        key = self.config.api_key
-        headers = {} if key is None else {"x-goog-api-key": key.get_secret_value().strip()}
-        self._upstream = Upstream(provider_id, self.config, headers)
         self._images = ImageDownloader(self.config.images)
-        self._discovery = Discovery(
-            provider_id, self.live_models, self.config.models_refresh_seconds
-        )
-        self._running = AsyncExitStack()
 
     async def start(self) -> None:
-        """Open the connection pools, and look for models if the template wants it."""
-        self._running.push_async_callback(self._upstream.stop)
-        await self._upstream.start()
+        """Open the pools: the vendor's, and the one that images are fetched through."""
+        await super().start()
         await self._running.enter_async_context(self._images)
-        if self.config.models == "discover":
-            self._running.push_async_callback(self._discovery.stop)
-            self._discovery.start()
 
-    async def stop(self) -> None:
-        """Close the pools."""
-        await self._running.aclose()
+    def request_headers(self) -> dict[str, str]:
+        """The key."""
+        return {"x-goog-api-key": self.api_key} if self.api_key else {}
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """Gemini makes as many calls at a time as it wants."""
@@ -120,17 +108,13 @@ class GeminiProvider(
             return {"parallel_tool_calls": "Gemini can't limit the calls to one"}
         return {}
 
-    async def discovered_models(self) -> Sequence[str]:
-        """What the vendor listed last, if the template wants its models."""
-        return await self._discovery.models()
-
     async def live_models(self) -> Sequence[str]:
         """What the vendor lists now.
 
         Raises:
             APIError: why it does not.
         """
-        async with self._upstream.get("/models?pageSize=1000") as response:
+        async with self.upstream.get("/models?pageSize=1000") as response:
             return await read_object(self.id, response, gemini.parse_models)
 
     async def chat_completion(
@@ -141,13 +125,13 @@ class GeminiProvider(
         body = encode(gemini.render_request(structs.replace(request, messages=messages)))
         method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"/{gemini.model_path(request.model)}:{method}"
-        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+        async with self.upstream.post(path, body, request_id=request.request_id) as response:
             if not request.stream:
                 reply = await read_object(self.id, response, gemini.parse_reply)
                 for event in reply_events(reply):
                     yield event
                 return
-            decoder = JSONEvents(self.id, self._upstream.secrets)
+            decoder = JSONEvents(self.id, self.upstream.secrets)
             async with aclosing(
                 read_events(self.id, response, decoder, gemini.StreamParser())
             ) as events:
@@ -162,7 +146,7 @@ class GeminiProvider(
         """
         body = encode(gemini.render_embedding_request(request))
         path = f"/{gemini.model_path(request.model)}:batchEmbedContents"
-        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+        async with self.upstream.post(path, body, request_id=request.request_id) as response:
             embedded = await read_object(self.id, response, gemini.parse_embeddings)
         if len(embedded.vectors) != len(request.inputs):
             raise upstream_error(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import Any, ClassVar
 
 from msgspec import structs
@@ -23,12 +23,11 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.discovered_models import DiscoveredModels
-from providers.remote.http import Upstream
 from providers.remote.images import ImageDownloader, ImageLimits
 from providers.remote.json_objects import encode, read_events, read_object
+from providers.remote.provider import RemoteProvider
 
 
 class OllamaConfig(RemoteConfig):
@@ -42,7 +41,7 @@ class OllamaProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    Provider,
+    RemoteProvider,
 ):
     """Chats, continues prompts and embeds with the models of one Ollama server."""
 
@@ -76,24 +75,12 @@ class OllamaProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        key = self.config.api_key
-        headers = {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
-        self._upstream = Upstream(provider_id, self.config, headers)
         self._images = ImageDownloader(self.config.images)
-        self._listed = DiscoveredModels(
-            provider_id, self._list_models, self.config.models_refresh_seconds
-        )
-        self._running = AsyncExitStack()
 
     async def start(self) -> None:
-        """Open the connection pools."""
-        self._running.push_async_callback(self._upstream.stop)
-        await self._upstream.start()
+        """Open the pools: the vendor's, and the one that images are fetched through."""
+        await super().start()
         await self._running.enter_async_context(self._images)
-
-    async def stop(self) -> None:
-        """Close them."""
-        await self._running.aclose()
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """Ollama leaves it to the model whether it calls tools, and how many at a time."""
@@ -104,12 +91,13 @@ class OllamaProvider(
             refused["parallel_tool_calls"] = "Ollama can't limit the calls to one"
         return refused
 
-    async def discovered_models(self) -> Sequence[str]:
-        """The models that the server has, if the template asks to look."""
-        return await self._listed.names() if self.config.models == "discover" else ()
+    async def live_models(self) -> Sequence[str]:
+        """What it lists now.
 
-    async def _list_models(self) -> Sequence[str]:
-        async with self._upstream.get("/api/tags") as response:
+        Raises:
+            APIError: why it does not.
+        """
+        async with self.upstream.get("/api/tags") as response:
             return await read_object(self.id, response, ollama.parse_tags)
 
     async def chat_completion(
@@ -134,7 +122,7 @@ class OllamaProvider(
             request, request.stream, context_length=self.context_length(request.model)
         )
         async with (
-            self._upstream.post(path, encode(body), request_id=request.request_id) as response,
+            self.upstream.post(path, encode(body), request_id=request.request_id) as response,
             aclosing(
                 read_events(self.id, response, JSONLines(NEWLINE), ollama.StreamParser())
             ) as events,
@@ -149,7 +137,7 @@ class OllamaProvider(
             APIError: 502 if there are not as many vectors as texts.
         """
         body = encode(ollama.render_embed_request(request))
-        async with self._upstream.post(
+        async with self.upstream.post(
             "/api/embed", body, request_id=request.request_id
         ) as response:
             embedded = await read_object(self.id, response, ollama.parse_embed_reply)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from functools import cache
 from typing import ClassVar, cast
 from urllib.parse import quote
@@ -14,11 +14,11 @@ from pydantic import create_model
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
 from llama_compat.json_fields import encode_fields, to_raw
 from llama_compat.mending import CHAT, TEXT, ReplyKind, StreamMender
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
-from providers.remote.discovery import Discovery, parse_model_list
-from providers.remote.http import Upstream
+from providers.remote.discovery import parse_model_list
 from providers.remote.openai_requests import vendor_fields, vendor_model, wants_usage
+from providers.remote.provider import RemoteProvider
 from providers.remote.relay import Relay, with_keepalives
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
 from providers.remote.vendors import VENDORS, Vendor
@@ -43,43 +43,26 @@ class AzureConfig(RemoteOpenAIConfig):
     """The version of its API, as https://learn.microsoft.com/azure lists them."""
 
 
-class RemoteOpenAIProvider(Provider):
+class RemoteOpenAIProvider(RemoteProvider):
     """A vendor of the table `VENDORS`; `vendor_provider` makes the class of each."""
 
     Config: ClassVar[type[ProviderConfig]] = RemoteOpenAIConfig
+    config: RemoteOpenAIConfig
     vendor: ClassVar[Vendor] = VENDORS["remote::passthrough"]
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        assert isinstance(config, RemoteOpenAIConfig)
-        self._config = config
-        self._key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self._api_version = getattr(config, "api_version", "")
+        self._relay = Relay(provider_id, self.upstream.secrets)
+
+    def request_headers(self) -> dict[str, str]:
+        """The vendor's own, and the key in the way that it wants it."""
         headers = dict(self.vendor.headers)
-        if self._key:
-            headers[self.vendor.key_header] = self.vendor.key_format.format(key=self._key)
-        self._upstream = Upstream(provider_id, config, headers)
-        self._relay = Relay(provider_id, self._upstream.secrets)
-        self._discovery = Discovery(provider_id, self.live_models, config.models_refresh_seconds)
-        self._running = AsyncExitStack()
-
-    async def start(self) -> None:
-        """Open the connection pool, and look for models if the template wants it."""
-        self._running.push_async_callback(self._upstream.stop)
-        await self._upstream.start()
-        if self._config.models == "discover":
-            self._running.push_async_callback(self._discovery.stop)
-            self._discovery.start()
-
-    async def stop(self) -> None:
-        """Close the pool."""
-        await self._running.aclose()
-
-    async def discovered_models(self) -> Sequence[str]:
-        """What the vendor listed last, if the template wants its models."""
-        return await self._discovery.models()
+        if self.api_key:
+            headers[self.vendor.key_header] = self.vendor.key_format.format(key=self.api_key)
+        return headers
 
     async def live_models(self) -> Sequence[str]:
         """What the vendor lists now.
@@ -90,9 +73,10 @@ class RemoteOpenAIProvider(Provider):
         self._check_key()
         path = self.vendor.models_path.format(api_version=self._api_version)
         headers = {
-            name: value.format(key=self._key) for name, value in self.vendor.models_headers.items()
+            name: value.format(key=self.api_key)
+            for name, value in self.vendor.models_headers.items()
         }
-        async with self._upstream.get(path, headers=headers) as response:
+        async with self.upstream.get(path, headers=headers) as response:
             body = await response.read()
         return parse_model_list(self.id, body, self.vendor.model_prefix)
 
@@ -125,7 +109,7 @@ class RemoteOpenAIProvider(Provider):
         self, operation: str, request: OpenAIRequest, body: bytes
     ) -> tuple[bytes, dict[str, str]]:
         path = self._path(operation, request)
-        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+        async with self.upstream.post(path, body, request_id=request.request_id) as response:
             return await response.read(), relayed_headers(response.headers)
 
     async def _stream(
@@ -133,8 +117,8 @@ class RemoteOpenAIProvider(Provider):
     ) -> OpenAIReply:
         headers: dict[str, str] = {}
         events = self._events(operation, kind, request, body, headers)
-        if self._config.keepalive_seconds is not None:
-            events = with_keepalives(events, self._config.keepalive_seconds)
+        if self.config.keepalive_seconds is not None:
+            events = with_keepalives(events, self.config.keepalive_seconds)
         first = await anext(events)
         return OpenAIReply(events, first, headers=headers)
 
@@ -153,7 +137,7 @@ class RemoteOpenAIProvider(Provider):
             kind, model, include_usage=include_usage, continuous_usage=continuous_usage
         )
         path = self._path(operation, request)
-        async with self._upstream.post(path, body, request_id=request.request_id) as response:
+        async with self.upstream.post(path, body, request_id=request.request_id) as response:
             headers.update(relayed_headers(response.headers))
             async with aclosing(self._relay.stream(response, kind, model, mender)) as relayed:
                 async for events in relayed:
@@ -167,7 +151,7 @@ class RemoteOpenAIProvider(Provider):
 
     def _body(self, request: OpenAIRequest, *, chat: bool) -> bytes:
         self._check_key()
-        drop = self._config.unsupported == "drop"
+        drop = self.config.unsupported == "drop"
         return encode_fields(vendor_fields(request, self.vendor, self.id, chat=chat, drop=drop))
 
     def _path(self, operation: str, request: OpenAIRequest) -> str:
@@ -181,8 +165,8 @@ class RemoteOpenAIProvider(Provider):
 
     def _check_key(self) -> None:
         # Another address than the vendor's own may want none, or has it in `headers`.
-        is_vendor = self._config.base_url == self.vendor.base_url
-        if self.vendor.needs_key and is_vendor and not self._key and not self._config.headers:
+        is_vendor = self.config.base_url == self.vendor.base_url
+        if self.vendor.needs_key and is_vendor and not self.api_key and not self.config.headers:
             raise missing_api_key(self.id)
 
 

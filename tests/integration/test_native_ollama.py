@@ -14,6 +14,7 @@ import openai
 import pytest
 from ollama._types import ChatRequest, EmbedRequest, GenerateRequest, Logprob, Options
 
+from tests.integration import wire
 from tests.integration.native_suite import (
     JSON_SCHEMA,
     MESSAGES,
@@ -114,14 +115,22 @@ def _end(stop: str | None) -> dict[str, Any]:
     }
 
 
+def _tags(name: str) -> bytes:
+    tags = ollama.ListResponse(models=[ollama.ListResponse.Model(model=name)])
+    listed = json.loads(tags.model_dump_json(exclude_none=True))
+    for model in listed["models"]:
+        model["name"] = model["model"]
+    return json.dumps(listed).encode()
+
+
 @pytest.fixture(scope="module")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OllamaVendor]:
     with NativeVendor() as server:
+        server.will_answer(Answer([_tags("new:latest")]))
         config = {
             "base_url": server.url,
             "api_key": "${env.OLLAMA_KEY}",
             "models": "discover",
-            "models_refresh_seconds": 0.001,
         }
         template = write_template(
             tmp_path_factory.mktemp("ollama") / "ollama.yaml",
@@ -137,6 +146,8 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OllamaVendor]:
             ],
         )
         with running(template, env={"OLLAMA_KEY": "ollama-secret"}) as process:
+            wire.request("GET", f"{process.base_url}/models")  # waits for the vendor's list
+            assert server.last.path == "/api/tags"
             yield OllamaVendor(server, process.base_url)
 
 
@@ -354,13 +365,10 @@ class TestOllama(NativeSuite):
             client.embeddings.create(model=MODEL, input=["one", "two"])
 
     def test_lists_the_vendors_models(self, vendor: Vendor, client: openai.OpenAI) -> None:
-        tags = ollama.ListResponse(models=[ollama.ListResponse.Model(model="new:latest")])
-        listed = json.loads(tags.model_dump_json(exclude_none=True))
-        for model in listed["models"]:
-            model["name"] = model["model"]
-        vendor.server.will_answer(Answer([json.dumps(listed).encode()]))
         assert "ollama/new:latest" in [model.id for model in client.models.list()]
-        assert vendor.server.last.path == "/api/tags"
+        vendor.will_say(Reply(text="Hi"))
+        self.chat(client, model="ollama/new:latest")
+        assert vendor.server.last.body["model"] == "new:latest"
 
     def _beginning(self, vendor: Vendor, reply: Reply) -> bytes:
         lines = vendor.stream(reply).splitlines(keepends=True)

@@ -185,10 +185,17 @@ async def test_azures_path_and_key() -> None:
 
 
 async def test_a_vendor_without_its_key_is_not_asked() -> None:
+    kind = vendor_provider("remote::groq")
+    provider = kind("groq", kind.Config(), [])  # not started: it could not ask
+    error = await raised(provider)
+    assert (error.status, error.code) == (502, "upstream_authentication")
+
+
+async def test_another_address_may_want_no_key() -> None:
     async with vendor_that(says_reply) as vendor, provider_for(vendor, "remote::groq") as provider:
-        error = await raised(provider)
-        assert (error.status, error.code) == (502, "upstream_authentication")
-        assert not vendor.asked
+        await provider.openai_chat_completion(asking())
+        ((asked, _),) = vendor.asked
+        assert "authorization" not in asked.headers
 
 
 async def test_a_large_request_arrives_whole() -> None:

@@ -1,0 +1,67 @@
+"""What all remote providers have: a connection pool, and the list of the vendor's models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import ClassVar
+
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.config import RemoteConfig
+from providers.remote.discovery import Discovery
+from providers.remote.http import Upstream
+
+
+class RemoteProvider(Provider):
+    """A provider that is reached over HTTP.
+
+    A subclass says what headers its requests have, how the vendor lists its models, and what is
+    asked of it.
+    """
+
+    Config: ClassVar[type[ProviderConfig]] = RemoteConfig
+    config: RemoteConfig
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        self.upstream = Upstream(provider_id, self.config, self.request_headers())
+        self._discovery = Discovery(
+            provider_id, self.live_models, self.config.models_refresh_seconds
+        )
+        self._running = AsyncExitStack()
+
+    @property
+    def api_key(self) -> str:
+        """The template's key; empty if there is none."""
+        key = self.config.api_key
+        return "" if key is None else key.get_secret_value().strip()
+
+    def request_headers(self) -> dict[str, str]:
+        """The headers of each request, the key's among them."""
+        return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    async def start(self) -> None:
+        """Open the connection pool, and look for models if the template wants it."""
+        self._running.push_async_callback(self.upstream.stop)
+        await self.upstream.start()
+        if self.config.models == "discover":
+            self._running.push_async_callback(self._discovery.stop)
+            self._discovery.start()
+
+    async def stop(self) -> None:
+        """Close what `start` opened."""
+        await self._running.aclose()
+
+    async def discovered_models(self) -> Sequence[str]:
+        """What the vendor listed last, if the template wants its models."""
+        return await self._discovery.models()
+
+    async def live_models(self) -> Sequence[str]:
+        """What the vendor lists now, by its own names.
+
+        Raises:
+            APIError: why it does not.
+        """
+        raise NotImplementedError
