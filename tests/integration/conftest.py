@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.relay import Gateway, gateway_template
 from tests.integration.scripted_upstream import ScriptedUpstream
-from tests.integration.server_process import ServerFailed, ServerProcess, running
+from tests.integration.server_process import ServerProcess, running
 
 # --------------------------------------------------------------------------------------------------
 # Any model: the server of --template, or the one at --base-url
@@ -33,14 +33,8 @@ def server(pytestconfig: pytest.Config) -> Iterator[ServerProcess | None]:
     if pytestconfig.getoption("--base-url"):
         yield None
         return
-    template = pytestconfig.getoption("--template")
-    try:
-        with running(template) as process:
-            yield process
-    except ServerFailed as error:
-        pytest.fail(
-            f"{error}\nIf its model is missing: llama-compat pull {template}", pytrace=False
-        )
+    with running(pytestconfig.getoption("--template")) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

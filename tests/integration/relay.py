@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import openai
 
-# upstream_behaviours is imported for what it registers
-from tests.integration import upstream_behaviours, wire  # noqa: F401
+# The two modules of behaviours are imported for what they register.
+from tests.integration import upstream_behaviours, upstream_failures, wire  # noqa: F401
 from tests.integration.scripted_upstream import BEHAVIOURS, ScriptedUpstream
 from tests.integration.server_process import ServerProcess, free_port, write_template
 

@@ -36,6 +36,7 @@ class ServerProcess:
         template: a template's name or path.
         env: variables beside those of this process.
         options: more of the command line.
+        executable: the console script; that of the tests' own environment by default.
         port: where to listen; a free port if None.
     """
 
@@ -45,13 +46,14 @@ class ServerProcess:
         *,
         env: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
+        executable: str = COMMAND,
         port: int | None = None,
     ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.base_url = f"{self.url}/v1/openai/v1"
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (read until the tests are over)
-        self.command = [COMMAND, "run", str(template), "--host", "127.0.0.1"]
+        self.command = [executable, "run", str(template), "--host", "127.0.0.1"]
         self.command += ["--port", str(self.port), *options]
         self.process = subprocess.Popen(
             self.command,
