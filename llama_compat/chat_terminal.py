@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def converse(conversation: Conversation) -> None:
     console = Console(highlight=False)
     person = sys.stdin.isatty()
     if person:
-        import readline  # noqa: F401  (gives input() its editing and history)
+        with suppress(ImportError):
+            import readline  # noqa: F401  (gives input() its editing and history)
 
         console.print(f"Talking to {conversation.model}. {HELP}", style="dim", markup=False)
     for line in _lines(console, person):
@@ -180,14 +181,11 @@ def _print_answer(conversation: Conversation, text: str, console: Console) -> No
                 if printed and printed != kind:
                     console.print("\n")
                 printed = kind
-                style = "dim" if kind == "reasoning" else None
-                console.print(
-                    piece.translate(CONTROL_CHARACTERS),
-                    style=style,
-                    end="",
-                    markup=False,
-                    soft_wrap=True,
-                )
+                shown = piece.translate(CONTROL_CHARACTERS)
+                if kind == "reasoning":
+                    console.print(shown, style="dim", end="", markup=False, soft_wrap=True)
+                else:
+                    print(shown, end="", flush=True)  # as it is, tabs too
         except KeyboardInterrupt:
             console.print(" [stopped]", style="dim", markup=False, end="" if printed else "\n")
         finally:

