@@ -39,6 +39,7 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.torch_engine.engine import Engine
+from providers.local.torch_engine.loader import load
 from providers.local.torch_engine.prompts import render_messages
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import make_model
@@ -520,6 +521,16 @@ async def test_a_folder_without_weights(folder: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((Path(folder) / "config.json").read_text())
     with pytest.raises(ProviderStartError, match="can't be loaded"):
         await started(tmp_path)
+
+
+def test_a_model_that_does_not_run(folder: str) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no kernel image is available")
+
+    loaded = load("tiny", Path(folder), device="cpu", dtype="auto", context_length=None)
+    loaded.model.register_forward_pre_hook(fail)
+    with pytest.raises(ProviderStartError, match="no kernel image"):
+        Engine(loaded).start()
 
 
 async def test_a_model_that_is_not_there(tmp_path: Path) -> None:

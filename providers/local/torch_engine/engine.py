@@ -20,6 +20,7 @@ from llama_compat.types import (
     TextDelta,
     Usage,
 )
+from providers.base import ProviderStartError
 from providers.local.torch_engine.loader import LoadedModel
 from providers.local.torch_engine.model_runner import ModelRunner
 from providers.local.torch_engine.reply import Reply, describe_token
@@ -54,7 +55,19 @@ class Engine:
         return self._scheduler.stats
 
     def start(self) -> None:
-        """Start the thread."""
+        """Run the model once, so that the first request finds it warm, and start the thread.
+
+        Raises:
+            ProviderStartError: the model does not run.
+        """
+        try:
+            self._runner.forward([0], self._runner.new_cache())
+        except Exception as error:
+            raise ProviderStartError(
+                f"The model '{self.loaded.name}' was loaded, but it does not run on"
+                f" '{self._runner.device}' ({type(error).__name__}: {error}): try another 'device'"
+                " or 'dtype' in the template, or another model."
+            ) from error
         self._thread.start()
 
     def stop(self) -> None:

@@ -101,9 +101,7 @@ class TorchProvider(
         _require(_MODULES, f"by the provider '{self.id}'")
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
-            engine = await asyncio.to_thread(self._load_engine, name)
-            engine.start()
-            self.engines[name] = engine
+            self.engines[name] = await asyncio.to_thread(self._start_engine, name)
 
     async def stop(self) -> None:
         """Break off what is running and let the models go."""
@@ -113,7 +111,7 @@ class TorchProvider(
         if self._tokenizing is not None:
             self._tokenizing.shutdown(cancel_futures=True)
 
-    def _load_engine(self, name: str) -> Engine:
+    def _start_engine(self, name: str) -> Engine:
         folder = _model_folder(name)
         try:
             import torch
@@ -134,7 +132,9 @@ class TorchProvider(
             dtype=self.config.dtype,
             context_length=self._wanted_context_length(name),
         )
-        return Engine(loaded)
+        engine = Engine(loaded)
+        engine.start()
+        return engine
 
     def _wanted_context_length(self, name: str) -> int | None:
         lengths = [model.context_length for model in self.models if model.name == name]

@@ -48,8 +48,8 @@ class Reply:
         return self._stops.stopped
 
     def push(self, token_id: int, scores: TokenScores | None) -> StreamProgress | None:
-        """What the next token adds to what is shown, if anything."""
-        if self._with_logprobs and scores is not None:
+        """What the next token adds to what is shown, if anything; `scores` if they are wanted."""
+        if scores is not None:
             entry = describe_token(self._vocabulary, token_id, scores)
             self._unshown.append((self._length, entry))
         return self._progress(self._shown_of(self._detokenizer.push(token_id)))
