@@ -1,0 +1,393 @@
+"""OpenAI's calls made from a provider's answers in the vocabulary."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, ClassVar
+
+import pytest
+
+from llama_compat import sse
+from llama_compat.errors import APIError
+from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.json_fields import parse_fields
+from llama_compat.mixins import (
+    ChatOnlyMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallParseStatus,
+    Usage,
+    UserMessage,
+)
+from providers.base import Provider, ProviderConfig
+
+Request = CompletionRequest | ChatCompletionRequest
+Events = AsyncGenerator[StreamEvent, None]
+
+
+class Scripted(OpenAICompletionUnsupportedMixin, OpenAIChatCompletionUnsupportedMixin, Provider):
+    """Answers every request with what `script` yields for it.
+
+    Attributes:
+        asked: the requests, in the order in which they began.
+        running: how many of them run.
+    """
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {"max_tokens", "seed", "logprobs", "temperature", "tools", "tool_choice"}
+    )
+
+    def __init__(self, script: Callable[[Request], Events], **config: Any) -> None:
+        super().__init__("scripted", ProviderConfig(**config), [])
+        self.script = script
+        self.asked: list[Request] = []
+        self.running = 0
+
+    def completion(self, request: CompletionRequest) -> Events:
+        return self._run(request)
+
+    def chat_completion(self, request: ChatCompletionRequest) -> Events:
+        return self._run(request)
+
+    async def _run(self, request: Request) -> Events:
+        self.asked.append(request)
+        self.running += 1
+        try:
+            async with aclosing(self.script(request)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self.running -= 1
+
+
+class ChatOnly(ChatOnlyMixin, Scripted):
+    """Has no `completion` of its own."""
+
+
+def last_text(request: Request) -> str:
+    if isinstance(request, CompletionRequest):
+        return str(request.prompt)
+    message = request.messages[-1]
+    assert isinstance(message, UserMessage)
+    return str(message.content)
+
+
+async def say_again(request: Request) -> Events:
+    """The prompt's words, and the seed if there is one."""
+    words = last_text(request).split()
+    if request.sampling.seed is not None:
+        words.append(str(request.sampling.seed))
+    yield StreamStart(7)
+    for word in words:
+        await asyncio.sleep(0)
+        yield StreamProgress(TextDelta(word))
+    yield StreamComplete(StopReason.end_of_turn, Usage(7, len(words), cached_tokens=3))
+
+
+async def call_a_tool(request: Request) -> Events:
+    call = ToolCall("c1", "f", {}, "{}")
+    yield StreamStart()
+    yield StreamProgress(ToolCallDelta(0, ToolCallParseStatus.succeeded, tool_call=call))
+    yield StreamComplete(StopReason.end_of_message)
+
+
+def request_of(**body: Any) -> OpenAIRequest:
+    raw = json.dumps({"model": "public", **body}).encode()
+    stream = bool(body.get("stream"))
+    return OpenAIRequest("public", "own", parse_fields(raw), stream, "req_1")
+
+
+def chat(text: str = "a b", **body: Any) -> OpenAIRequest:
+    return request_of(messages=[{"role": "user", "content": text}], **body)
+
+
+def whole(reply: OpenAIReply) -> dict[str, Any]:
+    assert isinstance(reply.body, bytes)
+    assert reply.headers["content-type"] == "application/json"
+    value: dict[str, Any] = json.loads(reply.body)
+    return value
+
+
+async def chunks(reply: OpenAIReply) -> list[dict[str, Any]]:
+    assert not isinstance(reply.body, bytes)
+    assert reply.headers["content-type"] == "text/event-stream"
+    content = reply.first + b"".join([piece async for piece in reply.body])
+    return [json.loads(event.data) for event in sse.Decoder().feed(content) if event.data]
+
+
+# Chat ---------------------------------------------------------------------------------------------
+
+
+async def test_a_chat_is_answered_whole():
+    provider = Scripted(say_again)
+    body = whole(await provider.openai_chat_completion(chat()))
+    assert body["object"] == "chat.completion"
+    assert body["id"].startswith("chatcmpl-")
+    assert body["model"] == "public"
+    assert body["choices"][0]["message"]["content"] == "ab"
+    assert body["usage"] == {
+        "prompt_tokens": 7,
+        "completion_tokens": 2,
+        "total_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 3},
+    }
+    [asked] = provider.asked
+    assert (asked.model, asked.request_id, asked.stream) == ("own", "req_1", False)
+
+
+async def test_a_chat_is_streamed():
+    provider = Scripted(say_again)
+    reply = await provider.openai_chat_completion(
+        chat(stream=True, stream_options={"include_usage": True})
+    )
+    sent = await chunks(reply)
+    assert [choice["delta"] for chunk in sent for choice in chunk["choices"]] == [
+        {"role": "assistant", "content": ""},
+        {"content": "a"},
+        {"content": "b"},
+        {},
+    ]
+    assert len({chunk["id"] for chunk in sent}) == 1
+    assert sent[-1]["usage"]["total_tokens"] == 9
+    assert provider.asked[0].stream
+    assert provider.running == 0
+
+
+async def test_choices_run_at_once_and_count_the_prompt_once():
+    begun = asyncio.Barrier(3)
+
+    async def together(request: Request) -> Events:
+        await begun.wait()
+        async for event in say_again(request):
+            yield event
+
+    provider = Scripted(together)
+    body = whole(await provider.openai_chat_completion(chat(n=3, seed=5)))
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    assert [choice["message"]["content"] for choice in body["choices"]] == ["ab5", "ab6", "ab7"]
+    assert body["usage"]["prompt_tokens"] == 7
+    assert body["usage"]["completion_tokens"] == 9
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
+
+
+async def test_streamed_choices_are_told_apart_by_index():
+    provider = Scripted(say_again)
+    sent = await chunks(await provider.openai_chat_completion(chat(n=2, seed=1, stream=True)))
+    texts = {0: "", 1: ""}
+    reasons = []
+    for chunk in sent:
+        [choice] = chunk["choices"]
+        texts[choice["index"]] += choice["delta"].get("content", "")
+        reasons.append(choice["finish_reason"])
+    assert texts == {0: "ab1", 1: "ab2"}
+    assert reasons.count("stop") == 2
+
+
+async def test_a_tool_call_is_the_reason_to_finish():
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    provider = Scripted(call_a_tool)
+    body = whole(await provider.openai_chat_completion(chat(tools=tools)))
+    assert body["choices"][0]["finish_reason"] == "tool_calls"
+    assert body["choices"][0]["message"]["tool_calls"][0]["id"] == "c1"
+    sent = await chunks(await provider.openai_chat_completion(chat(tools=tools, stream=True)))
+    assert sent[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+# Text ---------------------------------------------------------------------------------------------
+
+
+async def test_prompts_and_choices_fan_out_in_openais_order():
+    provider = Scripted(say_again)
+    body = whole(
+        await provider.openai_completion(request_of(prompt=["a", "b c"], n=2, seed=1, max_tokens=5))
+    )
+    assert body["object"] == "text_completion"
+    assert [choice["text"] for choice in body["choices"]] == ["a1", "a2", "bc1", "bc2"]
+    assert body["usage"]["prompt_tokens"] == 14
+    assert body["usage"]["completion_tokens"] == 2 + 2 + 3 + 3
+    assert {request.sampling.max_tokens for request in provider.asked} == {5}
+
+
+async def test_a_text_is_streamed():
+    provider = Scripted(say_again)
+    sent = await chunks(await provider.openai_completion(request_of(prompt="a b", stream=True)))
+    assert [chunk["choices"][0]["text"] for chunk in sent] == ["a", "b", ""]
+    assert sent[-1]["choices"][0]["finish_reason"] == "stop"
+    assert all(chunk["id"].startswith("cmpl-") for chunk in sent)
+
+
+async def test_a_provider_that_only_chats_answers_a_prompt_as_if_a_user_said_it():
+    provider = ChatOnly(say_again)
+    body = whole(
+        await provider.openai_completion(request_of(prompt="a b", seed=4, stream=False, logprobs=2))
+    )
+    assert body["object"] == "text_completion"
+    assert body["choices"][0]["text"] == "ab4"
+    [asked] = provider.asked
+    assert asked == ChatCompletionRequest(
+        "own",
+        (UserMessage("a b"),),
+        sampling=asked.sampling,
+        logprobs=2,
+        stream=False,
+        request_id="req_1",
+    )
+
+
+async def test_a_provider_that_only_chats_takes_no_token_ids():
+    with pytest.raises(APIError) as raised:
+        await ChatOnly(say_again).openai_completion(request_of(prompt=[1, 2]))
+    assert (raised.value.status, raised.value.param) == (400, "prompt")
+
+
+# What can't be honoured ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("suffix", "!"), ("best_of", 2), ("echo", True), ("made_up", 1)]
+)
+async def test_a_parameter_that_is_not_honoured_is_refused_by_name(name, value):
+    provider = Scripted(say_again)
+    with pytest.raises(APIError) as raised:
+        await provider.openai_completion(request_of(prompt="a", **{name: value}))
+    assert (raised.value.status, raised.value.param) == (400, name)
+    assert raised.value.code == "unsupported_parameter"
+    assert "'scripted'" in raised.value.message
+    assert provider.asked == []
+
+
+async def test_it_is_dropped_and_named_where_the_template_says_so():
+    provider = Scripted(say_again, unsupported="drop")
+    request = chat(top_p=0.5, logit_bias={"1": 5}, seed=3, user="me", store=False)
+    body = whole(await provider.openai_chat_completion(request))
+    assert body["choices"][0]["message"]["content"] == "ab3"
+    assert request.dropped == ["top_p", "logit_bias"]
+
+
+async def test_a_value_that_is_not_honoured_is_refused_with_the_reason():
+    class Picky(Scripted):
+        def unsupported_values(self, body):
+            return {"temperature": "too hot"} if body.get("temperature", 0) > 1 else {}
+
+    picky = Picky(say_again)
+    assert whole(await picky.openai_chat_completion(chat(temperature=1)))
+    with pytest.raises(APIError, match="too hot") as raised:
+        await picky.openai_chat_completion(chat(temperature=2))
+    assert raised.value.param == "temperature"
+
+
+# What goes wrong ----------------------------------------------------------------------------------
+
+
+async def fail_early(request: Request) -> Events:
+    raise APIError(429, "slow down")
+    yield StreamStart()
+
+
+async def fail_late(request: Request) -> Events:
+    yield StreamStart()
+    raise APIError(502, "gone")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_early_error_keeps_its_status(n, stream):
+    provider = Scripted(fail_early)
+    with pytest.raises(APIError) as raised:
+        await provider.openai_chat_completion(chat(n=n, stream=stream))
+    assert raised.value.status == 429
+    assert provider.running == 0
+
+
+async def test_a_late_error_comes_out_of_the_stream():
+    provider = Scripted(fail_late)
+    reply = await provider.openai_chat_completion(chat(stream=True))
+    assert b'"role":"assistant"' in reply.first
+    assert not isinstance(reply.body, bytes)
+    with pytest.raises(APIError, match="gone"):
+        await anext(reply.body)
+    assert provider.running == 0
+
+
+async def test_one_choice_that_fails_ends_the_others():
+    async def one_fails(request: Request) -> Events:
+        if request.sampling.seed == 2:
+            raise APIError(502, "gone")
+        yield StreamStart()
+        await asyncio.Event().wait()
+
+    provider = Scripted(one_fails)
+    with pytest.raises(APIError, match="gone"):
+        await provider.openai_chat_completion(chat(n=2, seed=1))
+    assert provider.running == 0
+
+
+@pytest.mark.parametrize("n", [1, 3])
+async def test_closing_a_stream_ends_every_choice(n):
+    async def endless(request: Request) -> Events:
+        yield StreamStart()
+        while True:
+            await asyncio.sleep(0)
+            yield StreamProgress(TextDelta("a"))
+
+    provider = Scripted(endless)
+    reply = await provider.openai_chat_completion(chat(n=n, stream=True))
+    assert not isinstance(reply.body, bytes)
+    for _ in range(3 * n):
+        await anext(reply.body)
+    assert provider.running == n
+    await reply.aclose()
+    assert provider.running == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+async def test_cancelling_the_call_ends_every_choice(n, stream):
+    begun = asyncio.Semaphore(0)
+
+    async def stuck(request: Request) -> Events:
+        begun.release()
+        await asyncio.Event().wait()
+        yield StreamStart()
+
+    provider = Scripted(stuck)
+    call = asyncio.create_task(provider.openai_chat_completion(chat(n=n, stream=stream)))
+    for _ in range(n):
+        await begun.acquire()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert provider.running == 0
+
+
+async def test_a_slow_reader_holds_the_choices_back():
+    given = 0
+
+    async def eager(request: Request) -> Events:
+        nonlocal given
+        yield StreamStart()
+        while True:
+            given += 1
+            yield StreamProgress(TextDelta("a"))
+            await asyncio.sleep(0)
+
+    reply = await Scripted(eager).openai_chat_completion(chat(n=2, stream=True))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert given <= 4
+    await reply.aclose()
