@@ -1,4 +1,4 @@
-"""One module a wire language; each translates between its wire and `llama_compat.types`.
+"""One module or package a wire language; each translates between its wire and `llama_compat.types`.
 
 | function | direction |
 |---|---|

@@ -267,6 +267,8 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> Comple
 class StreamParser:
     """Parses a vendor's chunks, which are `text_completion` objects, as the events of one choice.
 
+    An object that reports an error is none; it is for whoever reads the stream to raise it.
+
     Args:
         choice: which choice; chunks of others are passed over.
         echo: as in `parse_reply`.

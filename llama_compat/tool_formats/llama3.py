@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from llama_compat.json_scanner import JSONScanner
-from llama_compat.tool_formats.attempts import Head, RestAttempt, ScannedAttempt
+from llama_compat.tool_formats.attempts import Head, Reader, RestAttempt, ScannedAttempt
 from llama_compat.tool_formats.base import Attempt, CallParser, Syntax, WrittenCall
 from llama_compat.tool_formats.json_calls import read_json_calls, write_call, write_tools
 from llama_compat.tool_formats.pythonic import (
@@ -38,7 +38,7 @@ value}}. Do not use variables.
 
 
 class Llama3JSON:
-    """Calls are JSON objects that begin a line, separated by semicolons."""
+    """Calls are JSON objects, separated by semicolons, that begin a line or follow the tag."""
 
     name = "llama3_json"
 
@@ -56,12 +56,7 @@ class Llama3JSON:
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """An object that begins like a call is held back until it is known to be one or not."""
-        syntax = Syntax(
-            attempt=lambda opener: _json_attempt(),
-            brackets="{",
-            closers=(";",),
-        )
-        return CallParser(syntax, tools)
+        return CallParser(_syntax(_read_json_sequence), tools)
 
 
 class Llama3(Llama3JSON):
@@ -102,13 +97,14 @@ class Llama3(Llama3JSON):
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """What follows the tag is held back to the end of the reply."""
-        read = _tagged_reader(tools)
+        return CallParser(_syntax(_tagged_reader(tools)), tools)
 
-        def attempt(opener: str) -> Attempt:
-            return RestAttempt(read) if opener == PYTHON_TAG else _json_attempt()
 
-        syntax = Syntax(attempt=attempt, markers=(PYTHON_TAG,), brackets="{", closers=(";",))
-        return CallParser(syntax, tools)
+def _syntax(read_tagged: Reader) -> Syntax:
+    def attempt(opener: str) -> Attempt:
+        return RestAttempt(read_tagged) if opener == PYTHON_TAG else _json_attempt()
+
+    return Syntax(attempt=attempt, markers=(PYTHON_TAG,), brackets="{", closers=(";",))
 
 
 def _json_attempt() -> ScannedAttempt:
@@ -124,9 +120,7 @@ def _quoted(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
-def _tagged_reader(
-    tools: Sequence[ToolDefinition],
-) -> Callable[[str], list[WrittenCall] | None]:
+def _tagged_reader(tools: Sequence[ToolDefinition]) -> Reader:
     names = parameter_names(tools)
 
     def read(text: str) -> list[WrittenCall] | None:

@@ -148,6 +148,12 @@ CALLS: list[tuple[str, str, str, list[tuple[str, str]]]] = [
         "Sure:\n",
         [("g", "{}")],
     ),
+    (
+        "llama3_json",
+        'Sure.<|python_tag|>{"name": "f", "parameters": {"x": 1}}',
+        "Sure.",
+        [("f", '{"x": 1}')],
+    ),
     # llama3 with the python tag
     ("llama3", '{"name": "f", "parameters": {"x": 1}}', "", [("f", '{"x": 1}')]),
     (
@@ -250,7 +256,8 @@ TEXTS = [
     ("llama3_json", '{"name": "f", "parameters": {}'),
     ("llama3_json", "{}"),
     ("llama3_json", "{ not JSON }"),
-    ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {}}'),
+    ("llama3_json", '<|python_tag|>brave_search.call(query="x")'),
+    ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {}} and on'),
     ("llama3", '<|python_tag|>other.call(query="x")'),
     ("llama3", "<|python_tag|>print(1)"),
     ("llama3", '<|python_tag|>{"name": "other", "parameters": {}}'),

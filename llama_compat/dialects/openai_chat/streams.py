@@ -147,6 +147,8 @@ class _CallsSent:
 class StreamParser:
     """Parses a vendor's `chat.completion.chunk` objects as the events of one choice.
 
+    An object that reports an error is none; it is for whoever reads the stream to raise it.
+
     Args:
         choice: which choice; chunks of others are passed over.
         whole_calls: give each tool call once, when it is complete, rather than as it comes.
