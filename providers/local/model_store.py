@@ -450,7 +450,12 @@ def _publish(made: Path, folder: Path) -> None:
 
 def _bytes_under(folder: Path) -> int:
     """Bytes on disk under a folder in which others write and delete."""
-    return sum(_size(file, allocated=True) or 0 for file in folder.rglob("*"))
+    # os.walk passes over folders that go away under it; Path.rglob raises.
+    return sum(
+        _size(Path(parent, name), allocated=True) or 0
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 def _size(file: Path, *, allocated: bool = False) -> int | None:
