@@ -57,11 +57,17 @@ def options(
 @app.command()
 def run(
     template: Source,
-    host: Annotated[str | None, typer.Option(help="Listen here, not where it says.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Listen on this port; 0 is a free one.")
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Where to listen, if not as the file says."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="The same; 0 takes a free port."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
+    ] = 1,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
     distribution = _load(template)
@@ -274,12 +280,12 @@ def _progress_bars() -> Iterator[Callable[..., None]]:
         yield lines
         return
 
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description:<23}"),
         BarColumn(bar_width=24),
-        DownloadColumn(),
+        TextColumn("{task.fields[size]:>13}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=console) as bars:
@@ -289,7 +295,10 @@ def _progress_bars() -> Iterator[Callable[..., None]]:
             if step not in tasks:
                 for task in bars.tasks:
                     bars.update(task.id, completed=task.total or 1, total=task.total or 1)
-                tasks[step] = bars.add_task(step, total=total)
-            bars.update(tasks[step], completed=done, total=total)
+                tasks[step] = bars.add_task(step, total=total, size="")
+            # What is on disk may be more than what is downloaded, for a moment.
+            done = done if total is None else min(done, total)
+            size = "" if total is None else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
+            bars.update(tasks[step], completed=done, total=total, size=size)
 
         yield bar

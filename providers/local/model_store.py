@@ -178,7 +178,7 @@ def _lock(name: str, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("Waiting for another pull of this model")
+            progress("Waiting for another pull")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -289,7 +289,7 @@ def convert_in_own_process(gguf: Path, model: Path, progress: Progress) -> None:
     failure = _run(
         [sys.executable, "-P", "-c", _CONVERT_GGUF, str(gguf), str(model)],
         dict(os.environ),
-        lambda: progress("Converting, under a minute"),
+        lambda: progress("Converting"),
     )
     if failure is not None:
         raise ModelStoreError(
@@ -312,7 +312,7 @@ def _pull_from_hub(repository: str, folder: Path, progress: Progress) -> None:
     partial = _partial("hf--" + repository.replace("/", "--"))
     for file in partial.rglob("*.incomplete"):
         file.unlink()  # parts of files, which the library does not go on with
-    progress("Asking Hugging Face for the list of files")
+    progress("Listing its files")
     revision, sizes = _files_on_hub(repository)
     # A process of its own can be stopped at any moment; the library's threads could not.
     failure = _run(

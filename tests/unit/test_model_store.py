@@ -381,7 +381,7 @@ def test_two_pulls_take_turns(hub: Hub) -> None:
     waiting = threading.Event()
 
     def second(step: str, done: int = 0, total: int | None = None) -> None:
-        if step == "Waiting for another pull of this model":
+        if step == "Waiting for another pull":
             waiting.set()
 
     def first(step: str, done: int = 0, total: int | None = None) -> None:
