@@ -134,7 +134,7 @@ class Decoder:
 
 
 def _take_simple_events(chunk: bytes, events: list[Event]) -> bytes:
-    """Take what nearly every vendor sends, `data: ...` and a blank line; what is left comes back."""
+    """Take what nearly every vendor sends, `data: ...` and a blank line; the rest comes back."""
     begin = 0
     while chunk.startswith(b"data: ", begin):
         end = chunk.find(b"\n", begin)

@@ -11,6 +11,7 @@ from llama_compat import sse
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.json_fields import JSONFields, encode_fields, parse_fields
 from llama_compat.mending import ReplyKind, StreamMender, chunks_of, mend_completion
+from llama_compat.steady_chunks import SteadyChunks
 from providers.remote.http import UpstreamResponse
 from providers.remote.upstream_errors import error_in_answer, error_in_stream, plain_text
 
@@ -20,6 +21,7 @@ _NO_ERROR = (None, _NULL, Raw(b'""'))
 """Some vendors have an `error` in every reply."""
 
 _DONE = b"[DONE]"
+_ERROR = b"error"
 
 
 class Relay:
@@ -68,12 +70,13 @@ class Relay:
             yield self._whole_as_events(chunk + await response.read(), kind, model, mender)
             return
         decoder = sse.Decoder()
+        steady = SteadyChunks()
         begun = False
         while True:
             parts: list[bytes] = []
             try:
                 events = self._decode(decoder, chunk)
-                said_done = self._relay(events, mender, parts, begun=begun)
+                said_done = self._relay(events, mender, steady, parts, begun=begun)
             except APIError:
                 if parts:
                     yield b"".join(parts)
@@ -118,7 +121,13 @@ class Relay:
             raise upstream_error(self._provider, f"{error}.") from None
 
     def _relay(
-        self, events: list[sse.Event], mender: StreamMender, parts: list[bytes], *, begun: bool
+        self,
+        events: list[sse.Event],
+        mender: StreamMender,
+        steady: SteadyChunks,
+        parts: list[bytes],
+        *,
+        begun: bool,
     ) -> bool:
         """Put what the client is to see of `events` into `parts`; whether `[DONE]` was said."""
         for event in events:
@@ -126,38 +135,39 @@ class Relay:
             if data is None:
                 if event.comment is not None and (begun or parts):
                     parts.append(sse.encode_comment(event.comment))
+            elif event.name != _ERROR and (mended := steady.mend(data)) is not None:
+                parts.append(mended)
             elif data.startswith(_DONE):
                 return True
             else:
-                self._relay_data(data, event.name, mender, parts, begun=begun)
+                mended = self._mend(data, event.name, mender, begun=begun or bool(parts))
+                if mended:
+                    parts.append(mended)
+                    steady.learn(data, mended)
         return False
 
-    def _relay_data(
-        self, data: bytes, name: bytes, mender: StreamMender, parts: list[bytes], *, begun: bool
-    ) -> None:
+    def _mend(self, data: bytes, name: bytes, mender: StreamMender, *, begun: bool) -> bytes:
+        """The event that the client gets for an event's data, if it gets one."""
         if b"\n" in data:
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
         fields = self._event_fields(data, name)
         if "choices" not in fields and "usage" not in fields:
             # No chunk but a ping or the like, over which clients would stumble.
-            if begun or parts:
-                parts.append(sse.encode_comment(b" " + data))
-            return
+            return sse.encode_comment(b" " + data) if begun else b""
         try:
             chunk = mender.mend(fields)
         except ValueError as error:
             raise self._nonsense(error) from None
-        if chunk is not None:
-            parts.append(sse.encode_data(encode_fields(chunk)))
+        return b"" if chunk is None else sse.encode_data(encode_fields(chunk))
 
     def _event_fields(self, data: bytes, name: bytes) -> JSONFields:
         try:
             fields = parse_fields(data)
         except ValueError as error:
-            if name == b"error":
+            if name == _ERROR:
                 raise error_in_stream(self._provider, data, self._secrets) from None
             raise self._nonsense(error) from None
-        if name == b"error" or fields.get("error") not in _NO_ERROR:
+        if name == _ERROR or fields.get("error") not in _NO_ERROR:
             raise error_in_stream(self._provider, data, self._secrets)
         return fields
 
