@@ -33,7 +33,7 @@ from llama_compat.errors import (
     shutting_down,
 )
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import from_raw, parse_fields
+from llama_compat.json_fields import JSONFields, from_raw, parse_fields
 from providers.base import Provider
 from routing.dispatch import ClientGone, ClientWatch, Receive
 from routing.models import ModelTable
@@ -52,10 +52,19 @@ STREAM_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One OpenAI call: what its request has to have, and which provider method answers it."""
+    """One OpenAI call: what its request has to have, and which provider method answers it.
+
+    Attributes:
+        name: for messages.
+        required: the field without which there is nothing to do.
+        expected: what that field has to be: what JSON begins with, and for messages.
+        checks: of other fields.
+        call: has a provider answer.
+    """
 
     name: str
     required: str
+    expected: tuple[str, str]
     checks: Mapping[str, Check]
     call: Callable[[Provider, OpenAIRequest], Awaitable[OpenAIReply]]
 
@@ -64,18 +73,21 @@ OPERATIONS: dict[str, Operation] = {
     "/chat/completions": Operation(
         "chat completion",
         "messages",
+        ("[", "an array of messages"),
         CHAT_CHECKS,
         lambda provider, request: provider.openai_chat_completion(request),
     ),
     "/completions": Operation(
         "completion",
         "prompt",
+        ('["', "a string or an array"),
         COMPLETION_CHECKS,
         lambda provider, request: provider.openai_completion(request),
     ),
     "/embeddings": Operation(
         "embedding",
         "input",
+        ('["', "a string or an array"),
         EMBEDDING_CHECKS,
         lambda provider, request: provider.openai_embeddings(request),
     ),
@@ -122,8 +134,7 @@ class OpenAIEndpoint:
         model = _required_model(fields)
         answer.model = model
         route = await self._models.resolve(model)
-        if operation.required not in fields:
-            raise missing_parameter(operation.required)
+        _check_required(fields, operation)
         _check_context(parameters, route.context_length)
         request = OpenAIRequest(
             model=model,
@@ -158,6 +169,21 @@ def _required_model(fields: Mapping[str, Any]) -> str:
     if not isinstance(model, str) or not model:
         raise invalid_parameter("model", "'model' must be a string.", "invalid_type")
     return model
+
+
+def _check_required(fields: JSONFields, operation: Operation) -> None:
+    # Not decoded, as it may be all of a large request: a look at how it begins is enough here, and
+    # the provider sees to what is inside.
+    name, (begins, expected) = operation.required, operation.expected
+    begin = bytes(memoryview(fields[name])[:8]).decode("latin-1") if name in fields else "null"
+    if begin == "null":
+        raise missing_parameter(name)
+    if begin[0] not in begins:
+        raise invalid_parameter(
+            name, f"Invalid type for '{name}': expected {expected}.", "invalid_type"
+        )
+    if begin[0] == "[" and begin[1:].lstrip().startswith("]"):
+        raise invalid_parameter(name, f"Invalid '{name}': the array is empty.", "empty_array")
 
 
 def _check_context(parameters: Mapping[str, Any], context_length: int | None) -> None:

@@ -116,11 +116,13 @@ class _Server(uvicorn.Server):
             await self.serve(sockets=[listener])
         except asyncio.CancelledError:
             return 0
+        except SystemExit:  # uvicorn's way to say that the application could not start
+            return 1
         finally:
             # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in
             # a hurry, would turn the end into a traceback.
             signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        return 0 if self.started else 1
+        return 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -107,7 +107,10 @@ def _logit_bias(name: str, value: Any) -> None:
     for token, bias in value.items():
         if not token.isascii() or not token.isdigit():
             raise invalid_parameter(name, f"Invalid key in '{name}': '{token}' is not a token id.")
-        _number(f"{name}.{token}", bias, low=-100, high=100)
+        try:
+            _number(f"{name}.{token}", bias, low=-100, high=100)
+        except APIError as error:
+            raise invalid_parameter(name, error.message, error.code) from None
 
 
 CHECKS: dict[str, Check] = {
