@@ -1,0 +1,83 @@
+"""What the README says, held against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from llama_compat.cli import app
+from llama_compat.distribution import list_templates, load_distribution
+from llama_compat.mixins import ChatOnlyMixin, OpenAIChatCompletionUnsupportedMixin
+from providers.base import Provider
+from providers.registry import config_model, provider_class, provider_types
+from providers.remote.vendors import VENDORS
+
+README = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
+
+TRANSLATED = [
+    type
+    for type in provider_types()
+    if issubclass(provider_class(type), OpenAIChatCompletionUnsupportedMixin)
+]
+
+PARAMETER_COLUMNS = {
+    "tools": "tools",
+    "`tool_choice`": "tool_choice",
+    "`parallel_tool_calls`": "parallel_tool_calls",
+    "`response_format`": "response_format",
+    "logprobs": "logprobs",
+    "`reasoning_effort`": "reasoning_effort",
+    "seed": "seed",
+    "penalties": "frequency_penalty",
+}
+
+
+def capability_table() -> str:
+    """The table in the README: what providers that don't speak OpenAI can do."""
+    head = ["provider", "chat", "completions", "embeddings", *PARAMETER_COLUMNS]
+    rows = [head, ["---"] * len(head), *(_row(type) for type in TRANSLATED)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _row(type: str) -> list[str]:
+    provider = provider_class(type)
+    completions = "as a chat" if issubclass(provider, ChatOnlyMixin) else "yes"
+    embeddings = provider.openai_embeddings is not Provider.openai_embeddings
+    has = [name in provider.parameters for name in PARAMETER_COLUMNS.values()]
+    cells = ["yes" if each else "" for each in (embeddings, *has)]
+    return [f"`{type}`", "yes", completions, *cells]
+
+
+def test_the_table_of_capabilities_is_the_code_s() -> None:
+    assert capability_table() in README
+
+
+def test_every_vendor_is_named() -> None:
+    named = re.findall(r"`([a-z-]+)`", README[README.index("The types are `remote::`") :])
+    assert {type.removeprefix("remote::") for type in VENDORS} <= set(named)
+
+
+def test_every_template_ships_that_is_spoken_of() -> None:
+    names = {name for name, _ in list_templates()}
+    assert {"starter", "echo", "openai", "vllm", "passthrough", "vendors", "native"} <= names
+    for name in re.findall(r"llama-compat run ([a-z]+)", README):
+        assert name in names
+
+
+def test_the_template_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = re.findall(r"```yaml\n(version: .*?)```", README, re.DOTALL)
+    template = tmp_path / "readme.yaml"
+    template.write_text(text)
+    monkeypatch.setenv("MY_KEY", "sk-readme")
+    monkeypatch.setenv("GROQ_API_KEY", "sk-groq")
+    distribution = load_distribution(str(template), config_model)
+    assert [model.id for model in distribution.models] == ["SmolLM2-135M-Instruct", "llama"]
+
+
+def test_every_command_is_there() -> None:
+    for command in set(re.findall(r"`(?:llama-compat )?(run|check|list|pull|chat)\b", README)):
+        result = CliRunner().invoke(app, [command, "--help"])
+        assert result.exit_code == 0, command
