@@ -30,12 +30,11 @@ from llama_compat.types import (
     StreamEvent,
 )
 from providers.base import ProviderConfig, ProviderModel
-from providers.remote.config import HTTPURL, RemoteConfig
+from providers.remote.config import HTTPURL
 from providers.remote.connection_errors import ConnectionProblem
 from providers.remote.http import Upstream, UpstreamResponse
-from providers.remote.images import ImageDownloader, ImageLimits
+from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_objects import encode, read_events, read_object
-from providers.remote.provider import RemoteProvider
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +47,10 @@ WORKER_REFRESH_SECONDS = 300.0
 """How long a worker's template and context length are taken for granted."""
 
 
-class FastChatConfig(RemoteConfig):
+class FastChatConfig(ImageFetchingConfig):
     """The settings of `remote::fastchat`; `base_url` is the controller's."""
 
     base_url: HTTPURL = "http://localhost:21001"
-    images: ImageLimits = ImageLimits()
 
     embedding_batch_size: int = Field(default=32, ge=1)
     """Texts that a worker embeds at a time."""
@@ -62,7 +60,7 @@ class FastChatProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    RemoteProvider,
+    ImageFetchingProvider,
 ):
     """Chats, continues prompts and embeds with the workers of one controller.
 
@@ -93,13 +91,7 @@ class FastChatProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        self._images = ImageDownloader(self.config.images)
         self._workers: dict[tuple[str, str], _Worker] = {}
-
-    async def start(self) -> None:
-        """Open the pools: the vendor's, and the one that images are fetched through."""
-        await super().start()
-        await self._running.enter_async_context(self._images)
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """Workers tell the chosen token's log probability alone."""
@@ -122,7 +114,7 @@ class FastChatProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
-        messages = await self._images.inline(request.messages)
+        messages = await self.images.inline(request.messages)
         async with aclosing(self._generate(structs.replace(request, messages=messages))) as events:
             async for event in events:
                 yield event

@@ -25,12 +25,11 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from providers.base import ProviderConfig, ProviderModel
-from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.images import ImageDownloader, ImageLimits
+from providers.base import ProviderConfig
+from providers.remote.config import HTTPURL
+from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import encode, read_events, read_object
-from providers.remote.provider import RemoteProvider
 
 API_VERSION = "v1beta"
 
@@ -41,7 +40,7 @@ def _with_version(url: str) -> str:
     return url if _VERSION_IN_URL.search(url) else f"{url}/{API_VERSION}"
 
 
-class GeminiConfig(RemoteConfig):
+class GeminiConfig(ImageFetchingConfig):
     """The settings of `remote::gemini-native`."""
 
     base_url: Annotated[HTTPURL, AfterValidator(_with_version)] = (
@@ -49,16 +48,13 @@ class GeminiConfig(RemoteConfig):
     )
     """With or without the API's version, which is v1beta unless told otherwise."""
 
-    images: ImageLimits = ImageLimits()
-    """Which images are fetched for callers who send their URL: the API takes only bytes."""
-
 
 class GeminiProvider(
     ChatOnlyMixin,
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    RemoteProvider,
+    ImageFetchingProvider,
 ):
     """Chats and embeds with the models of the Gemini API."""
 
@@ -87,17 +83,6 @@ class GeminiProvider(
     )
     embedding_parameters = frozenset({"dimensions"})
 
-    def __init__(
-        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
-    ) -> None:
-        super().__init__(provider_id, config, models)
-        self._images = ImageDownloader(self.config.images)
-
-    async def start(self) -> None:
-        """Open the pools: the vendor's, and the one that images are fetched through."""
-        await super().start()
-        await self._running.enter_async_context(self._images)
-
     def request_headers(self) -> dict[str, str]:
         """The key."""
         return {"x-goog-api-key": self.api_key} if self.api_key else {}
@@ -121,7 +106,7 @@ class GeminiProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
-        messages = await self._images.inline(request.messages)
+        messages = await self.images.inline(request.messages)
         body = encode(gemini.render_request(structs.replace(request, messages=messages)))
         method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"/{gemini.model_path(request.model)}:{method}"

@@ -14,7 +14,7 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 from msgspec import structs
@@ -23,6 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import EncodedImage, images_in, is_remote
 from llama_compat.types import Content, ImageContent, Message
+from providers.base import ProviderConfig, ProviderModel
+from providers.remote.config import RemoteConfig
+from providers.remote.provider import RemoteProvider
 
 MAX_REDIRECTS = 3
 
@@ -40,6 +43,31 @@ class ImageLimits(BaseModel):
     """Seconds for one image, redirects included."""
     allow_private_addresses: bool = False
     """Fetch from the server's own network too: only where every caller may see all of it."""
+
+
+class ImageFetchingConfig(RemoteConfig):
+    """The settings of a vendor that takes images only as bytes."""
+
+    images: ImageLimits = ImageLimits()
+    """Which images are fetched for callers who send their URL."""
+
+
+class ImageFetchingProvider(RemoteProvider):
+    """A remote provider that fetches the images whose URLs are in a request."""
+
+    Config: ClassVar[type[ProviderConfig]] = ImageFetchingConfig
+    config: ImageFetchingConfig
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        self.images = ImageDownloader(self.config.images)
+
+    async def start(self) -> None:
+        """Open the pools: the vendor's, and the one that images are fetched through."""
+        await super().start()
+        await self._running.enter_async_context(self.images)
 
 
 class ImageDownloader:

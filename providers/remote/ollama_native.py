@@ -23,25 +23,23 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from providers.base import ProviderConfig, ProviderModel
-from providers.remote.config import HTTPURL, RemoteConfig
-from providers.remote.images import ImageDownloader, ImageLimits
+from providers.base import ProviderConfig
+from providers.remote.config import HTTPURL
+from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_objects import encode, read_events, read_object
-from providers.remote.provider import RemoteProvider
 
 
-class OllamaConfig(RemoteConfig):
+class OllamaConfig(ImageFetchingConfig):
     """The settings of `remote::ollama-native`."""
 
     base_url: HTTPURL = "http://localhost:11434"
-    images: ImageLimits = ImageLimits()
 
 
 class OllamaProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    RemoteProvider,
+    ImageFetchingProvider,
 ):
     """Chats, continues prompts and embeds with the models of one Ollama server."""
 
@@ -71,17 +69,6 @@ class OllamaProvider(
     )
     embedding_parameters = frozenset({"dimensions"})
 
-    def __init__(
-        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
-    ) -> None:
-        super().__init__(provider_id, config, models)
-        self._images = ImageDownloader(self.config.images)
-
-    async def start(self) -> None:
-        """Open the pools: the vendor's, and the one that images are fetched through."""
-        await super().start()
-        await self._running.enter_async_context(self._images)
-
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """Ollama leaves it to the model whether it calls tools, and how many at a time."""
         refused = {}
@@ -104,7 +91,7 @@ class OllamaProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
-        messages = await self._images.inline(request.messages)
+        messages = await self.images.inline(request.messages)
         async with aclosing(
             self._generate("/api/chat", structs.replace(request, messages=messages))
         ) as events:
