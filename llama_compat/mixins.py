@@ -149,6 +149,7 @@ class ChatOnlyMixin:
 def _honoured_body(provider: VocabularyProvider, request: OpenAIRequest) -> dict[str, Any]:
     """The request's JSON without what the provider can't honour, which is refused or dropped."""
     body = {name: from_raw(raw) for name, raw in request.fields.items()}
+    body["model"] = request.provider_model
     refused = provider.unsupported_values(body)
     for name in parameters_set(body):
         if name in provider.parameters and name not in refused:

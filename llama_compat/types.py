@@ -369,10 +369,15 @@ class StreamStart(Struct, frozen=True, tag="start"):
 
 
 class StreamProgress(Struct, frozen=True, tag="progress"):
-    """More of the reply, and the log probabilities of the tokens that it came from."""
+    """More of the reply, and the log probabilities of the tokens that it came from.
+
+    `completion_tokens` is how many tokens have been generated so far (0 where the provider counts
+    only at the end).
+    """
 
     delta: Delta
     logprobs: tuple[TokenLogProbs, ...] | None = None
+    completion_tokens: int = 0
 
 
 class StreamComplete(Struct, frozen=True, tag="complete"):

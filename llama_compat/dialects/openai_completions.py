@@ -8,19 +8,18 @@ from typing import Any
 from msgspec import Struct, structs
 
 from llama_compat.dialects.finish_reasons import finish_reason, stop_reason
-from llama_compat.dialects.openai_chat import parse_usage, render_usage
+from llama_compat.dialects.openai_chunks import ChunkParser
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_text_logprobs
 from llama_compat.dialects.openai_parameters import parse_sampling, render_sampling
+from llama_compat.dialects.openai_usage import parse_usage, render_usage
 from llama_compat.end_of_turn import EndOfTurnCutter
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
-from llama_compat.surrogates import SurrogateJoiner
 from llama_compat.types import (
     CompletionRequest,
     CompletionResponse,
     StreamComplete,
     StreamEvent,
     StreamProgress,
-    StreamStart,
     TextDelta,
     TokenLogProbs,
     Usage,
@@ -264,7 +263,7 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> Comple
     )
 
 
-class StreamParser:
+class StreamParser(ChunkParser):
     """Parses a vendor's chunks, which are `text_completion` objects, as the events of one choice.
 
     An object that reports an error is none; it is for whoever reads the stream to raise it.
@@ -274,33 +273,11 @@ class StreamParser:
         echo: as in `parse_reply`.
     """
 
+    kind = "text completion"
+
     def __init__(self, *, choice: int = 0, echo: bool = False) -> None:
-        self._choice = choice
-        self._text = SurrogateJoiner()
+        super().__init__(choice)
         self._cutter = EndOfTurnCutter(only_at_end=echo)
-        self._started = False
-        self._finish_reason: str | None = None
-        self._usage = Usage()
-
-    def push(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events of one chunk.
-
-        Raises:
-            ValueError: it is not such a chunk.
-        """
-        events: list[StreamEvent] = []
-        if not self._started:
-            self._started = True
-            events.append(StreamStart())
-        try:
-            if chunk.get("usage"):
-                self._usage = parse_usage(chunk["usage"])
-            for choice in chunk.get("choices") or ():
-                if (choice.get("index") or 0) == self._choice:
-                    events.extend(self._parse_choice(choice))
-        except (AttributeError, TypeError, KeyError) as error:
-            raise ValueError(f"the event is not a text completion chunk: {error!r}") from error
-        return events
 
     def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
         """The events that are due at the end of the stream.
@@ -322,8 +299,6 @@ class StreamParser:
         yield StreamComplete(reason, self._usage)
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> Iterator[StreamEvent]:
-        if choice.get("finish_reason") is not None:
-            self._finish_reason = choice["finish_reason"]
         text = self._cutter.push(self._text.push(choice.get("text") or ""))
         logprobs = self._cutter.push_logprobs(parse_logprobs(choice.get("logprobs")))
         if text or logprobs is not None:

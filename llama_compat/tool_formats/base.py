@@ -28,6 +28,10 @@ class ToolFormat(Protocol):
     def name(self) -> str:
         """What a template calls the format."""
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """What stands in replies and may be a special token of the model's vocabulary."""
+
     def render_tools(self, tools: Sequence[ToolDefinition]) -> str:
         """The text for the system message that offers `tools`."""
 
@@ -36,6 +40,9 @@ class ToolFormat(Protocol):
 
     def render_response(self, tool_name: str, content: str) -> str:
         """What a tool answered, as the text of a message to the model."""
+
+    def call_opening(self, tool_name: str) -> str:
+        """A reply that calls `tool_name`, up to the `{` of its arguments, which are JSON."""
 
     def parser(self, tools: Sequence[ToolDefinition]) -> TextParser:
         """A parser for one reply of a model that was offered `tools`."""

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 
 from llama_compat.tool_formats.attempts import ScannedAttempt
 from llama_compat.tool_formats.base import CallParser, Syntax
-from llama_compat.tool_formats.json_calls import read_json_calls, write_call, write_tools
+from llama_compat.tool_formats.json_calls import (
+    open_call,
+    read_json_calls,
+    write_call,
+    write_tools,
+)
 from llama_compat.types import AnyToolCall, ToolDefinition
 
 _INSTRUCTIONS = """\
@@ -34,6 +39,7 @@ class Hermes:
     """A JSON object, or an array of them, between tags; text may stand before and behind."""
 
     name = "hermes"
+    markers = ("<tool_call>", "</tool_call>")
 
     def render_tools(self, tools: Sequence[ToolDefinition]) -> str:
         """The tools between tags, one a line, and how to call them."""
@@ -48,6 +54,10 @@ class Hermes:
     def render_response(self, tool_name: str, content: str) -> str:
         """The answer between tags."""
         return f"<tool_response>\n{content}\n</tool_response>"
+
+    def call_opening(self, tool_name: str) -> str:
+        """The tag and the object that begins."""
+        return f"<tool_call>\n{open_call(tool_name, 'arguments')}"
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """A closing tag may be missing: some models end the reply instead."""

@@ -80,6 +80,11 @@ def write_call(call: AnyToolCall, arguments_member: str) -> str:
     return f'{{"name": {name}, "{arguments_member}": {call.arguments_json}}}'
 
 
+def open_call(tool_name: str, arguments_member: str) -> str:
+    """A call as `write_call` writes it, up to the `{` of its arguments."""
+    return f'{{"name": {json.dumps(tool_name, ensure_ascii=False)}, "{arguments_member}": {{'
+
+
 def write_tools(tools: Sequence[ToolDefinition], *, indent: int | None = None) -> list[str]:
     """Each tool as JSON, in OpenAI's shape."""
     return [json.dumps(render_tool(tool), ensure_ascii=False, indent=indent) for tool in tools]

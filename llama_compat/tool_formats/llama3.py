@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from llama_compat.json_scanner import JSONScanner
 from llama_compat.tool_formats.attempts import Head, Reader, RestAttempt, ScannedAttempt
 from llama_compat.tool_formats.base import Attempt, CallParser, Syntax, WrittenCall
-from llama_compat.tool_formats.json_calls import read_json_calls, write_call, write_tools
+from llama_compat.tool_formats.json_calls import (
+    open_call,
+    read_json_calls,
+    write_call,
+    write_tools,
+)
 from llama_compat.tool_formats.pythonic import (
     ParameterNames,
     parameter_names,
@@ -41,6 +46,7 @@ class Llama3JSON:
     """Calls are JSON objects, separated by semicolons, that begin a line or follow the tag."""
 
     name = "llama3_json"
+    markers: tuple[str, ...] = (PYTHON_TAG,)
 
     def render_tools(self, tools: Sequence[ToolDefinition]) -> str:
         """The tools as JSON, and how to call them."""
@@ -53,6 +59,10 @@ class Llama3JSON:
     def render_response(self, tool_name: str, content: str) -> str:
         """The answer as JSON, as Llama's own template gives it."""
         return json.dumps({"output": content}, ensure_ascii=False)
+
+    def call_opening(self, tool_name: str) -> str:
+        """The object that begins; a built-in tool can be called so too."""
+        return open_call(tool_name, "parameters")
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """An object that begins like a call is held back until it is known to be one or not."""

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from llama_compat.tool_calls import parse_tool_call
 from llama_compat.tool_formats.attempts import Head, ScannedAttempt
 from llama_compat.tool_formats.base import CallParser, Syntax, Verdict, WrittenCall
-from llama_compat.tool_formats.json_calls import read_json_calls, write_call, write_tools
+from llama_compat.tool_formats.json_calls import (
+    open_call,
+    read_json_calls,
+    write_call,
+    write_tools,
+)
 from llama_compat.types import AnyToolCall, ToolCall, ToolDefinition
 
 _MARKER = "[TOOL_CALLS]"
@@ -23,6 +28,7 @@ class Mistral:
     """Calls come after a marker: all in one array, or each by its name with a marker of its own."""
 
     name = "mistral"
+    markers = (_MARKER, "[ARGS]", "[CALL_ID]")
 
     def render_tools(self, tools: Sequence[ToolDefinition]) -> str:
         """The tools between markers."""
@@ -36,6 +42,10 @@ class Mistral:
         """The answer between markers."""
         answer = json.dumps({"content": content}, ensure_ascii=False)
         return f"[TOOL_RESULTS]{answer}[/TOOL_RESULTS]"
+
+    def call_opening(self, tool_name: str) -> str:
+        """The marker and the array that begins."""
+        return f"{_MARKER}[{open_call(tool_name, 'arguments')}"
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """Both ways of writing calls are understood."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from llama_compat.tool_formats.attempts import Head, ScannedAttempt
 from llama_compat.tool_formats.base import CallParser, Syntax, WrittenCall
-from llama_compat.tool_formats.json_calls import write_tools
+from llama_compat.tool_formats.json_calls import open_call, write_tools
 from llama_compat.types import AnyToolCall, ToolCall, ToolDefinition
 
 _INSTRUCTIONS = """\
@@ -42,6 +42,7 @@ class Pythonic:
     """A list of calls that begins a line; the arguments are Python literals."""
 
     name = "pythonic"
+    markers: tuple[str, ...] = ()
 
     def render_tools(self, tools: Sequence[ToolDefinition]) -> str:
         """The tools as JSON, and how to call them."""
@@ -54,6 +55,10 @@ class Pythonic:
     def render_response(self, tool_name: str, content: str) -> str:
         """The answer with the name of its tool."""
         return f"{tool_name} returned:\n{content}"
+
+    def call_opening(self, tool_name: str) -> str:
+        """As JSON: these models write it too, and it can name any tool and take any argument."""
+        return open_call(tool_name, "parameters")
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """Names with other characters than Python's can't be called in this format."""

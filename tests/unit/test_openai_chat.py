@@ -24,11 +24,10 @@ from llama_compat.dialects.openai_chat import (
     StreamRenderer,
     parse_reply,
     parse_request,
-    parse_usage,
     render_reply,
     render_request,
-    render_usage,
 )
+from llama_compat.dialects.openai_usage import parse_usage, render_usage
 from llama_compat.errors import APIError
 from llama_compat.types import (
     ChatCompletionRequest,

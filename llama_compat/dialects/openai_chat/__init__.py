@@ -5,9 +5,7 @@
 
 from llama_compat.dialects.openai_chat.replies import (
     parse_reply,
-    parse_usage,
     render_reply,
-    render_usage,
 )
 from llama_compat.dialects.openai_chat.requests import (
     ChatCall,
@@ -27,11 +25,9 @@ __all__ = [
     "parse_messages",
     "parse_reply",
     "parse_request",
-    "parse_usage",
     "render_call",
     "render_message",
     "render_reply",
     "render_request",
     "render_tool",
-    "render_usage",
 ]

@@ -11,6 +11,7 @@ from msgspec import structs
 from llama_compat.dialects.finish_reasons import finish_reason, stop_reason
 from llama_compat.dialects.openai_chat.requests import render_call, thought_signature
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.dialects.openai_usage import parse_usage, render_usage
 from llama_compat.tool_calls import new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -65,20 +66,6 @@ def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, An
         "logprobs": render_chat_logprobs(response.logprobs),
         "finish_reason": finish_reason(reason, called_tools=bool(calls)),
     }
-
-
-def render_usage(usage: Usage) -> dict[str, Any]:
-    """OpenAI's `usage`; details that the provider did not tell are left out."""
-    rendered: dict[str, Any] = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-    if usage.cached_tokens is not None:
-        rendered["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
-    if usage.reasoning_tokens is not None:
-        rendered["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
-    return rendered
 
 
 # --------------------------------------------------------------------------------------------------
@@ -176,17 +163,3 @@ def arguments_text(arguments: Any) -> str:
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()
-
-
-def parse_usage(usage: Mapping[str, Any] | None) -> Usage:
-    """A vendor's `usage`; all zeros where it tells none."""
-    usage = usage or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    if cached is None:
-        cached = usage.get("prompt_cache_hit_tokens")  # DeepSeek
-    return Usage(
-        prompt_tokens=usage.get("prompt_tokens") or 0,
-        completion_tokens=usage.get("completion_tokens") or 0,
-        cached_tokens=cached,
-        reasoning_tokens=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens"),
-    )

@@ -10,12 +10,12 @@ from llama_compat.dialects.openai_chat.replies import (
     arguments_text,
     parse_stop_reason,
     parse_text,
-    parse_usage,
-    render_usage,
     tool_call_fragments,
 )
 from llama_compat.dialects.openai_chat.requests import extra_content, thought_signature
+from llama_compat.dialects.openai_chunks import ChunkParser
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.dialects.openai_usage import render_usage
 from llama_compat.surrogates import SurrogateJoiner
 from llama_compat.tool_calls import ToolCallAssembler
 from llama_compat.types import (
@@ -26,7 +26,6 @@ from llama_compat.types import (
     StreamComplete,
     StreamEvent,
     StreamProgress,
-    StreamStart,
     TextDelta,
     TokenLogProbs,
     ToolCallDelta,
@@ -144,7 +143,7 @@ class _CallsSent:
 # --------------------------------------------------------------------------------------------------
 
 
-class StreamParser:
+class StreamParser(ChunkParser):
     """Parses a vendor's `chat.completion.chunk` objects as the events of one choice.
 
     An object that reports an error is none; it is for whoever reads the stream to raise it.
@@ -154,35 +153,13 @@ class StreamParser:
         whole_calls: give each tool call once, when it is complete, rather than as it comes.
     """
 
+    kind = "chat completion"
+
     def __init__(self, *, choice: int = 0, whole_calls: bool = False) -> None:
-        self._choice = choice
-        self._text = SurrogateJoiner()
+        super().__init__(choice)
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler(whole=whole_calls)
         self._called = False
-        self._started = False
-        self._finish_reason: str | None = None
-        self._usage = Usage()
-
-    def push(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events of one chunk.
-
-        Raises:
-            ValueError: it is not such a chunk.
-        """
-        events: list[StreamEvent] = []
-        if not self._started:
-            self._started = True
-            events.append(StreamStart())
-        try:
-            if chunk.get("usage"):
-                self._usage = parse_usage(chunk["usage"])
-            for choice in chunk.get("choices") or ():
-                if (choice.get("index") or 0) == self._choice:
-                    events.extend(self._parse_choice(choice))
-        except (AttributeError, TypeError, KeyError) as error:
-            raise ValueError(f"the event is not a chat completion chunk: {error!r}") from error
-        return events
 
     def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
         """The events that are due at the end of the stream.
@@ -206,8 +183,6 @@ class StreamParser:
         yield StreamComplete(reason, self._usage)
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> list[StreamProgress]:
-        if choice.get("finish_reason") is not None:
-            self._finish_reason = choice["finish_reason"]
         delta = choice.get("delta") or {}
         text, reasoning = parse_text(delta)
         deltas = _text_deltas(self._text.push(text), self._reasoning.push(reasoning))
