@@ -80,6 +80,7 @@ class Provider:
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """The `parameters` of the request `body` that are honoured, but not with this value: why.
 
+        Its `model` is the provider's own name.
         They are refused, or dropped where the template says so, like those that are never honoured.
         """
         return {}

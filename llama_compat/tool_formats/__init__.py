@@ -19,15 +19,20 @@ format. An engine uses a format in two places:
    The text must hold the format's markers, several of which are special tokens (Llama's
    `<|python_tag|>`, Mistral's `[TOOL_CALLS]`), but no end-of-turn token. `parser.called` says
    whether the reply has called a tool: it then ends with `StopReason.end_of_message`.
+
+   Where a call is demanded, an engine that can make a reply begin with a given text makes it begin
+   with the format's `call_opening`, and reads it with a `ForcedCallParser`.
 """
 
 from llama_compat.tool_formats.base import TextParser, ToolFormat
+from llama_compat.tool_formats.forced_call import ForcedCallParser
 from llama_compat.tool_formats.prompts import plain_messages
 from llama_compat.tool_formats.registry import FORMATS, guess_tool_format
 from llama_compat.tool_formats.reply import ReplyParser, reply_parser
 
 __all__ = [
     "FORMATS",
+    "ForcedCallParser",
     "ReplyParser",
     "TextParser",
     "ToolFormat",

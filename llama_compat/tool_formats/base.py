@@ -42,7 +42,10 @@ class ToolFormat(Protocol):
         """What a tool answered, as the text of a message to the model."""
 
     def call_opening(self, tool_name: str) -> str:
-        """A reply that calls `tool_name`, up to the `{` of its arguments, which are JSON."""
+        """What a reply that calls `tool_name` begins with.
+
+        It ends with the `{` of the arguments, which are JSON.
+        """
 
     def parser(self, tools: Sequence[ToolDefinition]) -> TextParser:
         """A parser for one reply of a model that was offered `tools`."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
@@ -76,26 +77,37 @@ class Vocabulary:
             return self._to_bytes(token)
         return self._tokenizer.decode([token_id]).encode()
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of a whole sequence of tokens, without its special tokens."""
-        return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+    def decode(self, token_ids: Sequence[int], shown: Collection[int] = frozenset()) -> str:
+        """The text of a whole sequence of tokens, of its special tokens only those in `shown`."""
+        text = [
+            token_id for token_id in token_ids if token_id not in self._special or token_id in shown
+        ]
+        return self._tokenizer.decode(text, skip_special_tokens=False)
 
-    def detokenizer(self, context: Sequence[int]) -> Detokenizer:
-        """A detokenizer for what follows the tokens `context`."""
+    def detokenizer(
+        self, context: Sequence[int], shown: Collection[int] = frozenset()
+    ) -> Detokenizer:
+        """A detokenizer for what follows the tokens `context`; special tokens in `shown` are text.
+
+        The others are left out.
+        """
         if self._to_bytes is not None:
-            return _ByteDetokenizer(self, context)
-        return _WindowDetokenizer(self, context)
+            return _ByteDetokenizer(self, context, shown)
+        return _WindowDetokenizer(self, context, shown)
 
 
 class _ByteDetokenizer:
-    def __init__(self, vocabulary: Vocabulary, context: Sequence[int]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, context: Sequence[int], shown: Collection[int]
+    ) -> None:
         self._vocabulary = vocabulary
+        self._shown_special = shown
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         for token_id in context[-CONTEXT_TOKENS:]:
             self.push(token_id)
 
     def push(self, token_id: int) -> str:
-        if self._vocabulary.is_special(token_id):
+        if self._vocabulary.is_special(token_id) and token_id not in self._shown_special:
             return ""
         return self._decoder.decode(self._vocabulary.token_bytes(token_id))
 
@@ -104,8 +116,10 @@ class _ByteDetokenizer:
 
 
 class _WindowDetokenizer:
-    def __init__(self, vocabulary: Vocabulary, context: Sequence[int]) -> None:
-        self._decode = vocabulary.decode
+    def __init__(
+        self, vocabulary: Vocabulary, context: Sequence[int], shown: Collection[int]
+    ) -> None:
+        self._decode = partial(vocabulary.decode, shown=shown)
         self._shown = list(context[-CONTEXT_TOKENS:])
         self._pending: list[int] = []
 

@@ -149,12 +149,14 @@ class Engine:
             generation.prompt_ids,
             self.loaded.vocab_size,
             self._runner.device,
+            generation.openings,
         )
         sequence.reply = Reply(
             self.loaded.vocabulary,
             generation.prompt_ids,
             generation.sampling.stop,
             with_logprobs=generation.logprobs is not None,
+            shown_tokens=generation.shown_tokens,
         )
 
     def _sample(self, sequence: Sequence, logits: torch.Tensor) -> list[StreamEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from llama_compat.tool_formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
@@ -42,6 +44,7 @@ class LoadedModel:
         vocab_size: how many token ids the model takes and gives.
         context_length: how many tokens it can hold.
         stop_tokens: the tokens that end a reply, and what they say.
+        tool_format: how it writes tool calls; None if it can't, or nothing tells.
     """
 
     name: str
@@ -51,10 +54,17 @@ class LoadedModel:
     vocab_size: int
     context_length: int
     stop_tokens: Mapping[int, StopReason]
+    tool_format: ToolFormat | None
 
 
 def load(
-    name: str, folder: Path, *, device: str, dtype: str, context_length: int | None
+    name: str,
+    folder: Path,
+    *,
+    device: str,
+    dtype: str,
+    context_length: int | None,
+    tool_format: str = "auto",
 ) -> LoadedModel:
     """Load the model in `folder`.
 
@@ -64,6 +74,8 @@ def load(
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         dtype: `auto`, `float32`, `bfloat16` or `float16`.
         context_length: in place of the model's own, if that is longer or not known.
+        tool_format: the name of the format in which it writes tool calls, `none`, or `auto`, which
+            looks for it in the chat template and the model's names.
 
     Raises:
         ProviderStartError: the folder or the device won't do.
@@ -98,6 +110,7 @@ def load(
         vocab_size=model.get_input_embeddings().num_embeddings,
         context_length=_context_length(name, model, context_length),
         stop_tokens=_stop_tokens(model, tokenizer, vocabulary),
+        tool_format=_tool_format(tool_format, name, folder, tokenizer),
     )
 
 
@@ -165,6 +178,18 @@ def _stop_tokens(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> dict[int
         if token_id is not None and vocabulary.is_special(token_id):
             stop_tokens[token_id] = reason
     return stop_tokens
+
+
+def _tool_format(wanted: str, name: str, folder: Path, tokenizer: Any) -> ToolFormat | None:
+    if wanted == "auto":
+        templates = tokenizer.chat_template or ""
+        if isinstance(templates, dict):
+            templates = "\n".join(templates.values())
+        # A converted model's folder has any name, its config still the one that it was given.
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        names = f"{name} {folder} {config.get('_name_or_path', '')}"
+        wanted = guess_tool_format(chat_template=templates, model=names) or "none"
+    return FORMATS.get(wanted)
 
 
 def _as_list(value: int | list[int] | None) -> list[int]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import structs
+
+from llama_compat.dialects.openai_chat import render_tool
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.tool_formats import ToolFormat, plain_messages
 from llama_compat.types import (
     AnyToolCall,
+    ChatCompletionRequest,
     CompletionMessage,
     Content,
     ImageContent,
@@ -18,13 +25,34 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
+from providers.local.tool_replies import CallRules, call_openings
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.loader import LoadedModel
 
 
-def chat_prompt(loaded: LoadedModel, messages: Sequence[Message]) -> tuple[int, ...]:
-    """The tokens of a conversation as the model's own chat template writes it.
+class ChatPrompt(NamedTuple):
+    """A conversation as the chat template writes it.
+
+    Attributes:
+        text: as it was written.
+        token_ids: the same as tokens.
+        openings: for each tool of which one has to be called: what the reply begins with then.
+        opening_ids: the same as tokens.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    openings: dict[str, str]
+    opening_ids: tuple[tuple[int, ...], ...]
+
+
+def chat_prompt(
+    loaded: LoadedModel, request: ChatCompletionRequest, rules: CallRules
+) -> ChatPrompt:
+    """The conversation of `request` as the model's own chat template writes it.
+
+    A template that knows nothing of tools gets them as text, in the format of the model.
 
     Raises:
         APIError: 400; there is no chat template, or it can't write these messages.
@@ -36,18 +64,31 @@ def chat_prompt(loaded: LoadedModel, messages: Sequence[Message]) -> tuple[int, 
             " Use /completions, or put a chat_template.jinja into the model's folder.",
             code="no_chat_template",
         )
+    template_tools = None
+    if not takes_tools(loaded.tokenizer):
+        messages = _without_tools(loaded, request, rules)
+    else:
+        messages = _with_short_ids(request.messages, loaded.tool_format)
+        template_tools = [render_tool(tool) for tool in rules.tools] or None
     rendered = render_messages(messages)
     try:
         text = loaded.tokenizer.apply_chat_template(
-            rendered, tokenize=False, add_generation_prompt=True
+            rendered, tools=template_tools, tokenize=False, add_generation_prompt=True
         )
     except Exception as error:  # a template is a program, and may fail in any way
         raise invalid_parameter(
             "messages",
             f"The chat template of the model '{loaded.name}' can't render these messages: {error}",
         ) from error
+    openings = call_openings(loaded.tool_format, rules, text) if loaded.tool_format else {}
     # The template writes the beginning-of-text token itself, where the model wants one.
-    return _encode(loaded, text, add_special_tokens=False) or _beginning(loaded, "messages")
+    token_ids = _encode(loaded, text, add_special_tokens=False)
+    return ChatPrompt(
+        text,
+        token_ids or _beginning(loaded, "messages"),
+        openings,
+        tuple(_encode(loaded, each, add_special_tokens=False) for each in openings.values()),
+    )
 
 
 def text_prompt(loaded: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
@@ -83,6 +124,65 @@ def _beginning(loaded: LoadedModel, param: str) -> tuple[int, ...]:
             " start from.",
         )
     return (token_id,)
+
+
+# Tools and templates ------------------------------------------------------------------------------
+
+
+def takes_tools(tokenizer: Any) -> bool:
+    """Whether the chat template of a transformers tokenizer can offer tools to the model."""
+    templates = tokenizer.chat_template
+    named = templates.values() if isinstance(templates, dict) else [templates or ""]
+    return any(re.search(r"\btools\b", template) for template in named)
+
+
+def _without_tools(
+    loaded: LoadedModel, request: ChatCompletionRequest, rules: CallRules
+) -> Sequence[Message]:
+    """The conversation with tools, calls and answers as text."""
+    if loaded.tool_format is not None:
+        return plain_messages(
+            loaded.tool_format, request.messages, rules.tools, request.tool_choice
+        )
+    for index, message in enumerate(request.messages):
+        if isinstance(message, ToolResponseMessage) or (
+            isinstance(message, CompletionMessage) and message.tool_calls
+        ):
+            raise invalid_parameter(
+                f"messages[{index}]",
+                f"The chat template of the model '{loaded.name}' can't render tool calls and what"
+                " tools answered. Leave them out, or set 'tool_format' for the provider.",
+                "unsupported_content",
+            )
+    return request.messages
+
+
+def _with_short_ids(
+    messages: Sequence[Message], tool_format: ToolFormat | None
+) -> Sequence[Message]:
+    """The messages with ids of calls that the model's template takes.
+
+    Mistral's templates refuse every id that has not 9 letters and digits.
+    """
+    if tool_format is None or tool_format.name != "mistral":
+        return messages
+    return [_with_short_id(message) for message in messages]
+
+
+def _with_short_id(message: Message) -> Message:
+    match message:
+        case CompletionMessage(tool_calls=calls):
+            short = (structs.replace(call, call_id=_short_id(call.call_id)) for call in calls)
+            return structs.replace(message, tool_calls=tuple(short))
+        case ToolResponseMessage(call_id=call_id):
+            return structs.replace(message, call_id=_short_id(call_id))
+    return message
+
+
+def _short_id(call_id: str) -> str:
+    if re.fullmatch("[A-Za-z0-9]{9}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
 # What chat templates read -------------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+from msgspec import structs
 from pydantic import PositiveInt, StringConstraints
 
 from llama_compat.errors import context_length_exceeded, invalid_parameter
@@ -18,6 +19,8 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
+from llama_compat.reasoning import CLOSING_TAG, OPENING_TAG
+from llama_compat.tool_formats import ForcedCallParser, reply_parser
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -26,6 +29,7 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
 from providers.local import model_store
+from providers.local.tool_replies import CallingParser, call_rules, read_reply
 from providers.local.torch_engine.prompts import chat_prompt, text_prompt
 from providers.local.torch_engine.sequence import Generation
 
@@ -33,10 +37,13 @@ if TYPE_CHECKING:
     from providers.local.torch_engine.engine import Engine
     from providers.local.torch_engine.loader import LoadedModel
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 _MODULES = ("torch", "transformers", "safetensors")
 _GGUF_MODULES = ("accelerate", "gguf")
+_TOOL_PARAMETERS = ("tools", "tool_choice", "parallel_tool_calls")
 
 
 class TorchConfig(ProviderConfig):
@@ -50,6 +57,12 @@ class TorchConfig(ProviderConfig):
 
     threads: PositiveInt | None = None
     """CPU threads of one operation, in place of torch's own choice; they are the process's."""
+
+    tool_format: Literal[
+        "auto", "none", "hermes", "llama3", "llama3_json", "mistral", "pythonic"
+    ] = "auto"
+    """How the models write tool calls; `auto` looks for it in each model's chat template and name,
+    with `none` they take no tools."""
 
 
 class TorchProvider(
@@ -80,6 +93,7 @@ class TorchProvider(
             "presence_penalty",
             "repetition_penalty",
             "echo",
+            *_TOOL_PARAMETERS,
         }
     )
 
@@ -131,6 +145,7 @@ class TorchProvider(
             device=self.config.device,
             dtype=self.config.dtype,
             context_length=self._wanted_context_length(name),
+            tool_format=self.config.tool_format,
         )
         engine = Engine(loaded)
         engine.start()
@@ -147,6 +162,23 @@ class TorchProvider(
             self._wanted_context_length(model) if engine is None else engine.loaded.context_length
         )
 
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """Tools need a model whose way of writing calls is known."""
+        engine = self.engines.get(body["model"])
+        if engine is None or engine.loaded.tool_format is not None:
+            return {}
+        if self.config.tool_format == "none":
+            why = "its 'tool_format' is 'none'"
+        else:
+            why = (
+                f"how the model '{engine.loaded.name}' writes tool calls can't be told from its"
+                " chat template or name; the template can say it with 'tool_format', such as"
+                " 'hermes'"
+            )
+        # The error is about 'tools'; where they are dropped, the others go with them.
+        names = _TOOL_PARAMETERS if self.config.unsupported == "drop" else ("tools",)
+        return dict.fromkeys(names, why)
+
     def stats(self) -> dict[str, int]:
         """How many generations run, and how many wait for their turn."""
         stats = [engine.stats for engine in self.engines.values()]
@@ -157,37 +189,52 @@ class TorchProvider(
 
     # Requests -------------------------------------------------------------------------------------
 
-    def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+    async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt; events and errors as in `Provider.completion`."""
-        return self._generate(request, "prompt", lambda loaded: text_prompt(loaded, request.prompt))
-
-    def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Say the next message; events and errors as in `Provider.chat_completion`."""
-        return self._generate(
-            request, "messages", lambda loaded: chat_prompt(loaded, request.messages)
-        )
-
-    async def _generate(
-        self,
-        request: CompletionRequest | ChatCompletionRequest,
-        param: str,
-        make_prompt: Callable[[LoadedModel], tuple[int, ...]],
-    ) -> AsyncGenerator[StreamEvent, None]:
         engine = self.engines[request.model]
-        loop = asyncio.get_running_loop()
-        # In one thread, since tokenizers are not made for several, and long prompts take a while.
-        prompt_ids = await loop.run_in_executor(self._tokenizing, make_prompt, engine.loaded)
+        prompt_ids = await self._tokenize(text_prompt, engine.loaded, request.prompt)
         _check_logit_bias(request.sampling, engine.loaded)
         generation = Generation(
             prompt_ids,
             request.sampling,
-            max_tokens=_max_tokens(request.sampling, len(prompt_ids), engine.loaded, param),
+            max_tokens=_max_tokens(request.sampling, len(prompt_ids), engine.loaded, "prompt"),
             logprobs=request.logprobs,
-            echo=_echo(request, engine.loaded),
+            echo=_echoed_text(request, engine.loaded),
         )
         async with aclosing(engine.generate(generation)) as events:
             async for event in events:
                 yield event
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message; events and errors as in `Provider.chat_completion`."""
+        engine = self.engines[request.model]
+        loaded, sampling = engine.loaded, request.sampling
+        rules = call_rules(request)
+        prompt = await self._tokenize(chat_prompt, loaded, request, rules)
+        _check_logit_bias(sampling, loaded)
+        parser: CallingParser = reply_parser(loaded.tool_format, rules.tools, prompt=prompt.text)
+        if prompt.openings:
+            parser = ForcedCallParser(prompt.openings)
+            # It has no text that they could end.
+            sampling = structs.replace(sampling, stop=())
+        generation = Generation(
+            prompt.token_ids,
+            sampling,
+            max_tokens=_max_tokens(sampling, len(prompt.token_ids), loaded, "messages"),
+            logprobs=request.logprobs,
+            openings=prompt.opening_ids,
+            shown_tokens=_shown_tokens(loaded, with_calls=bool(rules.tools)),
+        )
+        reply = read_reply(engine.generate(generation), parser, single_call=rules.single)
+        async with aclosing(reply) as events:
+            async for event in events:
+                yield event
+
+    async def _tokenize(self, make: Callable[..., T], *args: object) -> T:
+        # In one thread, since tokenizers are not made for several, and long prompts take a while.
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, make, *args)
 
 
 def _max_tokens(
@@ -214,12 +261,21 @@ def _check_logit_bias(sampling: SamplingParams, loaded: LoadedModel) -> None:
             )
 
 
-def _echo(request: CompletionRequest | ChatCompletionRequest, loaded: LoadedModel) -> str | None:
+def _echoed_text(request: CompletionRequest, loaded: LoadedModel) -> str | None:
     """The text that the reply begins with, if it was asked for."""
-    if isinstance(request, ChatCompletionRequest) or not request.echo:
+    if not request.echo:
         return None
     prompt = request.prompt
     return prompt if isinstance(prompt, str) else loaded.vocabulary.decode(prompt)
+
+
+def _shown_tokens(loaded: LoadedModel, *, with_calls: bool) -> frozenset[int]:
+    """The tokens without which reasoning and calls can't be found in a reply's text."""
+    markers = [OPENING_TAG, CLOSING_TAG]
+    if with_calls and loaded.tool_format is not None:
+        markers += loaded.tool_format.markers
+    token_ids = map(loaded.vocabulary.id_of, markers)
+    return frozenset(token_id for token_id in token_ids if token_id is not None)
 
 
 # What has to be there before a model can be loaded ------------------------------------------------

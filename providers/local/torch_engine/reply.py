@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from llama_compat.types import StreamProgress, TextDelta, TokenLogProb, TokenLogProbs
 from providers.local.detokenizer import Detokenizer, Vocabulary
@@ -23,6 +23,7 @@ class Reply:
         prompt_ids: what the reply follows.
         stops: strings that end it.
         with_logprobs: whether the events carry log probabilities.
+        shown_tokens: special tokens that are part of the text.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class Reply:
         stops: Sequence[str],
         *,
         with_logprobs: bool,
+        shown_tokens: Collection[int] = frozenset(),
     ) -> None:
         self._vocabulary = vocabulary
-        self._detokenizer: Detokenizer = vocabulary.detokenizer(prompt_ids)
+        self._detokenizer: Detokenizer = vocabulary.detokenizer(prompt_ids, shown_tokens)
         self._stops = StopStrings(stops)
         self._with_logprobs = with_logprobs
+        self._tokens = 0
         self._length = 0  # of the text so far, in characters, shown or held back
         self._shown = 0
         self._unshown: deque[tuple[int, TokenLogProbs]] = deque()
@@ -49,6 +52,7 @@ class Reply:
 
     def push(self, token_id: int, scores: TokenScores | None) -> StreamProgress | None:
         """What the next token adds to what is shown, if anything; `scores` if they are wanted."""
+        self._tokens += 1
         if scores is not None:
             entry = describe_token(self._vocabulary, token_id, scores)
             self._unshown.append((self._length, entry))
@@ -67,7 +71,7 @@ class Reply:
     def _progress(self, text: str, *, last: bool = False) -> StreamProgress | None:
         self._shown += len(text)
         if not self._with_logprobs:
-            return StreamProgress(TextDelta(text)) if text else None
+            return StreamProgress(TextDelta(text), None, self._tokens) if text else None
         everything = last and not self.stopped
         logprobs = []
         while self._unshown and (everything or self._unshown[0][0] < self._shown):
@@ -76,7 +80,7 @@ class Reply:
         if not text and not logprobs and not (last and not self._any_logprobs):
             return None
         self._any_logprobs = True
-        return StreamProgress(TextDelta(text), tuple(logprobs))
+        return StreamProgress(TextDelta(text), tuple(logprobs), self._tokens)
 
 
 def describe_token(

@@ -38,6 +38,7 @@ class Sampler:
         prompt_ids: what the repetition penalty counts in.
         vocab_size: length of the logits.
         device: where the logits are.
+        openings: what is sampled begins with one of these sequences of tokens, if there are any.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Sampler:
         prompt_ids: Sequence[int],
         vocab_size: int,
         device: torch.device,
+        openings: Sequence[Sequence[int]] = (),
     ) -> None:
         self._strategy = params.strategy
         self._generator = torch.Generator(device)
@@ -56,6 +58,7 @@ class Sampler:
             self._bias = torch.zeros(vocab_size, device=device)
             token_ids = torch.tensor(list(params.logit_bias), device=device)
             self._bias[token_ids] = torch.tensor(list(params.logit_bias.values()), device=device)
+        self._openings = _Openings(openings)
         self._penalties: _Penalties | None = None
         if params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1:
             self._penalties = _Penalties(params, prompt_ids, vocab_size, device)
@@ -66,6 +69,10 @@ class Sampler:
             logits = self._penalties.apply(logits)
         if self._bias is not None:
             logits = logits + self._bias
+        allowed = self._openings.next_tokens()
+        if allowed:
+            # Only now, so that neither penalties nor a bias can keep a reply from its opening.
+            logits = _only(logits, allowed)
         if isinstance(self._strategy, GreedySamplingStrategy):
             token_id = int(logits.argmax())
         else:
@@ -74,7 +81,31 @@ class Sampler:
             token_id = int(chosen if token_ids is None else token_ids[chosen])
         if self._penalties is not None:
             self._penalties.count(token_id)
+        self._openings.take(token_id)
         return token_id
+
+
+class _Openings:
+    """Sequences of tokens with one of which a reply begins, and how far it has come."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
+        self._left = [list(sequence) for sequence in sequences]
+
+    def next_tokens(self) -> list[int]:
+        """The tokens that may come next; none when one of the sequences is complete."""
+        return sorted({sequence[0] for sequence in self._left if sequence})
+
+    def take(self, token_id: int) -> None:
+        """A token was sampled."""
+        self._left = [sequence[1:] for sequence in self._left if sequence[:1] == [token_id]]
+
+
+def _only(logits: torch.Tensor, token_ids: list[int]) -> torch.Tensor:
+    """`logits` with which no other token than these can be sampled."""
+    chosen = torch.tensor(token_ids, device=logits.device)
+    masked = torch.full_like(logits, -torch.inf)
+    masked[chosen] = logits[chosen]
+    return masked
 
 
 class _Penalties:

@@ -26,6 +26,8 @@ class Generation:
         max_tokens: how many are generated at most; the prompt and they fit into the context.
         logprobs: how many alternatives are wanted beside each token's log probability, if any is.
         echo: the prompt's text, if the reply begins with it; its log probabilities as well.
+        openings: tokens, of which the reply has to begin with one sequence; with none, freely.
+        shown_tokens: special tokens that are part of the text.
     """
 
     prompt_ids: tuple[int, ...]
@@ -33,6 +35,8 @@ class Generation:
     max_tokens: int
     logprobs: int | None = None
     echo: str | None = None
+    openings: tuple[tuple[int, ...], ...] = ()
+    shown_tokens: frozenset[int] = frozenset()
 
 
 class Sequence:
