@@ -53,6 +53,25 @@ def test_nothing_is_added_to_a_request(gateway: Gateway, request_id: str) -> Non
     assert recorded.path == "/v1/chat/completions"
 
 
+@pytest.mark.parametrize(
+    ("path", "param", "values"),
+    [
+        ("/chat/completions", "messages", [None, [], "hello", {}, 5, True]),
+        ("/completions", "prompt", [None, [], {}, 5, True]),
+        ("/embeddings", "input", [None, [], {}, 5, True]),
+    ],
+)
+def test_nobody_is_asked_without_something_to_answer(
+    gateway: Gateway, request_id: str, path: str, param: str, values: list[object]
+) -> None:
+    for value in values:
+        question = {"model": "scripted/plain", param: value}
+        reply = gateway.post(question, path=path, headers={"x-request-id": request_id})
+        assert reply.status == 400, value
+        assert reply.error()["param"] == param
+    assert not gateway.upstream.requests(request_id)
+
+
 def test_the_vendor_gets_its_own_key_and_not_the_clients(gateway: Gateway, request_id: str) -> None:
     headers = {
         "x-request-id": request_id,
