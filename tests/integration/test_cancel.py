@@ -26,7 +26,10 @@ from tests.integration.server_process import ServerProcess, running
 def test_a_client_that_leaves_before_the_first_byte_closes_the_upstream_request(
     gateway: Gateway, request_id: str, stream: bool
 ) -> None:
-    question = b'{"model": "scripted/holds", "messages": [], "stream": %b}'
+    question = (
+        b'{"model": "scripted/holds", "stream": %b,'
+        b' "messages": [{"role": "user", "content": "Hi"}]}'
+    )
     body = question % (b"true" if stream else b"false")
     with socket.create_connection(("127.0.0.1", gateway.server.port)) as connection:
         connection.sendall(
