@@ -219,9 +219,13 @@ def _show(template: str, distribution: Distribution) -> None:
 def _check_live(distribution: Distribution) -> None:
     from rich.text import Text
 
-    # What fails is in the table; the log would only say it a second time.
-    logging.getLogger("providers").setLevel(logging.CRITICAL)
-    results = asyncio.run(_ping_all(distribution))
+    log = logging.getLogger("providers")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what fails is in the table, and need not be said twice
+    try:
+        results = asyncio.run(_ping_all(distribution))
+    finally:
+        log.setLevel(level)
     table = _table("Provider", "Answers", "Models", "What it said")
     for provider in distribution.providers:
         result = results.get(provider.id)
