@@ -9,6 +9,7 @@ included. A stop string ends the reply wherever it stands, in a call too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -80,12 +81,27 @@ def call_rules(request: ChatCompletionRequest) -> CallRules:
 
 
 def call_openings(tool_format: ToolFormat, rules: CallRules, prompt: str) -> dict[str, str]:
-    """For each demanded tool the text that the reply to `prompt` has to begin with, to call it."""
+    """For each demanded tool what a reply to `prompt` that calls it begins with, up to a `{`."""
     # Where the prompt ends inside the reasoning, there is none.
     before = f"\n{CLOSING_TAG}\n\n" if opens_reasoning(prompt) else ""
     return {
         tool.tool_name: before + tool_format.call_opening(tool.tool_name) for tool in rules.demanded
     }
+
+
+def first_argument(tool: ToolDefinition) -> str:
+    """What has to follow the `{` of a call's arguments: the name of one that `tool` requires.
+
+    It is the closing bracket where `tool` takes no arguments, and nothing where it requires none.
+    Small models need it: they would repeat the tool's description there.
+    """
+    parameters = tool.parameters or {"properties": {}}
+    if parameters.get("properties") == {} and not parameters.get("additionalProperties"):
+        return "}"
+    match parameters:
+        case {"required": [str(name), *_]}:
+            return f"{json.dumps(name, ensure_ascii=False)}:"
+    return ""
 
 
 async def read_reply(

@@ -185,9 +185,10 @@ def _tool_format(wanted: str, name: str, folder: Path, tokenizer: Any) -> ToolFo
         templates = tokenizer.chat_template or ""
         if isinstance(templates, dict):
             templates = "\n".join(templates.values())
-        # A converted model's folder has any name, its config still the one that it was given.
+        # The folder may have any name; the config still has the one that the model was given.
         config = json.loads((folder / "config.json").read_text("utf-8"))
-        names = f"{name} {folder} {config.get('_name_or_path', '')}"
+        given = (config.get(member, "") for member in ("_name_or_path", "_model_name_or_path"))
+        names = " ".join([name, str(folder), *map(str, given)])
         wanted = guess_tool_format(chat_template=templates, model=names) or "none"
     return FORMATS.get(wanted)
 

@@ -25,7 +25,7 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-from providers.local.tool_replies import CallRules, call_openings
+from providers.local.tool_replies import CallRules, call_openings, first_argument
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.loader import LoadedModel
@@ -37,8 +37,8 @@ class ChatPrompt(NamedTuple):
     Attributes:
         text: as it was written.
         token_ids: the same as tokens.
-        openings: for each tool of which one has to be called: what the reply begins with then.
-        opening_ids: the same as tokens.
+        openings: for each tool of which one has to be called: what the call begins with.
+        opening_ids: for each of them the tokens that the reply begins with, if it calls it.
     """
 
     text: str
@@ -81,13 +81,15 @@ def chat_prompt(
             f"The chat template of the model '{loaded.name}' can't render these messages: {error}",
         ) from error
     openings = call_openings(loaded.tool_format, rules, text) if loaded.tool_format else {}
+    demanded = [tool for tool in rules.demanded if tool.tool_name in openings]
+    begun = [openings[tool.tool_name] + first_argument(tool) for tool in demanded]
     # The template writes the beginning-of-text token itself, where the model wants one.
     token_ids = _encode(loaded, text, add_special_tokens=False)
     return ChatPrompt(
         text,
         token_ids or _beginning(loaded, "messages"),
         openings,
-        tuple(_encode(loaded, each, add_special_tokens=False) for each in openings.values()),
+        tuple(_encode(loaded, each, add_special_tokens=False) for each in begun),
     )
 
 
