@@ -8,7 +8,8 @@ and written back from the same bytes.
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+import re
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -17,6 +18,9 @@ _decoder = msgspec.json.Decoder(dict[str, Raw])
 _list_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
 
 JSONFields = dict[str, Raw]
+_Parsed = TypeVar("_Parsed", JSONFields, list[JSONFields])
+
+_BOM = b"\xef\xbb\xbf"
 
 
 def parse_fields(data: bytes) -> JSONFields:
@@ -30,12 +34,8 @@ def parse_fields(data: bytes) -> JSONFields:
             data.decode()
         except UnicodeDecodeError as error:
             raise ValueError(f"not valid UTF-8 (byte {error.start})") from None
-    try:
-        return _decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        return _fields(_parse_leniently(data, error))
+        data = data.removeprefix(_BOM)
+    return _parse(_decoder, data)
 
 
 def parse_object(raw: Raw) -> JSONFields:
@@ -44,12 +44,7 @@ def parse_object(raw: Raw) -> JSONFields:
     Raises:
         ValueError: it is no object.
     """
-    try:
-        return _decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        return _fields(_parse_leniently(bytes(raw), error))
+    return _parse(_decoder, raw)
 
 
 def parse_objects(raw: Raw) -> list[JSONFields]:
@@ -58,36 +53,62 @@ def parse_objects(raw: Raw) -> list[JSONFields]:
     Raises:
         ValueError: it is no list of objects.
     """
+    return _parse(_list_decoder, raw)
+
+
+def _parse(decoder: msgspec.json.Decoder[_Parsed], data: bytes | Raw) -> _Parsed:
     try:
-        return _list_decoder.decode(raw)
+        return decoder.decode(data)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        values = _parse_leniently(bytes(raw), error)
-        if not isinstance(values, list):
-            raise ValueError(f"Expected `array`, got `{type(values).__name__}`") from None
-        return [_fields(value) for value in values]
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except msgspec.DecodeError as error:
+        try:
+            return _parse_with_lone_surrogates(decoder, bytes(data))
+        except msgspec.MsgspecError:
+            raise ValueError(str(error)) from None
 
 
-def _parse_leniently(data: bytes, error: Exception) -> Any:
-    # msgspec refuses a lone surrogate (`"\ud83d"`), which is JSON all the same and which vendors do
-    # send when they cut a stream inside a character. The standard library takes it.
+# A lone surrogate (`"\ud83d"`) is JSON all the same, and vendors do send them when they cut a
+# stream inside a character; but msgspec refuses them. So surrogates are disguised while it reads:
+# as their digits between two of a control character that nobody sends.
+
+_ESCAPE = re.compile(rb"\\(?:u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_DISGUISE = b"\x7f"
+_DISGUISED = re.compile(rb"\x7f([0-9a-fA-F]{4})\x7f")
+
+
+def _parse_with_lone_surrogates(decoder: msgspec.json.Decoder[_Parsed], data: bytes) -> _Parsed:
+    if _DISGUISE in data:
+        raise msgspec.DecodeError("lone surrogate")
+    parsed = decoder.decode(_ESCAPE.sub(_disguise, data))
+    if isinstance(parsed, dict):
+        return _undisguised(parsed)
+    return [_undisguised(fields) for fields in parsed]
+
+
+def _disguise(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape[1] is None else b"%b%b%b" % (_DISGUISE, escape[1], _DISGUISE)
+
+
+def _undisguised(fields: JSONFields) -> JSONFields:
+    return {
+        _undisguised_name(name): Raw(_DISGUISED.sub(rb"\\u\1", bytes(value)))
+        for name, value in fields.items()
+    }
+
+
+def _undisguised_name(name: str) -> str:
+    # In a name, a surrogate without its other half is an error again: it can't be written back.
+    halves = _DISGUISED.sub(
+        lambda half: chr(int(half[1], 16)).encode(errors="surrogatepass"), name.encode()
+    )
+    text = halves.decode(errors="surrogatepass").encode("utf-16-le", "surrogatepass")
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        if isinstance(error, RecursionError):
-            raise ValueError("nested too deeply") from None
-        raise ValueError(str(error)) from None
-
-
-def _fields(value: Any) -> JSONFields:
-    if not isinstance(value, dict):
-        raise ValueError(f"Expected `object`, got `{type(value).__name__}`")
-    return {name: to_raw(member) for name, member in value.items()}
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+        return text.decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise msgspec.DecodeError("lone surrogate") from None
 
 
 def to_raw(value: Any) -> Raw:
