@@ -14,8 +14,8 @@ class Event(NamedTuple):
     """One event, or one comment line.
 
     Attributes:
-        data: the `data` lines, joined by a line feed; None for a comment, and for an event without
-            any data.
+        data: the `data` lines, joined by a line feed; None for a comment, and for an event whose
+            data is empty, which says nothing.
         name: the `event` field, empty for the usual unnamed event.
         comment: what follows the colon of a comment line; None for an event.
     """
@@ -128,7 +128,7 @@ class Decoder:
     def _dispatch(self) -> Event | None:
         data, name = self._data, self._name
         self._data, self._name, self._size = [], b"", 0
-        if data:
+        if any(data):
             return Event(data[0] if len(data) == 1 else b"\n".join(data), name)
         return Event(None, name) if name else None
 
@@ -140,6 +140,7 @@ def _take_simple_events(chunk: bytes, events: list[Event]) -> bytes:
         end = chunk.find(b"\n", begin)
         if end < 0 or chunk[end + 1 : end + 2] != b"\n":
             break
-        events.append(Event(chunk[begin + 6 : end]))
+        if end > begin + 6:
+            events.append(Event(chunk[begin + 6 : end]))
         begin = end + 2
     return chunk[begin:] if begin else chunk
