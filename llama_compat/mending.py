@@ -90,6 +90,36 @@ def mend_completion(fields: JSONFields, kind: ReplyKind, model: Raw) -> None:
         fields["choices"] = _encode(choices)
 
 
+def mend_embeddings(fields: JSONFields, model: Raw) -> None:
+    """Mend a reply with embeddings, in place; it has `data`.
+
+    Args:
+        fields: the reply.
+        model: the model id that the client asked for, in JSON.
+
+    Raises:
+        ValueError: `data` is no list of objects.
+    """
+    fields["model"] = model
+    if _lacks(fields, "object"):
+        fields["object"] = Raw(b'"list"')
+    embeddings = parse_objects(fields["data"])
+    mended = [_mend_embedding(embedding, place) for place, embedding in enumerate(embeddings)]
+    if any(mended):
+        fields["data"] = _encode(embeddings)
+
+
+def _mend_embedding(embedding: JSONFields, place: int) -> bool:
+    changed = False
+    if _lacks(embedding, "object"):
+        embedding["object"] = Raw(b'"embedding"')
+        changed = True
+    if _lacks(embedding, "index"):
+        embedding["index"] = to_raw(place)
+        changed = True
+    return changed
+
+
 def _mend_whole_choice(choice: JSONFields, place: int) -> bool:
     changed = False
     called_tools = False
@@ -102,11 +132,12 @@ def _mend_whole_choice(choice: JSONFields, place: int) -> bool:
         if _mend_message(message, called_tools):
             choice["message"] = _encode(message)
             changed = True
-    if not _is_null(choice.get("finish_reason")):
-        reason = _mended_finish_reason(choice["finish_reason"], called_tools)
-        if reason is not None:
-            choice["finish_reason"] = reason
-            changed = True
+    # A whole reply has come to its end, whether the vendor says why or not.
+    reason = _EMPTY_STRING if _lacks(choice, "finish_reason") else choice["finish_reason"]
+    mended_reason = _mended_finish_reason(reason, called_tools)
+    if mended_reason is not None:
+        choice["finish_reason"] = mended_reason
+        changed = True
     return changed
 
 
@@ -136,6 +167,7 @@ class StreamMender:
         include_usage: whether the client asked for a chunk with the usage.
         continuous_usage: whether it asked for the usage in every chunk (vLLM's
             `stream_options.continuous_usage_stats`).
+        wanted_choices: how many the client asked for.
 
     Attributes:
         usage_seen: whether the vendor sent any usage.
@@ -148,11 +180,13 @@ class StreamMender:
         *,
         include_usage: bool = False,
         continuous_usage: bool = False,
+        wanted_choices: int = 1,
     ) -> None:
         self._kind = kind
         self._model = model
         self._include_usage = include_usage
         self._keep_usage = include_usage and continuous_usage
+        self._wanted_choices = wanted_choices
         self._id: Raw | None = None
         self._created: Raw | None = None
         self._choices: dict[bytes, _ChoiceState] = {}
@@ -162,8 +196,9 @@ class StreamMender:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice that was seen has come to its end."""
-        return bool(self._choices) and all(choice.finished for choice in self._choices.values())
+        """Whether every choice that was asked for has come to its end."""
+        choices = self._choices.values()
+        return len(choices) >= self._wanted_choices and all(choice.finished for choice in choices)
 
     @property
     def started(self) -> bool:
@@ -402,9 +437,14 @@ class _ToolCalls:
     def _find(self, number: Raw | None, id: Raw | None, name: Raw | None) -> _Call | None:
         if number is not None:
             call = self._by_index.get(bytes(number))
-            if call is None or id is None or name is None or id == call.id:
+            if call is None or name is None or call.name is None or (id and id == call.id):
                 return call
-            return None if name != call.name or call.is_complete() else call
+            same_name = name == call.name
+            if id is None:
+                begins_another = not same_name and call.is_complete()
+            else:
+                begins_another = not same_name or call.is_complete()
+            return None if begins_another else call
         if not self._calls:
             return None
         for call in self._calls:
@@ -440,15 +480,20 @@ def _mend_later_fragment(
     fragment: JSONFields, kind: str, function: JSONFields, call: _Call
 ) -> bool:
     changed = False
-    if not _lacks(fragment, "id"):
+    # SDKs join strings, so that a repeated id would be doubled, and take a null type for the type.
+    if "id" in fragment:
         del fragment["id"]
         changed = True
-    if call.name is not None and function.get("name") == call.name:
+    if "type" in fragment and _lacks(fragment, "type"):
+        del fragment["type"]
+        changed = True
+    name = function.get("name")
+    if name is not None and (name == call.name or _lacks(function, "name")):
         del function["name"]
         fragment[kind] = _encode(function)
         changed = True
     elif call.name is None:
-        call.name = function.get("name")
+        call.name = name
     return _mend_arguments(fragment) or changed
 
 

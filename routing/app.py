@@ -26,7 +26,8 @@ from routing.openai_routes import (
     OpenAIEndpoint,
     Scope,
     Send,
-    request_id_of,
+    new_request_id,
+    sent_request_id,
 )
 
 log = logging.getLogger(__name__)
@@ -169,8 +170,11 @@ def _method_not_allowed(scope: Scope) -> APIError:
 def _with_request_id(scope: Scope, send: Send) -> Send:
     async def send_with_request_id(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            request_id = (b"x-request-id", request_id_of(scope).encode())
-            message["headers"] = [*message.get("headers", ()), request_id]
+            request_id = sent_request_id(scope) or new_request_id()
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", request_id.encode()),
+            ]
         await send(message)
 
     return send_with_request_id
@@ -205,6 +209,7 @@ def _add_routes(app: Application) -> None:
 
     for prefix in PREFIXES:
         app.add_api_route(f"{prefix}/models", list_models, tags=["models"])
+        app.add_api_route(f"{prefix}/models/", list_models, include_in_schema=False)
         app.add_api_route(f"{prefix}/models/{{model_id:path}}", retrieve_model, tags=["models"])
 
 

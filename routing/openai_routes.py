@@ -221,11 +221,16 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
-def request_id_of(scope: Scope) -> str:
-    """The client's `x-request-id` if it is short printable ASCII, else a new one."""
+def sent_request_id(scope: Scope) -> str | None:
+    """The client's `x-request-id` if it is short printable ASCII."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_REQUEST_ID.fullmatch(value):
             return bytes(value).decode()
+    return None
+
+
+def new_request_id() -> str:
+    """For a client that names its request not."""
     return f"req_{os.urandom(12).hex()}"
 
 
@@ -238,7 +243,8 @@ class Answer:
         self._begun = time.perf_counter()
         self._streaming = False
         self._status = 0
-        self.request_id = request_id_of(scope)
+        self._sent_id = sent_request_id(scope)
+        self.request_id = self._sent_id or new_request_id()
         self.model = "-"
         self.outcome = ""
 
@@ -266,20 +272,21 @@ class Answer:
             await self._body(sse.encode_data(error.json()) + sse.DONE, more=False)
         elif not self._status:
             body = error.json()
-            await self._start(
-                error.status,
-                {
-                    **error.headers,
-                    "content-type": "application/json",
-                    "content-length": str(len(body)),
-                },
-            )
+            headers = {**error.headers, "content-type": "application/json"}
+            headers["content-length"] = str(len(body))
+            vendors_id = error.headers.get("x-upstream-request-id")
+            if vendors_id is not None and self._sent_id is None:
+                # A client that has no name of its own for the request asks the vendor by this one.
+                self.outcome += f" (the vendor's request {vendors_id})"
+                headers["x-request-id"] = vendors_id
+            await self._start(error.status, headers)
             await self._body(body, more=False)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        raw.append((b"x-request-id", self.request_id.encode()))
+        if "x-request-id" not in headers:
+            raw.append((b"x-request-id", self.request_id.encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
@@ -295,8 +302,17 @@ class Answer:
                 "%s POST %s model=%s status=%s %.0f ms%s",
                 self.request_id,
                 self._path,
-                self.model,
+                _one_line(self.model),
                 self._status or "-",
                 milliseconds,
-                f": {self.outcome}" if self.outcome else "",
+                f": {_one_line(self.outcome)}" if self.outcome else "",
             )
+
+
+def _one_line(text: str) -> str:
+    """`text`, which may be anybody's, without what would forge lines of the log."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )

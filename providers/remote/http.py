@@ -344,7 +344,7 @@ def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
 
 
 def _secrets(config: RemoteConfig) -> tuple[str, ...]:
-    key = config.api_key.get_secret_value() if config.api_key is not None else ""
+    key = config.api_key.get_secret_value().strip() if config.api_key is not None else ""
     # Short values are words such as `true`, whose replacement would only spoil a message.
     return tuple(value for value in (key, *config.headers.values()) if len(value) >= 8)
 

@@ -17,7 +17,12 @@ from llama_compat.mending import CHAT, TEXT, ReplyKind, StreamMender
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
 from providers.remote.discovery import parse_model_list
-from providers.remote.openai_requests import vendor_fields, vendor_model, wants_usage
+from providers.remote.openai_requests import (
+    vendor_fields,
+    vendor_model,
+    wanted_choices,
+    wants_usage,
+)
 from providers.remote.provider import RemoteProvider
 from providers.remote.relay import Relay, with_keepalives
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
@@ -134,7 +139,11 @@ class RemoteOpenAIProvider(RemoteProvider):
         include_usage, continuous_usage = wants_usage(request.fields)
         model = to_raw(request.model)
         mender = StreamMender(
-            kind, model, include_usage=include_usage, continuous_usage=continuous_usage
+            kind,
+            model,
+            include_usage=include_usage,
+            continuous_usage=continuous_usage,
+            wanted_choices=wanted_choices(request.fields),
         )
         path = self._path(operation, request)
         async with self.upstream.post(path, body, request_id=request.request_id) as response:

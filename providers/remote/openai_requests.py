@@ -53,6 +53,14 @@ def wants_usage(fields: Mapping[str, Raw]) -> tuple[bool, bool]:
     return options.get("include_usage") is True, options.get("continuous_usage_stats") is True
 
 
+def wanted_choices(fields: Mapping[str, Raw]) -> int:
+    """How many choices the reply to a checked request has."""
+    n = from_raw(fields["n"]) if "n" in fields else 1
+    prompt = bytes(fields["prompt"]) if "prompt" in fields else b""
+    is_list = prompt.startswith(b"[") and prompt[1:].lstrip().startswith((b'"', b"["))
+    return (n or 1) * (len(from_raw(fields["prompt"])) if is_list else 1)
+
+
 def _leave_out(
     fields: JSONFields, name: str, request: OpenAIRequest, provider: str, *, drop: bool
 ) -> None:

@@ -10,7 +10,13 @@ from msgspec import Raw
 from llama_compat import sse
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.json_fields import JSONFields, encode_fields, parse_fields
-from llama_compat.mending import ReplyKind, StreamMender, chunks_of, mend_completion
+from llama_compat.mending import (
+    ReplyKind,
+    StreamMender,
+    chunks_of,
+    mend_completion,
+    mend_embeddings,
+)
 from llama_compat.steady_chunks import SteadyChunks
 from providers.remote.http import UpstreamResponse
 from providers.remote.upstream_errors import error_in_answer, error_in_stream, plain_text
@@ -22,6 +28,11 @@ _NO_ERROR = (None, _NULL, Raw(b'""'))
 
 _DONE = b"[DONE]"
 _ERROR = b"error"
+_ERROR_OBJECT = Raw(b'"error"')
+_LIST_OF_ERRORS = b"[{"
+"""How Gemini begins one."""
+
+_CHUNK_MEMBERS = frozenset({"choices", "usage", "object"})
 
 
 class Relay:
@@ -51,7 +62,11 @@ class Relay:
             APIError: 502, there are none.
         """
         fields = self._object(body, "data")
-        return encode_fields({**fields, "model": model})
+        try:
+            mend_embeddings(fields, model)
+        except ValueError as error:
+            raise self._nonsense(error) from None
+        return encode_fields(fields)
 
     async def stream(
         self, response: UpstreamResponse, kind: ReplyKind, model: Raw, mender: StreamMender
@@ -137,7 +152,7 @@ class Relay:
                     parts.append(sse.encode_comment(event.comment))
             elif event.name != _ERROR and (mended := steady.mend(data)) is not None:
                 parts.append(mended)
-            elif data.startswith(_DONE):
+            elif data.lstrip().startswith(_DONE):
                 return True
             else:
                 mended = self._mend(data, event.name, mender, begun=begun or bool(parts))
@@ -151,7 +166,7 @@ class Relay:
         if b"\n" in data:
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
         fields = self._event_fields(data, name)
-        if "choices" not in fields and "usage" not in fields:
+        if _CHUNK_MEMBERS.isdisjoint(fields):
             # No chunk but a ping or the like, over which clients would stumble.
             return sse.encode_comment(b" " + data) if begun else b""
         try:
@@ -164,10 +179,10 @@ class Relay:
         try:
             fields = parse_fields(data)
         except ValueError as error:
-            if name == _ERROR:
+            if name == _ERROR or data.startswith(_LIST_OF_ERRORS):
                 raise error_in_stream(self._provider, data, self._secrets) from None
             raise self._nonsense(error) from None
-        if name == _ERROR or fields.get("error") not in _NO_ERROR:
+        if name == _ERROR or _is_error(fields):
             raise error_in_stream(self._provider, data, self._secrets)
         return fields
 
@@ -213,6 +228,13 @@ class Relay:
         return upstream_error(
             self._provider, f"the stream ended {what}.", code="upstream_stream_ended"
         )
+
+
+def _is_error(fields: JSONFields) -> bool:
+    """Whether an event's members are an error's: OpenAI's shape, or those of vLLM and FastAPI."""
+    if fields.get("error") not in _NO_ERROR:
+        return True
+    return "choices" not in fields and (fields.get("object") == _ERROR_OBJECT or "detail" in fields)
 
 
 def _events(chunks: list[JSONFields]) -> bytes:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from llama_compat.errors import APIError, upstream_error
 
+_NO_MESSAGE = "an error without a message"
+
 MAX_TEXT = 500
 """An error that is plain text is cut after as many characters."""
 
@@ -98,7 +100,7 @@ def vendor_error(
             f"answered with HTTP {status}"
             + (f": {text}" if text else " and an empty body.")
             + ("" if kept else " That is no API's answer. Check `base_url`."),
-            status=status if kept and status != 407 else 502,
+            status=_our_status(status) if kept else 502,
         )
     error.headers = relayed
     return _without(error, secrets)
@@ -106,7 +108,9 @@ def vendor_error(
 
 def error_in_answer(provider: str, body: bytes, secrets: Iterable[str] = ()) -> APIError:
     """What to tell of an error that came in an answer with status 200: 502."""
-    report = _parse_report(body) or _Report(message="an error without a message")
+    report = _parse_report(body) or _Report(message=_NO_MESSAGE)
+    if report.is_about_the_key(report.status):
+        return upstream_authentication(provider, report.status or 401)
     error = _from_report(provider, 502, report)
     error.message = f"Provider '{provider}': answered with an error: {report.message}"
     error.code = error.code or "upstream_error"
@@ -115,7 +119,7 @@ def error_in_answer(provider: str, body: bytes, secrets: Iterable[str] = ()) -> 
 
 def error_in_stream(provider: str, data: bytes, secrets: Iterable[str] = ()) -> APIError:
     """What to tell of an error that is the data of an event: its own status if it names one."""
-    report = _parse_report(data) or _Report(message="an error without a message")
+    report = _parse_report(data) or _Report(message=plain_text(data).text or _NO_MESSAGE)
     error = _from_report(provider, report.status or 502, report)
     return _without(error, secrets)
 
@@ -150,19 +154,27 @@ class _Report:
     code: str | None = None
     status: int | None = None
     retry_after: str | None = None
-    about_the_key: bool = False
+    names_the_key: bool = False
+
+    def is_about_the_key(self, status: int | None) -> bool:
+        return self.names_the_key or status in (401, 403)
 
 
 def _from_report(provider: str, status: int, report: _Report) -> APIError:
-    if report.about_the_key or status in (401, 403):
+    if report.is_about_the_key(status):
         return upstream_authentication(provider, status)
     return APIError(
-        502 if status == 407 else status,
+        _our_status(status),
         report.message,
         type=report.type,
         param=report.param,
         code=report.code,
     )
+
+
+def _our_status(status: int) -> int:
+    # 407 is about a proxy of ours, and what is past 599 is no status of HTTP.
+    return status if 400 <= status < 600 and status != 407 else 502
 
 
 def _parse_report(body: bytes) -> _Report | None:
@@ -190,7 +202,7 @@ def _parse_report(body: bytes) -> _Report | None:
         code=_string(word) if isinstance(word, str) and word else _string(code),
         status=_status(code) or _status(word) or STATUS_BY_TYPE.get(str(members.get("type"))),
         retry_after=_retry_after(details),
-        about_the_key=_has_reason(details, "API_KEY_INVALID"),
+        names_the_key=_has_reason(details, "API_KEY_INVALID"),
     )
 
 
@@ -277,6 +289,13 @@ def plain_text(body: bytes) -> PlainText:
 
 
 def _without(error: APIError, secrets: Iterable[str]) -> APIError:
-    for secret in secrets:
-        error.message = error.message.replace(secret, "***")
+    def cover(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    error.message, error.type = cover(error.message), cover(error.type)
+    error.param = error.param and cover(error.param)
+    error.code = error.code and cover(error.code)
+    error.headers = {name: cover(value) for name, value in error.headers.items()}
     return error

@@ -19,6 +19,12 @@ def test_the_model_is_listed_and_can_be_retrieved(client: openai.OpenAI, model: 
     assert retrieved.owned_by
 
 
+def test_a_slash_too_many_is_no_model(gateway: Gateway) -> None:
+    for prefix in ("/v1", "/v1/openai/v1"):
+        models = f"{gateway.server.url}{prefix}/models"
+        assert wire.request("GET", f"{models}/").json() == wire.request("GET", models).json()
+
+
 def test_an_unknown_model_is_404(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.models.retrieve("no/such-model")

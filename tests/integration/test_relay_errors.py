@@ -55,6 +55,15 @@ def test_a_vendors_error_survives(
             assert error[key] == value
 
 
+def test_the_vendors_request_id_is_told_to_who_has_none(gateway: Gateway) -> None:
+    reply = gateway.post(chat("status-503"))
+    assert reply.headers.get_all("x-request-id") == ["req_of_the_vendor"]
+    assert "scripted/status-503" in gateway.server.wait_for_log("req_of_the_vendor")
+    reply = gateway.post(chat("status-503"), headers={"x-request-id": "my-own"})
+    assert reply.headers.get_all("x-request-id") == ["my-own"]
+    assert reply.headers["x-upstream-request-id"] == "req_of_the_vendor"
+
+
 def test_what_fastapi_says_is_told(gateway: Gateway) -> None:
     assert "Input should be a number" in gateway.post(chat("status-422")).error()["message"]
 

@@ -285,6 +285,12 @@ def test_a_sane_request_id_comes_back(limited: ServerProcess, sent: str, kept: b
     assert (got == sent) is kept
 
 
+def test_a_name_forges_no_line_of_the_log(limited: ServerProcess) -> None:
+    model = "new\nline\x1b[31m-model"
+    wire.request("POST", f"{limited.base_url}/chat/completions", {**CHAT, "model": model})
+    assert r"model=new\nline\x1b[31m-model status=404" in limited.wait_for_log("31m-model")
+
+
 def test_an_error_has_a_request_id_too(limited: ServerProcess) -> None:
     reply = wire.request(
         "POST", f"{limited.base_url}/chat/completions", b"{", {"x-request-id": "mine"}

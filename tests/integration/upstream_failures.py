@@ -182,7 +182,8 @@ async def status_500(exchange: Exchange) -> None:
 @behaviour
 async def status_503(exchange: Exchange) -> None:
     error = {"message": "Overloaded.", "type": "overloaded"}
-    await exchange.json({"error": error}, status=503, headers=[("Retry-After", "30")])
+    headers = [("Retry-After", "30"), ("X-Request-Id", "req_of_the_vendor")]
+    await exchange.json({"error": error}, status=503, headers=headers)
 
 
 @behaviour

@@ -9,7 +9,14 @@ import pytest
 from msgspec import Raw
 
 from llama_compat.json_fields import encode_fields, parse_fields
-from llama_compat.mending import CHAT, TEXT, StreamMender, chunks_of, mend_completion
+from llama_compat.mending import (
+    CHAT,
+    TEXT,
+    StreamMender,
+    chunks_of,
+    mend_completion,
+    mend_embeddings,
+)
 
 MODEL = Raw(b'"mine"')
 
@@ -186,6 +193,19 @@ def test_each_choice_has_an_end_of_its_own() -> None:
     assert mender.finished
 
 
+def test_a_choice_that_never_began_has_no_end() -> None:
+    mender = StreamMender(CHAT, MODEL, wanted_choices=2)
+    mender.mend(parse_fields(chunk({"content": "x"}, "stop")))
+    assert not mender.finished
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_a_whole_reply_has_a_finish_reason(missing: str | None) -> None:
+    assert reply({"content": "x"}, missing)["choices"][0]["finish_reason"] == "stop"
+    called = reply({"tool_calls": [call("{}", "f", id="c1")]}, missing)
+    assert called["choices"][0]["finish_reason"] == "tool_calls"
+
+
 # Usage --------------------------------------------------------------------------------------------
 
 
@@ -324,6 +344,32 @@ def test_another_id_in_each_fragment() -> None:
     assert joined(fragments(*[[each] for each in pieces])) == [("c1", "f", '{"a":1}')]
 
 
+def test_one_index_for_all_calls_and_no_ids() -> None:
+    calls = joined(fragments([call("{}", "f", index=0)], [call("{}", "g", index=0)]))
+    assert [each[1:] for each in calls] == [("f", "{}"), ("g", "{}")]
+
+
+def test_a_name_in_pieces() -> None:
+    pieces = [call("", "get_", index=0, id="c1"), call("", "it", index=0), call("{}", index=0)]
+    assert joined(fragments(*[[each] for each in pieces])) == [("c1", "get_it", "{}")]
+
+
+@pytest.mark.parametrize("arguments", [("", "{}"), ("{}", "")])
+def test_id_and_name_come_late(arguments: tuple[str, str]) -> None:
+    first, second = arguments
+    ((id, name, joined_arguments),) = joined(
+        fragments([call(first, index=0)], [call(second, "f", index=0, id="late")])
+    )
+    assert id.startswith("call_")
+    assert (name, joined_arguments) == ("f", "{}")
+
+
+def test_nulls_in_later_fragments_are_left_out() -> None:
+    first = call("", "f", index=0, id="c1", type="function")
+    later = {"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": "{}"}}
+    assert fragments([first], [later])[1] == {"index": 0, "function": {"arguments": "{}"}}
+
+
 def test_an_index_that_does_not_begin_at_0() -> None:
     assert joined(fragments([call("{}", "f", index=1, id="c1")])) == [("c1", "f", "{}")]
 
@@ -354,6 +400,19 @@ def test_a_bare_reply_gets_what_it_lacks() -> None:
     assert isinstance(seen["created"], int)
     assert [choice["index"] for choice in seen["choices"]] == [0, 1]
     assert [choice["message"]["role"] for choice in seen["choices"]] == ["assistant"] * 2
+
+
+def test_bare_embeddings_get_what_they_lack() -> None:
+    fields = parse_fields(b'{"data":[{"embedding":[1.0]},{"index":null,"embedding":"AACAPw=="}]}')
+    mend_embeddings(fields, MODEL)
+    assert json.loads(encode_fields(fields)) == {
+        "object": "list",
+        "model": "mine",
+        "data": [
+            {"object": "embedding", "index": 0, "embedding": [1.0]},
+            {"object": "embedding", "index": 1, "embedding": "AACAPw=="},
+        ],
+    }
 
 
 def test_a_whole_reply_becomes_a_stream() -> None:

@@ -245,13 +245,15 @@ async def test_a_reply_keeps_its_bytes() -> None:
 
 
 async def test_embeddings_keep_their_bytes() -> None:
+    data = b'[{"object":"embedding", "index":0,"embedding":[1.0,2E-7]}]'
+
     async def embed(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=b'{"object":"list","data":[{"embedding":[1.0,2E-7]}],"model":"t"}')
+        return web.Response(body=b'{"object":"list","data":%b,"model":"t"}' % data)
 
     async with vendor_that(embed) as vendor, provider_for(vendor) as provider:
         reply = await provider.openai_embeddings(asking())
         assert vendor.asked[0][0].path == "/v1/embeddings"
-    assert reply.body == b'{"object":"list","data":[{"embedding":[1.0,2E-7]}],"model":"asked"}'
+    assert reply.body == b'{"object":"list","data":%b,"model":"asked"}' % data
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -369,6 +371,52 @@ async def test_what_came_before_an_error_is_relayed() -> None:
         with pytest.raises(APIError) as caught:
             await read(reply)
     assert (caught.value.message, caught.value.type, caught.value.code) == ("It broke.", "odd", "x")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"object":"error","message":"It broke.","type":"InternalError","code":500}\n\n',
+        b'data: {"detail":"It broke."}\n\n',
+        b'data: [{"error":{"message":"It broke.","code":500}}]\n\n',
+        b"event: error\ndata: It broke.\n\n",
+    ],
+)
+async def test_an_error_in_a_stream_may_have_another_shape(event: bytes) -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        return await begin(request, events(CHUNKS[0]) + event + DONE)
+
+    async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        assert len(chunks_in(reply.first)) == 1
+        with pytest.raises(APIError, match="It broke"):
+            await read(reply)
+
+
+async def test_a_stream_without_all_its_choices_is_cut() -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        await begin(request, events(*CHUNKS))
+        return await cut(request)
+
+    async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
+        chunks = chunks_in(await read(await provider.openai_chat_completion(asking(stream=True))))
+        assert len(chunks) == len(CHUNKS)
+        reply = await provider.openai_chat_completion(asking(stream=True, n=2))
+        with pytest.raises(APIError) as caught:
+            await read(reply)
+    assert caught.value.status == 502
+
+
+async def test_events_that_say_nothing_are_passed_over() -> None:
+    odd = b'data:\n\ndata: {"type":"ping"}\n\ndata: {"object":"chat.completion.chunk","x":1.0}\n\n'
+
+    async def says(request: web.Request) -> web.StreamResponse:
+        return await begin(request, odd[:7] + events(CHUNKS[0]) + odd + events(CHUNKS[2]) + DONE)
+
+    async with vendor_that(says) as vendor, provider_for(vendor) as provider:
+        said = await read(await provider.openai_chat_completion(asking(stream=True)))
+    assert [len(each["choices"]) for each in chunks_in(said)] == [1, 0, 1]
+    assert b'"x":1.0' in said
 
 
 async def test_usage_that_does_not_come_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -151,6 +151,26 @@ def test_a_key_that_is_echoed_is_covered() -> None:
     assert error["message"] == "Bad header ***."
 
 
+def test_a_key_is_covered_wherever_it_is() -> None:
+    body = {"error": {"message": KEY, "type": KEY, "param": KEY, "code": KEY}}
+    error = vendor_error("mine", 400, {"x-ratelimit-of": KEY}, json.dumps(body).encode(), [KEY])
+    assert KEY not in str(error.body())
+    assert error.headers == {"x-ratelimit-of": "***"}
+
+
+@pytest.mark.parametrize("status", [407, 600, 999])
+def test_a_status_that_the_client_can_not_have_is_502(status: int) -> None:
+    assert shown(status, {"error": {"message": "Odd."}})[0] == 502
+    assert shown(status, b"Odd.")[0] == 502
+
+
+def test_a_refused_key_may_come_with_status_200() -> None:
+    error = {"message": "Incorrect API key: sk-se***late", "code": 401}
+    refused = error_in_answer("mine", json.dumps({"error": error}).encode())
+    assert (refused.status, refused.code) == (502, "upstream_authentication")
+    assert "sk-se" not in refused.message
+
+
 def test_headers_that_help_are_relayed() -> None:
     headers = {
         "Retry-After": "7",
