@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,5 +118,52 @@ def make_model(
     }
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**settings | config))
+    model.save_pretrained(folder)
+    return folder
+
+
+def make_speaking_model(
+    folder: Path,
+    reply: Sequence[str],
+    *,
+    after: str = "assistant\n",
+    special: Collection[str] = (),
+    chat_template: str | None = CHAT_TEMPLATE,
+) -> Path:
+    """Write a model that says `reply` and ends its turn, whatever it is asked, to `folder`.
+
+    Args:
+        folder: where to, which is returned.
+        reply: what it says, a token each; no token may come twice.
+        after: what it says it behind; by default the end of `CHAT_TEMPLATE`'s prompt.
+        special: those of `reply` that are special tokens of the vocabulary.
+        chat_template: of the model.
+    """
+    import torch
+    from tokenizers import AddedToken
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    assert len(set(reply)) == len(reply)
+    make_model(folder, chat_template=chat_template, max_position_embeddings=2048)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    before = tokenizer(after).input_ids[-1]
+    tokenizer.add_tokens(
+        [AddedToken(token, special=token in special, normalized=False) for token in reply]
+    )
+    tokenizer.save_pretrained(folder)
+    said = [*tokenizer.convert_tokens_to_ids(list(reply)), tokenizer.eos_token_id]
+
+    model = LlamaForCausalLM.from_pretrained(folder)
+    model.resize_token_embeddings(len(tokenizer))
+    with torch.no_grad():
+        for layer in model.model.layers:
+            # Nothing is added to a token's own embedding, so that it alone decides on the next.
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        embeddings = torch.nn.functional.normalize(torch.randn(len(tokenizer), 64), dim=-1)
+        model.model.embed_tokens.weight.copy_(embeddings)
+        model.lm_head.weight.zero_()
+        for token, following in zip([before, *said], said, strict=False):
+            model.lm_head.weight[following] = 10 * embeddings[token]
     model.save_pretrained(folder)
     return folder

@@ -123,6 +123,19 @@ def test_special_tokens_are_no_text(name: str) -> None:
         assert "".join(deltas(vocabulary, [token_id], [])) == ""
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_special_tokens_that_are_to_be_shown(name: str) -> None:
+    vocabulary = VOCABULARIES[name]
+    marks = [vocabulary.id_of(token) for token in SPECIAL_TOKENS]
+    assert None not in marks
+    word = TOKENIZERS[name].encode("fox").ids
+    token_ids = [marks[0], *word, marks[1], marks[2], *word]
+    detokenizer = vocabulary.detokenizer(token_ids, shown={marks[1]})
+    text = "".join(map(detokenizer.push, token_ids)) + detokenizer.flush()
+    assert "".join(text.split()) == f"fox{SPECIAL_TOKENS[1]}fox"
+    assert vocabulary.decode(token_ids, {marks[1]}).split() == text.split()
+
+
 @pytest.mark.parametrize("name", BYTES)
 def test_the_bytes_of_the_tokens_make_the_text(name: str) -> None:
     vocabulary, text = VOCABULARIES[name], "naïve 日本語 🙂"
