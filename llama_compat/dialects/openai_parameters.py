@@ -123,7 +123,7 @@ CHECKS: dict[str, Check] = {
     "frequency_penalty": partial(_number, low=-2, high=2),
     "presence_penalty": partial(_number, low=-2, high=2),
     "repetition_penalty": partial(_number, low=0.01, high=100),
-    "seed": _integer,
+    "seed": partial(_integer, low=-(2**63), high=2**63 - 1),
     "stop": _stop,
     "stream": _boolean,
     "stream_options": _stream_options,
@@ -269,7 +269,9 @@ def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
         frequency_penalty=body.get("frequency_penalty") or 0.0,
         presence_penalty=body.get("presence_penalty") or 0.0,
         repetition_penalty=body.get("repetition_penalty") or 1.0,
-        logit_bias={int(token): bias for token, bias in (body.get("logit_bias") or {}).items()},
+        logit_bias={
+            int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()
+        },
         stated=frozenset(
             name for name, default in _SAMPLING_DEFAULTS.items() if body.get(name) == default
         ),

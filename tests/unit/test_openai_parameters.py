@@ -41,7 +41,7 @@ GOOD: list[tuple[str, list[Any]]] = [
     ("frequency_penalty", [-2, 0, 2.0]),
     ("presence_penalty", [-2.0, 2]),
     ("repetition_penalty", [0.5, 1, 1.3]),
-    ("seed", [0, -1, 2**63]),
+    ("seed", [0, -(2**63), 2**63 - 1]),
     ("stop", ["x", [], ["x"] * MAX_STOP_STRINGS]),
     ("stream", [True, False]),
     ("logit_bias", [{}, {"50256": -100, "1": 1.5}]),
@@ -61,7 +61,7 @@ BAD: list[tuple[str, list[Any]]] = [
     ("frequency_penalty", [-2.1, 2.1, "x"]),
     ("presence_penalty", [-3, 3]),
     ("repetition_penalty", [0, -1, 101]),
-    ("seed", [1.5, "x", True]),
+    ("seed", [1.5, "x", True, 2**63, -(2**63) - 1]),
     ("stop", [1, [1], ["x"] * (MAX_STOP_STRINGS + 1), "", ["x", ""], {"x": 1}]),
     ("stream", ["true", 1]),
     ("logit_bias", [[], {"word": 1}, {"-1": 1}, {"²": 1}]),
@@ -257,6 +257,12 @@ def test_sampling_is_parsed(body, sampling):
 )
 def test_what_was_parsed_is_rendered_as_it_came(body):
     assert render_sampling(parse_sampling(body), max_tokens_name="max_tokens") == body
+
+
+def test_a_bias_is_a_float_however_it_is_spelled():
+    """An engine adds the biases to numbers that are floats."""
+    sampling = parse_sampling({"logit_bias": {"7": -100}})
+    assert type(sampling.logit_bias[7]) is float
 
 
 def test_a_seed_counts_up_with_the_choices():
