@@ -4,7 +4,8 @@ For engines in this process. `call_rules` says what a request wants of the calls
 the events of an engine's text into those of the reply.
 
 The log probabilities are those of every token that was generated, those of calls and reasoning
-included. A stop string ends the reply wherever it stands, in a call too.
+included. A stop string ends the reply wherever it stands, in a call too; only for a demanded call,
+beside which there is no text, an engine should leave stop strings out.
 """
 
 from __future__ import annotations
