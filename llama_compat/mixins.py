@@ -32,6 +32,8 @@ from llama_compat.types import (
     CompletionRequest,
     StreamComplete,
     StreamEvent,
+    StreamProgress,
+    ToolCallDelta,
     UserMessage,
 )
 
@@ -104,6 +106,8 @@ class OpenAIChatCompletionUnsupportedMixin:
             self.chat_completion(structs.replace(single, request_id=request.request_id))
             for single in call.requests()
         ]
+        if body.get("parallel_tool_calls") is False:
+            streams = [_first_call_only(stream) for stream in streams]
         labels = _labels("chatcmpl", request)
         if call.stream:
             renderer = openai_chat.StreamRenderer(**labels, include_usage=call.include_usage)
@@ -171,6 +175,19 @@ def _labels(prefix: str, request: OpenAIRequest) -> dict[str, Any]:
 
 def _json_reply(value: dict[str, Any]) -> OpenAIReply:
     return OpenAIReply(msgspec.json.encode(value), headers={"content-type": "application/json"})
+
+
+async def _first_call_only(events: EventStream) -> EventStream:
+    """`events` without the tool calls after the first.
+
+    Not every vendor can be told to make no more than one; a model that still wants the others asks
+    again when it has seen what the first gave.
+    """
+    async with aclosing(events) as stream:
+        async for event in stream:
+            delta = event.delta if isinstance(event, StreamProgress) else None
+            if not isinstance(delta, ToolCallDelta) or delta.index == 0:
+                yield event
 
 
 async def _collect(streams: Sequence[EventStream]) -> list[Collector]:

@@ -98,8 +98,8 @@ def render_request(
 ) -> dict[str, Any]:
     """The body for `/api/chat` or, for a `CompletionRequest`, for `/api/generate`.
 
-    Ollama has no words for `logit_bias`, `echo`, `parallel_tool_calls` and a `tool_choice` that
-    forces a call; requests that have them must have been refused.
+    Ollama has no words for `logit_bias`, `echo` and a `tool_choice` that forces a call; requests
+    that have them must have been refused.
 
     Args:
         request: what is asked; its images have to be `data:` URLs.

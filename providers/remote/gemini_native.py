@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import structs
 from pydantic import AfterValidator
@@ -86,12 +86,6 @@ class GeminiProvider(
     def request_headers(self) -> dict[str, str]:
         """The key."""
         return {"x-goog-api-key": self.api_key} if self.api_key else {}
-
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
-        """Gemini makes as many calls at a time as it wants."""
-        if body.get("parallel_tool_calls") is False:
-            return {"parallel_tool_calls": "Gemini can't limit the calls to one"}
-        return {}
 
     async def live_models(self) -> Sequence[str]:
         """What the vendor lists now.

@@ -70,13 +70,10 @@ class OllamaProvider(
     embedding_parameters = frozenset({"dimensions"})
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
-        """Ollama leaves it to the model whether it calls tools, and how many at a time."""
-        refused = {}
+        """Ollama leaves it to the model whether it calls tools."""
         if body.get("tool_choice") not in (None, "auto", "none"):
-            refused["tool_choice"] = "Ollama can't force a tool call; it knows 'auto' and 'none'"
-        if body.get("parallel_tool_calls") is False:
-            refused["parallel_tool_calls"] = "Ollama can't limit the calls to one"
-        return refused
+            return {"tool_choice": "Ollama can't force a tool call; it knows 'auto' and 'none'"}
+        return {}
 
     async def live_models(self) -> Sequence[str]:
         """What it lists now.

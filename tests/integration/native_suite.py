@@ -214,6 +214,25 @@ class NativeSuite:
         ] == calls
         assert all(call["id"] for call in streamed.calls.values())
 
+    def test_gives_one_call_where_no_more_are_wanted(
+        self, vendor: Vendor, client: openai.OpenAI
+    ) -> None:
+        calls = [("get_weather", {"city": "Bern"}), ("get_time", {})]
+        vendor.will_say(Reply(text="Let me see.", calls=calls, stop="calls"))
+        options: dict[str, Any] = {"tools": [WEATHER_TOOL, TIME_TOOL], "parallel_tool_calls": False}
+        reply = self.chat(client, **options).choices[0]
+        assert reply.finish_reason == "tool_calls"
+        assert [call.function.name for call in reply.message.tool_calls or ()] == [  # type: ignore[union-attr]
+            "get_weather"
+        ]
+        vendor.check_request(vendor.server.last.body)
+
+        streamed = self.stream(client, **options)
+        assert streamed.finish_reason == "tool_calls"
+        assert streamed.text == "Let me see."
+        assert [call["name"] for call in streamed.calls.values()] == ["get_weather"]
+        assert json.loads(streamed.calls[0]["arguments"]) == {"city": "Bern"}
+
     def test_sends_calls_and_their_answers_back(
         self, vendor: Vendor, client: openai.OpenAI
     ) -> None:

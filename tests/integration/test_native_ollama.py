@@ -233,9 +233,6 @@ class TestOllama(NativeSuite):
         ]
         self.chat(client, tools=[TIME_TOOL], tool_choice="none")
         assert "tools" not in vendor.server.last.body
-        with pytest.raises(openai.BadRequestError) as refused:
-            self.chat(client, tools=[TIME_TOOL], parallel_tool_calls=False)
-        assert refused.value.param == "parallel_tool_calls"
 
     def test_names_the_tool_that_answers(self, vendor: Vendor, client: openai.OpenAI) -> None:
         vendor.will_say(Reply(text="Fine."))
