@@ -135,9 +135,10 @@ def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens:
 def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
     """404: no model of that name is offered."""
     hint = f" Available: {', '.join(available[:8])}{', ...' if len(available) > 8 else ''}."
+    shown = model if len(model) <= 200 else f"{model[:200]}..."
     return APIError(
         404,
-        f"The model '{model}' does not exist.{hint if available else ''}",
+        f"The model '{shown}' does not exist.{hint if available else ''}",
         type="invalid_request_error",
         param="model",
         code="model_not_found",

@@ -43,6 +43,9 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
+MAX_LOGGED = 1000
+"""Of what is said of a request, so many characters are in the log."""
+
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -310,7 +313,8 @@ class Answer:
 
 
 def _one_line(text: str) -> str:
-    """`text`, which may be anybody's, without what would forge lines of the log."""
+    """`text`, which may be anybody's, without what would forge lines of the log or fill it."""
+    text = text[:MAX_LOGGED]
     if text.isprintable():
         return text
     return "".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -26,6 +27,33 @@ def _check_proxy(url: SecretStr) -> SecretStr:
     return url
 
 
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    if _CONTROL.search(key.get_secret_value().strip()):
+        raise ValueError("expected one line: the key has a line break or the like inside")
+    return key
+
+
+def _check_header_name(name: str) -> str:
+    if not _TOKEN.fullmatch(name):
+        raise ValueError("expected the name of an HTTP header such as x-title")
+    return name
+
+
+def _check_header_value(value: str) -> str:
+    if _CONTROL.search(value.strip()):
+        raise ValueError("expected one line: the header has a line break or the like inside")
+    return value.strip()
+
+
+APIKey = Annotated[SecretStr, AfterValidator(_check_key)]
+Headers = dict[
+    Annotated[str, AfterValidator(_check_header_name)],
+    Annotated[str, AfterValidator(_check_header_value)],
+]
 HTTPURL = Annotated[str, AfterValidator(_check_http_url)]
 ProxyURL = Annotated[SecretStr, AfterValidator(_check_proxy)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -55,9 +83,9 @@ class RemoteConfig(ProviderConfig):
     base_url: HTTPURL
     """Where the vendor's API is, up to where its paths begin."""
 
-    api_key: SecretStr | None = None
+    api_key: APIKey | None = None
 
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     """Sent with each request, over those that this kind of provider sends anyway."""
 
     timeouts: Timeouts = Timeouts()

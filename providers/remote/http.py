@@ -17,6 +17,8 @@ from contextvars import ContextVar
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 from yarl import URL
@@ -329,6 +331,14 @@ class _Pool(aiohttp.TCPConnector):
     ) -> ResponseHandler:
         _opened_connection.set(True)
         return await super()._create_connection(req, traces, timeout)
+
+    # aiohttp would take what a vendor has sent since its last answer for the answer to the next
+    # request, which may be another client's.
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        idle = self._conns.get(key)
+        while idle and idle[0][0].should_close:
+            idle.popleft()[0].close()
+        return await super()._get(key, traces)
 
 
 def _began_to_answer(error: Exception) -> bool:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from llama_compat.template_problems import UnknownProviderType
 from providers import registry
@@ -28,6 +30,24 @@ def test_every_type_has_a_class_and_settings(provider_type: str) -> None:
 def test_a_vendors_row_is_the_default(provider_type: str) -> None:
     settings = registry.config_model(provider_type)(api_key="key")
     assert settings.model_dump()["base_url"] == VENDORS[provider_type].base_url
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"api_key": "first\nsecond"},
+        {"headers": {"x-title": "a\r\nx-other: b"}},
+        {"headers": {"x title": "a"}},
+        {"headers": {"": "a"}},
+    ],
+)
+def test_what_can_not_be_a_header_is_told_at_the_start(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="expected"):
+        registry.config_model("remote::openai")(**settings)
+
+
+def test_blanks_around_a_key_do_no_harm() -> None:
+    registry.config_model("remote::openai")(api_key=" key\n", headers={"x-title": " caf\u00e9\n"})
 
 
 def test_types_have_the_form_place_and_name() -> None:

@@ -477,6 +477,32 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
             assert (await provider.openai_chat_completion(asking())).status == 200
 
 
+async def test_what_a_vendor_sends_unasked_answers_nobody() -> None:
+    unasked = REPLY.replace(b'"hi"', b'"for somebody else"')
+    sent = asyncio.Event()
+
+    async def says_more(request: web.Request) -> web.StreamResponse:
+        transport = request.transport
+        assert transport is not None
+
+        def send_more() -> None:
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(unasked)
+            transport.write(head + unasked)
+            sent.set()
+
+        asyncio.get_running_loop().call_later(0.01, send_more)
+        return await says_reply(request)
+
+    async with vendor_that(says_more) as vendor, provider_for(vendor) as provider:
+        for _ in range(2):
+            sent.clear()
+            reply = await provider.openai_chat_completion(asking())
+            assert isinstance(reply.body, bytes)
+            assert b'"hi"' in reply.body
+            await sent.wait()
+            await asyncio.sleep(0.01)
+
+
 async def test_a_request_that_is_dropped_is_not_repeated() -> None:
     async with vendor_that(cut) as vendor, provider_for(vendor) as provider:
         assert (await raised(provider)).status == 502
