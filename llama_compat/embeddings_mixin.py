@@ -10,7 +10,7 @@ from msgspec import structs
 from llama_compat.dialects import openai_embeddings
 from llama_compat.errors import unsupported_parameter
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import from_raw
+from llama_compat.json_fields import unicode_from_raw
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
 _ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})
@@ -47,7 +47,7 @@ class OpenAIEmbeddingsUnsupportedMixin:
         Raises:
             APIError: 400 for what the provider can't honour, or what it raised itself.
         """
-        body = {name: from_raw(raw) for name, raw in request.fields.items()}
+        body = {name: unicode_from_raw(raw) for name, raw in request.fields.items()}
         for name in [name for name, value in body.items() if value is not None]:
             if name in _ALWAYS_HONOURED or name in self.embedding_parameters:
                 continue

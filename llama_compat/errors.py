@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
+from llama_compat.json_fields import to_raw
 
 TYPE_BY_STATUS = {
     400: "invalid_request_error",
@@ -78,7 +78,7 @@ class APIError(Exception):
 
     def json(self) -> bytes:
         """`body` as UTF-8 JSON."""
-        return msgspec.json.encode(self.body())
+        return bytes(to_raw(self.body()))
 
 
 # What is wrong with a request ---------------------------------------------------------------------

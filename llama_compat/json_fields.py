@@ -127,6 +127,21 @@ def from_raw(raw: Raw) -> Any:
         return json.loads(bytes(raw))
 
 
+_SURROGATES = re.compile(
+    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL
+)
+
+
+def unicode_from_raw(raw: Raw) -> Any:
+    """As `from_raw`, but all text is valid Unicode: U+FFFD is in the place of a lone surrogate."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return json.loads(
+            _SURROGATES.sub(lambda found: rb"\ufffd" if found[1] else found[0], bytes(raw))
+        )
+
+
 def encode_fields(fields: JSONFields) -> bytes:
     """The JSON object with these members, in their order."""
     return msgspec.json.encode(fields)

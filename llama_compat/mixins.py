@@ -26,7 +26,7 @@ from llama_compat.dialects import openai_chat, openai_completions
 from llama_compat.dialects.openai_parameters import parameters_set
 from llama_compat.errors import invalid_parameter, unsupported_parameter
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import from_raw
+from llama_compat.json_fields import unicode_from_raw
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -152,7 +152,7 @@ class ChatOnlyMixin:
 
 def _honoured_body(provider: VocabularyProvider, request: OpenAIRequest) -> dict[str, Any]:
     """The request's JSON without what the provider can't honour, which is refused or dropped."""
-    body = {name: from_raw(raw) for name, raw in request.fields.items()}
+    body = {name: unicode_from_raw(raw) for name, raw in request.fields.items()}
     body["model"] = request.provider_model
     refused = provider.unsupported_values(body)
     for name in parameters_set(body):

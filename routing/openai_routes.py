@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from llama_compat import sse
 from llama_compat.dialects.openai_parameters import (
@@ -42,6 +43,8 @@ Scope = Mapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
+
+_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 MAX_LOGGED = 1000
 """Of what is said of a request, so many characters are in the log."""
@@ -255,7 +258,9 @@ class Answer:
         """Send a provider's reply; a stream event by event, as they come."""
         headers = {**reply.headers}
         if dropped:
-            headers["x-llama-compat-dropped"] = ", ".join(dropped)
+            # The names are the client's: what a header can't hold is percent-encoded.
+            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in dropped)
+            headers["x-llama-compat-dropped"] = ", ".join(names)
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._body(reply.body, more=False)

@@ -37,7 +37,8 @@ def parse_model_list(provider: str, body: bytes, prefix: str = "") -> list[str]:
     if not isinstance(value, list):
         raise upstream_error(provider, "answered with something that is not a list of models.")
     ids = [model.get("id") for model in value if isinstance(model, dict)]
-    return list(dict.fromkeys(id.removeprefix(prefix) for id in ids if isinstance(id, str) and id))
+    names = [id for id in ids if isinstance(id, str) and id and id.isprintable()]
+    return list(dict.fromkeys(name.removeprefix(prefix) for name in names))
 
 
 class Discovery:

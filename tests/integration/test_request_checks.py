@@ -268,6 +268,25 @@ def test_where_the_template_says_so_it_is_dropped_and_named(limited: ServerProce
     assert set(dropped.split(", ")) == {"no_such_parameter", "another"}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_dropped_may_have_any_name(limited: ServerProcess, stream: bool) -> None:
+    question = {**CHAT, "model": "lenient", "stream": stream, "caf\u00e9\r\nx-evil: 1": 1}
+    reply = wire.request("POST", f"{limited.base_url}/chat/completions", question)
+    assert reply.status == 200
+    assert reply.headers["x-llama-compat-dropped"] == "caf%C3%A9%0D%0Ax-evil: 1"
+    assert reply.headers["x-evil"] is None
+
+
+def test_half_a_character_harms_nobody(limited: ServerProcess) -> None:
+    url = f"{limited.base_url}/chat/completions"
+    half = json.dumps({**CHAT, "messages": [{"role": "user", "content": "half \ud83d"}]}).encode()
+    assert wire.request("POST", url, half).json()["choices"][0]["message"]["content"]
+    assert refusal(limited, {**CHAT, "logit_bias": {"\ud83d": 1}})["param"] == "logit_bias"
+    reply = wire.request("POST", url, {**CHAT, "model": "\ud83d"})
+    assert reply.status == 404
+    assert reply.error()["code"] == "model_not_found"
+
+
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [

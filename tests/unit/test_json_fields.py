@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from llama_compat.json_fields import encode_fields, parse_fields, parse_object, parse_objects
+import pytest
+from msgspec import Raw
+
+from llama_compat.json_fields import (
+    encode_fields,
+    parse_fields,
+    parse_object,
+    parse_objects,
+    unicode_from_raw,
+)
 
 NUMBERS = b'"float":1.50,"big":123456789012345678901234567890,"tiny":1E-7,"zero":-0.0'
 
@@ -35,6 +44,21 @@ def test_members_of_members_keep_their_bytes() -> None:
 def test_a_name_may_hold_an_escaped_character() -> None:
     fields = parse_fields(b'{"\\ud83d\\ude42":1,"half":"\\ud83d"}')
     assert list(fields) == ["\N{SLIGHTLY SMILING FACE}", "half"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (
+            b'{"\\ud83d":["\\ud83d\\ude42 \\ude42"]}',
+            {"\ufffd": ["\N{SLIGHTLY SMILING FACE} \ufffd"]},
+        ),
+        (b'"\\\\ud83d \\udfff"', "\\ud83d \ufffd"),
+        (b"123456789012345678901234567890", 123456789012345678901234567890),
+    ],
+)
+def test_text_may_be_wanted_without_halves_of_characters(raw: bytes, value: Any) -> None:
+    assert unicode_from_raw(Raw(raw)) == value
 
 
 def test_a_byte_order_mark_is_skipped() -> None:

@@ -164,6 +164,12 @@ def test_a_status_that_the_client_can_not_have_is_502(status: int) -> None:
     assert shown(status, b"Odd.")[0] == 502
 
 
+def test_half_a_character_in_an_error_is_told_as_it_came() -> None:
+    body = b'{"error":{"message":"Bad \\ud83d.","code":"\\ude42"}}'
+    error = json.loads(vendor_error("mine", 400, {}, body).json())["error"]
+    assert (error["message"], error["code"]) == ("Bad \ud83d.", "\ude42")
+
+
 def test_a_refused_key_may_come_with_status_200() -> None:
     error = {"message": "Incorrect API key: sk-se***late", "code": 401}
     refused = error_in_answer("mine", json.dumps({"error": error}).encode())
