@@ -38,6 +38,8 @@ def sending_error(provider: str, error: Exception, url: URL, timeouts: Timeouts)
             what = f"the TLS handshake with {host} failed: {_reason(error.os_error)}."
         case aiohttp.ClientConnectorError():
             what = f"can't connect to {host}: {_reason(error.os_error)}."
+        case aiohttp.ClientResponseError() if "content-encoding" in error.message:
+            what = f"{host} compressed its answer unasked, in a way that can't be read here."
         case aiohttp.ClientResponseError():
             what = f"{host} did not answer in HTTP ({error.message.splitlines()[0]})."
         case aiohttp.InvalidURL():

@@ -256,6 +256,17 @@ async def test_embeddings_keep_their_bytes() -> None:
     assert reply.body == b'{"object":"list","data":%b,"model":"asked"}' % data
 
 
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip"])
+async def test_what_can_not_be_decompressed_is_502(encoding: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"\x00nonsense", headers={"content-encoding": encoding})
+
+    async with vendor_that(answer) as vendor, provider_for(vendor) as provider:
+        error = await raised(provider)
+    assert error.status == 502
+    assert "install" not in error.message
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("body", "said"),
@@ -581,6 +592,12 @@ async def test_models_are_discovered_and_kept(monkeypatch: pytest.MonkeyPatch) -
             await asked.acquire()
             assert await provider.discovered_models() == ("c",)
             answers.put_nowait(web.json_response({"data": []}))
+
+
+def test_a_list_of_models_may_hold_nonsense() -> None:
+    odd = b'{"id":"\\ud83d"},{"id":"a\\nb"},{"id":""},{"id":5},{"id":null},{},5'
+    body = b'{"data":[{"id":"b"},{"id":"models/a"},{"id":"b"},%b]}' % odd
+    assert discovery.parse_model_list("mine", body, "models/") == ["b", "a"]
 
 
 async def test_a_vendor_that_is_down_does_not_stop_the_start() -> None:
