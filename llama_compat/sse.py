@@ -58,6 +58,11 @@ class Decoder:
         self._at_start = True
         self._after_carriage_return = False
 
+    @property
+    def between_events(self) -> bool:
+        """Whether what comes next begins an event."""
+        return not (self._line or self._data or self._name)
+
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes.
 
@@ -73,7 +78,7 @@ class Decoder:
         if self._at_start:
             chunk = self._skip_byte_order_mark(chunk)
         events: list[Event] = []
-        if not self._line and not self._data and not self._name and b"\r" not in chunk:
+        if self.between_events and b"\r" not in chunk:
             chunk = _take_simple_events(chunk, events)
         if chunk:
             self._take_lines(chunk, events)

@@ -17,22 +17,9 @@ from llama_compat.mending import (
     mend_completion,
     mend_embeddings,
 )
-from llama_compat.steady_chunks import SteadyChunks
+from providers.remote.event_stream import EventStream
 from providers.remote.http import UpstreamResponse
-from providers.remote.upstream_errors import error_in_answer, error_in_stream, plain_text
-
-_NULL = Raw(b"null")
-
-_NO_ERROR = (None, _NULL, Raw(b'""'))
-"""Some vendors have an `error` in every reply."""
-
-_DONE = b"[DONE]"
-_ERROR = b"error"
-_ERROR_OBJECT = Raw(b'"error"')
-_LIST_OF_ERRORS = b"[{"
-"""How Gemini begins one."""
-
-_CHUNK_MEMBERS = frozenset({"choices", "usage", "object"})
+from providers.remote.upstream_errors import NO_ERROR, error_in_answer, makes_no_sense, plain_text
 
 
 class Relay:
@@ -65,7 +52,7 @@ class Relay:
         try:
             mend_embeddings(fields, model)
         except ValueError as error:
-            raise self._nonsense(error) from None
+            raise makes_no_sense(self._provider, error) from None
         return encode_fields(fields)
 
     async def stream(
@@ -73,8 +60,7 @@ class Relay:
     ) -> AsyncGenerator[bytes, None]:
         """The events of a streamed reply as they come, `[DONE]` left out.
 
-        What has arrived together is given together. Comments before the first event are left out,
-        for the client's headers wait for that event.
+        What has arrived together is given together.
 
         Raises (from the generator):
             APIError: the stream is broken, or the vendor says in it what went wrong.
@@ -84,26 +70,20 @@ class Relay:
             # No event stream begins so. It may be an error, or a reply that ignores `stream`.
             yield self._whole_as_events(chunk + await response.read(), kind, model, mender)
             return
-        decoder = sse.Decoder()
-        steady = SteadyChunks()
-        begun = False
+        stream = EventStream(self._provider, self._secrets, mender)
         while True:
-            parts: list[bytes] = []
+            out: list[bytes] = []
             try:
-                events = self._decode(decoder, chunk)
-                said_done = self._relay(events, mender, steady, parts, begun=begun)
-            except APIError:
-                if parts:
-                    yield b"".join(parts)
-                raise
-            if parts:
-                begun = True
-                yield b"".join(parts)
-            if said_done or not chunk:
+                stream.push(chunk, out)
+            finally:
+                # What came before an error is the client's all the same.
+                if out:
+                    yield b"".join(out)
+            if stream.said_done or not chunk:
                 break
             chunk = await self._next_chunk(response, mender)
-        if not mender.finished and not (said_done and mender.started):
-            raise self._ended_early(begun=begun)
+        if not mender.finished and not (stream.said_done and mender.started):
+            raise self._ended_early(begun=stream.begun)
         if left := mender.end():
             yield _events(left)
         await response.drain()
@@ -115,7 +95,7 @@ class Relay:
         try:
             chunks = [mender.mend(chunk) for chunk in chunks_of(completion, kind)]
         except ValueError as error:
-            raise self._nonsense(error) from None
+            raise makes_no_sense(self._provider, error) from None
         return _events([*filter(None, chunks), *mender.end()])
 
     async def _next_chunk(self, response: UpstreamResponse, mender: StreamMender) -> bytes:
@@ -126,72 +106,12 @@ class Relay:
                 return b""  # all was said before the connection broke
             raise
 
-    def _decode(self, decoder: sse.Decoder, chunk: bytes) -> list[sse.Event]:
-        if not chunk:
-            last = decoder.flush()
-            return [last] if last is not None else []
-        try:
-            return decoder.feed(chunk)
-        except sse.EventTooLargeError as error:
-            raise upstream_error(self._provider, f"{error}.") from None
-
-    def _relay(
-        self,
-        events: list[sse.Event],
-        mender: StreamMender,
-        steady: SteadyChunks,
-        parts: list[bytes],
-        *,
-        begun: bool,
-    ) -> bool:
-        """Put what the client is to see of `events` into `parts`; whether `[DONE]` was said."""
-        for event in events:
-            data = event.data
-            if data is None:
-                if event.comment is not None and (begun or parts):
-                    parts.append(sse.encode_comment(event.comment))
-            elif event.name != _ERROR and (mended := steady.mend(data)) is not None:
-                parts.append(mended)
-            elif data.lstrip().startswith(_DONE):
-                return True
-            else:
-                mended = self._mend(data, event.name, mender, begun=begun or bool(parts))
-                if mended:
-                    parts.append(mended)
-                    steady.learn(data, mended)
-        return False
-
-    def _mend(self, data: bytes, name: bytes, mender: StreamMender, *, begun: bool) -> bytes:
-        """The event that the client gets for an event's data, if it gets one."""
-        if b"\n" in data:
-            data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
-        fields = self._event_fields(data, name)
-        if _CHUNK_MEMBERS.isdisjoint(fields):
-            # No chunk but a ping or the like, over which clients would stumble.
-            return sse.encode_comment(b" " + data) if begun else b""
-        try:
-            chunk = mender.mend(fields)
-        except ValueError as error:
-            raise self._nonsense(error) from None
-        return b"" if chunk is None else sse.encode_data(encode_fields(chunk))
-
-    def _event_fields(self, data: bytes, name: bytes) -> JSONFields:
-        try:
-            fields = parse_fields(data)
-        except ValueError as error:
-            if name == _ERROR or data.startswith(_LIST_OF_ERRORS):
-                raise error_in_stream(self._provider, data, self._secrets) from None
-            raise self._nonsense(error) from None
-        if name == _ERROR or _is_error(fields):
-            raise error_in_stream(self._provider, data, self._secrets)
-        return fields
-
     def _completion(self, body: bytes, kind: ReplyKind, model: Raw) -> JSONFields:
         fields = self._object(body, "choices")
         try:
             mend_completion(fields, kind, model)
         except ValueError as error:
-            raise self._nonsense(error) from None
+            raise makes_no_sense(self._provider, error) from None
         return fields
 
     def _object(self, body: bytes, required: str) -> JSONFields:
@@ -200,7 +120,7 @@ class Relay:
             fields = parse_fields(body)
         except ValueError as error:
             raise self._no_json(body, error) from None
-        if fields.get("error") not in _NO_ERROR:
+        if fields.get("error") not in NO_ERROR:
             raise error_in_answer(self._provider, body, self._secrets)
         if required not in fields:
             raise upstream_error(self._provider, f"answered with JSON that has no '{required}'.")
@@ -217,24 +137,14 @@ class Relay:
         elif not text.startswith(("{", "[")):
             what = f"answered with text instead of JSON: {text}"
         else:
-            return self._nonsense(error)
+            return makes_no_sense(self._provider, error)
         return upstream_error(self._provider, what)
-
-    def _nonsense(self, error: ValueError) -> APIError:
-        return upstream_error(self._provider, f"sent what makes no sense: {error}.")
 
     def _ended_early(self, *, begun: bool) -> APIError:
         what = "before the reply was complete" if begun else "without a single event"
         return upstream_error(
             self._provider, f"the stream ended {what}.", code="upstream_stream_ended"
         )
-
-
-def _is_error(fields: JSONFields) -> bool:
-    """Whether an event's members are an error's: OpenAI's shape, or those of vLLM and FastAPI."""
-    if fields.get("error") not in _NO_ERROR:
-        return True
-    return "choices" not in fields and (fields.get("object") == _ERROR_OBJECT or "detail" in fields)
 
 
 def _events(chunks: list[JSONFields]) -> bytes:

@@ -14,9 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from msgspec import Raw
+
 from llama_compat.errors import APIError, upstream_error
 
 _NO_MESSAGE = "an error without a message"
+
+NO_ERROR = (None, Raw(b"null"), Raw(b'""'))
+"""What an `error` may be in a reply that is none: some vendors have it in each."""
 
 MAX_TEXT = 500
 """An error that is plain text is cut after as many characters."""
@@ -122,6 +127,11 @@ def error_in_stream(provider: str, data: bytes, secrets: Iterable[str] = ()) -> 
     report = _parse_report(data) or _Report(message=plain_text(data).text or _NO_MESSAGE)
     error = _from_report(provider, report.status or 502, report)
     return _without(error, secrets)
+
+
+def makes_no_sense(provider: str, error: ValueError) -> APIError:
+    """502: what the vendor sent is not what was asked for; `error` says why."""
+    return upstream_error(provider, f"sent what makes no sense: {error}.")
 
 
 def upstream_authentication(provider: str, status: int) -> APIError:

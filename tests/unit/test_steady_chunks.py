@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from llama_compat.json_fields import encode_fields, parse_fields, to_raw
 from llama_compat.mending import CHAT, TEXT, ReplyKind, StreamMender
+from llama_compat.sse import Decoder, encode_data
 from llama_compat.steady_chunks import SteadyChunks
 
 
@@ -36,27 +37,48 @@ def said(content: str, **members: Any) -> bytes:
 
 def mended(data: bytes, by: StreamMender) -> bytes | None:
     fields = by.mend(parse_fields(data))
-    return None if fields is None else encode_fields(fields)
+    return None if fields is None else encode_data(encode_fields(fields))
 
 
-def test_a_chunk_like_the_last_one_gets_its_text_put_in() -> None:
-    steady, first = SteadyChunks(), said("one")
-    assert steady.mend(first) is None
-    steady.learn(first, mended(first, mender()) or b"")
-    for text in (" two", "", "drei ü 🎉", "a" * 100_000):
-        assert json.loads(steady.mend(said(text)) or b"")["choices"][0]["delta"] == {
-            "content": text
-        }
-        assert json.loads(steady.mend(said(text)) or b"")["model"] == "asked"
+def content_of(events: bytes) -> list[Any]:
+    return [json.loads(event.data or b"") for event in Decoder().feed(events)]
+
+
+def taught() -> SteadyChunks:
+    """One that has seen a chunk."""
+    steady = SteadyChunks()
+    assert steady.mend(encode_data(said("one")), 0) == (b"", 0)
+    steady.learn(said("one"), mended(said("one"), mender()) or b"")
+    return steady
+
+
+@pytest.mark.parametrize("text", [" two", "", "drei ü 🎉", "a" * 100_000, '"\\\n\u2028\x00'])
+def test_an_event_like_the_last_one_gets_its_text_put_in(text: str) -> None:
+    event = encode_data(said(text))
+    assert taught().mend(event, 0) == (mended(said(text), mender()), len(event))
+
+
+def test_events_that_came_together_are_mended_together() -> None:
+    texts = ["a", "", " b", "ü"]
+    events = b"".join(encode_data(said(text)) for text in texts)
+    result, size = taught().mend(events + b'data: {"id"', 0)
+    assert size == len(events)
+    assert [chunk["choices"][0]["delta"]["content"] for chunk in content_of(result)] == texts
+    assert {chunk["model"] for chunk in content_of(result)} == {"asked"}
+
+
+def test_what_follows_is_left() -> None:
+    last = encode_data(chunk({"delta": {}, "finish_reason": "stop"}))
+    event = encode_data(said("x"))
+    assert taught().mend(event + last + b"data: [DONE]\n\n", 0)[1] == len(event)
 
 
 def test_blanks_around_the_text_stay() -> None:
     steady = SteadyChunks()
     spaced = b'{"choices": [{"delta": {"content": "x"}, "index": 0}], "model": "theirs"}'
-    steady.learn(spaced, spaced.replace(b"theirs", b"asked"))
-    assert steady.mend(spaced.replace(b'"x"', b'"y"')) == spaced.replace(b'"x"', b'"y"').replace(
-        b"theirs", b"asked"
-    )
+    other = spaced.replace(b'"x"', b'"y"')
+    steady.learn(spaced, encode_data(spaced.replace(b"theirs", b"asked")))
+    assert steady.mend(encode_data(other), 0)[0] == encode_data(other.replace(b"theirs", b"asked"))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +86,13 @@ def test_blanks_around_the_text_stay() -> None:
     [
         said("x", created=2),
         said("x", usage={"total_tokens": 1}),
-        said('a "quote"'),
-        said("a \\ backslash"),
-        said("a\nline"),
+        said("x").replace(b'"x"', b'"\\x"'),
+        said("x").replace(b'"x"', b'"\\u00g0"'),
+        said("x").replace(b'"x"', b'"\n"'),
         chunk({"delta": {"content": "x"}, "finish_reason": "stop"}),
         chunk({"delta": {"content": "x", "role": "assistant"}}),
         chunk({"delta": {"reasoning": "x"}}),
         chunk({"delta": {"content": "x"}, "index": 1}),
-        said("x").replace(b'"x"', b'"\xff"'),
         said("x")[:-1],
         said("x")[10:],
         b"[DONE]",
@@ -80,9 +101,11 @@ def test_blanks_around_the_text_stay() -> None:
     ],
 )
 def test_anything_else_is_left_to_mending(other: bytes) -> None:
-    steady = SteadyChunks()
-    steady.learn(said("one"), mended(said("one"), mender()) or b"")
-    assert steady.mend(other) is None
+    steady = taught()
+    assert steady.mend(other, 0) == (b"", 0)
+    assert steady.mend(encode_data(other), 0) == (b"", 0)
+    like = encode_data(said("x"))
+    assert steady.mend(like + encode_data(other) + like, 0)[1] == len(like)
 
 
 @pytest.mark.parametrize(
@@ -95,21 +118,24 @@ def test_anything_else_is_left_to_mending(other: bytes) -> None:
         said("x", usage={"total_tokens": 1}),
         said("x", error={"message": "no"}),
         chunk({"delta": {"content": "x"}}, note={"text": "x"}),
-        chunk({"delta": {"content": "esc\\aped"}}),
         chunk({"delta": {}}),
     ],
 )
 def test_chunks_that_are_not_steady_are_not_remembered(special: bytes) -> None:
     steady = SteadyChunks()
-    steady.learn(special, special)
-    assert steady.mend(special) is None
+    steady.learn(special, encode_data(special))
+    assert steady.mend(encode_data(special), 0) == (b"", 0)
 
 
-def test_a_text_too_short_for_what_is_around_it_is_no_match() -> None:
-    steady = SteadyChunks()
-    steady.learn(b'{"text":"a{"text":"', b'{"text":"a{"text":"')
-    steady.learn(b'{"text":"aba"}', b'{"text":"aba"}')
-    assert steady.mend(b'{"text":"}') is None
+def test_what_is_not_utf_8_is_left_to_mending() -> None:
+    broken = encode_data(said("x").replace(b'"x"', b'"\xff"'))
+    assert taught().mend(broken, 0) == (b"", 0)
+    assert taught().mend(encode_data(said("x")) + broken, 0) == (b"", 0)
+
+
+def test_half_a_character_in_each_of_two_events_is_none() -> None:
+    first, second = (encode_data(said("x").replace(b"x", half)) for half in (b"\xc3", b"\xbc"))
+    assert taught().mend(first + second, 0) == (b"", 0)
 
 
 DELTAS = st.one_of(
@@ -148,13 +174,11 @@ def test_a_stream_comes_out_as_from_mending_alone(kind: ReplyKind, chunks: list[
     alone, beside, steady = mender(kind), mender(kind), SteadyChunks()
     for data in chunks:
         expected = mended(data, alone)
-        got = steady.mend(data)
-        if got is None:
+        got: bytes | None = steady.mend(encode_data(data), 0)[0]
+        if not got:
             got = mended(data, beside)
             if got is not None:
                 steady.learn(data, got)
-        if got is not None and expected is not None:
-            assert json.loads(got) == json.loads(expected)
-        assert (got is None) == (expected is None)
+        assert (got and content_of(got)) == (expected and content_of(expected))
     assert alone.finished == beside.finished
     assert alone.end() == beside.end()

@@ -1,0 +1,130 @@
+"""A vendor's OpenAI stream on its way to the client: bytes in, cut anywhere, mended events out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from llama_compat import sse
+from llama_compat.errors import upstream_error
+from llama_compat.json_fields import JSONFields, encode_fields, parse_fields
+from llama_compat.mending import StreamMender
+from llama_compat.steady_chunks import SteadyChunks
+from providers.remote.upstream_errors import NO_ERROR, error_in_stream, makes_no_sense
+
+_DONE = b"[DONE]"
+_ERROR = b"error"
+_ERROR_OBJECT = Raw(b'"error"')
+_LIST_OF_ERRORS = b"[{"
+"""How Gemini begins one."""
+
+_CHUNK_MEMBERS = frozenset({"choices", "usage", "object"})
+
+
+class EventStream:
+    """Takes one stream apart, and puts together what the client gets of it.
+
+    Comments before the first event are left out, for the client's headers wait for that event.
+
+    Args:
+        provider: its id, for messages.
+        secrets: what no message may repeat.
+        mender: mends the chunks.
+
+    Attributes:
+        begun: whether the client has got anything.
+        said_done: whether the vendor has said `[DONE]`; what follows is left out.
+    """
+
+    def __init__(self, provider: str, secrets: Sequence[str], mender: StreamMender) -> None:
+        self._provider = provider
+        self._secrets = secrets
+        self._mender = mender
+        self._decoder = sse.Decoder()
+        self._steady = SteadyChunks()
+        self.begun = False
+        self.said_done = False
+
+    def push(self, chunk: bytes, out: list[bytes]) -> None:
+        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+
+        An empty chunk is the end of the stream.
+
+        Raises:
+            APIError: it makes no sense, or the vendor says in it what went wrong.
+        """
+        if not chunk:
+            last = self._decoder.flush()
+            self._relay([last] if last is not None else [], out)
+            return
+        position = 0
+        while position < len(chunk) and not self.said_done:
+            if self._decoder.between_events:
+                mended, position = self._steady.mend(chunk, position)
+                if mended:
+                    out.append(mended)
+            end = chunk.find(b"\n\n", position) + 2
+            if end < 2:
+                end = len(chunk)
+            self._feed(chunk[position:end], out)
+            position = end
+
+    def _feed(self, chunk: bytes, out: list[bytes]) -> None:
+        try:
+            events = self._decoder.feed(chunk)
+        except sse.EventTooLargeError as error:
+            raise upstream_error(self._provider, f"{error}.") from None
+        self._relay(events, out)
+
+    def _relay(self, events: Sequence[sse.Event], out: list[bytes]) -> None:
+        for event in events:
+            if self.said_done:
+                return
+            relayed = self._relay_event(event)
+            if relayed:
+                self.begun = True
+                out.append(relayed)
+
+    def _relay_event(self, event: sse.Event) -> bytes:
+        """What the client gets for an event; empty for one that it does not get."""
+        data = event.data
+        if data is None:
+            shown = self.begun and event.comment is not None
+            return sse.encode_comment(event.comment or b"") if shown else b""
+        if data.lstrip().startswith(_DONE):
+            self.said_done = True
+            return b""
+        if b"\n" in data:
+            data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
+        fields = self._fields(data, event.name)
+        if _CHUNK_MEMBERS.isdisjoint(fields):
+            # No chunk but a ping or the like, over which clients would stumble.
+            return sse.encode_comment(b" " + data) if self.begun else b""
+        try:
+            chunk = self._mender.mend(fields)
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        if chunk is None:
+            return b""
+        mended = sse.encode_data(encode_fields(chunk))
+        self._steady.learn(data, mended)
+        return mended
+
+    def _fields(self, data: bytes, name: bytes) -> JSONFields:
+        try:
+            fields = parse_fields(data)
+        except ValueError as error:
+            if name == _ERROR or data.startswith(_LIST_OF_ERRORS):
+                raise error_in_stream(self._provider, data, self._secrets) from None
+            raise makes_no_sense(self._provider, error) from None
+        if name == _ERROR or _is_error(fields):
+            raise error_in_stream(self._provider, data, self._secrets)
+        return fields
+
+
+def _is_error(fields: JSONFields) -> bool:
+    """Whether an event's members are an error's: OpenAI's shape, or those of vLLM and FastAPI."""
+    if fields.get("error") not in NO_ERROR:
+        return True
+    return "choices" not in fields and (fields.get("object") == _ERROR_OBJECT or "detail" in fields)
