@@ -43,7 +43,7 @@ def generate(url: str, cores: set[int], *options: object) -> dict[str, float]:
 
 def measure(url: str, cores: set[int], seconds: float, slow: bool) -> Measured:
     """One round of everything against `url`; a slow peer is given fewer streams to relay."""
-    rounds = 1 if slow else 8
+    rounds = 1 if slow else 20
     stream = ("--stream", "--connections", STREAMS, "--rounds", rounds)
     return {
         "many": [generate(url, cores, "--connections", 32, "--seconds", seconds)],
@@ -92,8 +92,42 @@ def ratios(rows: dict[str, dict[str, float]]) -> dict[str, float]:
             compared[f"requests_per_s, times {peer}'s"] = (
                 us["requests_per_s"] / row["requests_per_s"]
             )
-            compared[f"events_per_s, times {peer}'s"] = us["events_per_s"] / row["events_per_s"]
+            if row["events_per_s"]:  # a peer may answer every stream with an error
+                compared[f"events_per_s, times {peer}'s"] = (
+                    us["events_per_s"] / row["events_per_s"]
+                )
     return {name: round(value, 3) for name, value in compared.items()}
+
+
+def scaling(upstream_url: str, scratch: Path, rounds: int, seconds: float) -> dict[str, Any]:
+    """Requests/s of one worker on one core and of two on two, and their ratio.
+
+    With fewer than four cores the load shares the two cores of the workers, and takes from them
+    what it costs, a tenth or so.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    one_core, two_cores = {cores[0]}, set(cores[:2])
+    load_cores = set(cores[2:]) or set(cores)
+    measured: dict[str, list[dict[str, float]]] = {"1 worker": [], "2 workers": []}
+    with ExitStack() as stack:
+        urls = {}
+        for workers, allowed in ((1, one_core), (2, two_cores)):
+            gateway = peers.ours(upstream_url, 18085 + workers, scratch, workers)
+            name = f"{workers} worker{'s' * (workers > 1)}"
+            stack.enter_context(peers.running(gateway, allowed, scratch / f"{name}.log"))
+            urls[name] = gateway.url
+        for number in range(rounds):
+            print(f"round {number + 1}: workers", file=sys.stderr)
+            for name, url in urls.items():
+                load = {cores[1]} if name == "1 worker" and len(cores) < 4 else load_cores
+                measured[name].append(
+                    generate(url, load, "--connections", 64, "--seconds", seconds)
+                )
+    one, two = (
+        statistics.median(report["requests_per_s"] for report in reports)
+        for reports in measured.values()
+    )
+    return {"two workers, times one's requests_per_s": round(two / one, 3), "raw": measured}
 
 
 def main() -> None:
@@ -129,6 +163,7 @@ def main() -> None:
             urls[gateway.name] = gateway.url
         time.sleep(1)
 
+        workers = scaling(upstream_url, scratch, options.rounds, options.seconds)
         results: dict[str, Measured] = {}
         for number in range(options.rounds):
             for name, url in urls.items():
@@ -146,11 +181,13 @@ def main() -> None:
         "medians": rows,
         "started": started,
         "missing": missing,
+        "workers": workers,
         "raw": results,
     }
     packages = ("llama-compat", "aiohttp", "uvicorn", "uvloop", "httptools", "fastapi", "msgspec")
     path = write_results("gateway", report, *packages)
-    print(json.dumps({key: report[key] for key in ("ratios", "medians", "started")}, indent=2))
+    del workers["raw"]
+    print(json.dumps({key: value for key, value in report.items() if key != "raw"}, indent=2))
     print(f"written to {path.relative_to(peers.ROOT)}")
 
 

@@ -91,8 +91,11 @@ def litellm(upstream: str, port: int, scratch: Path) -> Gateway:
     config = scratch / "litellm.yaml"
     config.write_text(LITELLM_CONFIG.format(upstream=upstream))
     command = [str(executable), "--config", str(config), "--port", str(port)]
-    # It asks the network for prices at every start unless told not to.
-    return Gateway("LiteLLM", port, command, {"LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+    environment = {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or it asks the network for prices at every start
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # as all the others here
+    }
+    return Gateway("LiteLLM", port, command, environment)
 
 
 def portkey(port: int) -> Gateway:
