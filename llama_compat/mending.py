@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.finish_reasons import STOP_REASONS
 from llama_compat.dialects.finish_reasons import finish_reason as finish_word
+from llama_compat.dialects.openai_embeddings import base64_of
 from llama_compat.json_fields import (
     JSONFields,
     from_raw,
@@ -90,32 +91,40 @@ def mend_completion(fields: JSONFields, kind: ReplyKind, model: Raw) -> None:
         fields["choices"] = _encode(choices)
 
 
-def mend_embeddings(fields: JSONFields, model: Raw) -> None:
+def mend_embeddings(fields: JSONFields, model: Raw, *, as_base64: bool = False) -> None:
     """Mend a reply with embeddings, in place; it has `data`.
 
     Args:
         fields: the reply.
         model: the model id that the client asked for, in JSON.
+        as_base64: whether the client asked for base64. OpenAI's SDKs do so unasked, and the one for
+            JavaScript takes a list of numbers for base64 and makes nonsense of it.
 
     Raises:
-        ValueError: `data` is no list of objects.
+        ValueError: `data` is no list of objects, or an embedding no list of numbers.
     """
     fields["model"] = model
     if _lacks(fields, "object"):
         fields["object"] = Raw(b'"list"')
     embeddings = parse_objects(fields["data"])
-    mended = [_mend_embedding(embedding, place) for place, embedding in enumerate(embeddings)]
+    mended = [
+        _mend_embedding(embedding, place, as_base64) for place, embedding in enumerate(embeddings)
+    ]
     if any(mended):
         fields["data"] = _encode(embeddings)
 
 
-def _mend_embedding(embedding: JSONFields, place: int) -> bool:
+def _mend_embedding(embedding: JSONFields, place: int, as_base64: bool) -> bool:
     changed = False
     if _lacks(embedding, "object"):
         embedding["object"] = Raw(b'"embedding"')
         changed = True
     if _lacks(embedding, "index"):
         embedding["index"] = to_raw(place)
+        changed = True
+    vector = bytes(embedding.get("embedding", _NULL))
+    if as_base64 and vector.startswith(b"["):
+        embedding["embedding"] = to_raw(base64_of(msgspec.json.decode(vector, type=list[float])))
         changed = True
     return changed
 

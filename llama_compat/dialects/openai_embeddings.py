@@ -66,7 +66,7 @@ def render_reply(response: EmbeddingResponse, *, model: str, as_base64: bool) ->
             {
                 "object": "embedding",
                 "index": index,
-                "embedding": _base64(vector) if as_base64 else vector,
+                "embedding": base64_of(vector) if as_base64 else vector,
             }
             for index, vector in enumerate(response.vectors)
         ],
@@ -78,7 +78,7 @@ def render_reply(response: EmbeddingResponse, *, model: str, as_base64: bool) ->
     }
 
 
-def _base64(vector: Sequence[float]) -> str:
+def base64_of(vector: Sequence[float]) -> str:
     """The numbers as 32-bit floats, least significant byte first."""
     numbers = array("f", vector)
     if sys.byteorder == "big":

@@ -21,6 +21,7 @@ from providers.remote.openai_requests import (
     vendor_fields,
     vendor_model,
     wanted_choices,
+    wants_base64,
     wants_usage,
 )
 from providers.remote.provider import RemoteProvider
@@ -96,9 +97,10 @@ class RemoteOpenAIProvider(RemoteProvider):
     async def openai_embeddings(self, request: OpenAIRequest) -> OpenAIReply:
         """Relay `POST /embeddings`."""
         body, headers = await self._answer("/embeddings", request, self._body(request, chat=False))
-        return OpenAIReply(
-            self._relay.embeddings(body, to_raw(request.model)), headers={**headers, **JSON_HEADERS}
+        embeddings = self._relay.embeddings(
+            body, to_raw(request.model), as_base64=wants_base64(request.fields)
         )
+        return OpenAIReply(embeddings, headers={**headers, **JSON_HEADERS})
 
     async def _complete(
         self, operation: str, kind: ReplyKind, request: OpenAIRequest

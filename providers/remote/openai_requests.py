@@ -61,6 +61,11 @@ def wanted_choices(fields: Mapping[str, Raw]) -> int:
     return (n or 1) * (len(from_raw(fields["prompt"])) if is_list else 1)
 
 
+def wants_base64(fields: Mapping[str, Raw]) -> bool:
+    """Whether the embeddings are to be base64 rather than numbers."""
+    return "encoding_format" in fields and from_raw(fields["encoding_format"]) == "base64"
+
+
 def _leave_out(
     fields: JSONFields, name: str, request: OpenAIRequest, provider: str, *, drop: bool
 ) -> None:

@@ -42,15 +42,15 @@ class Relay:
         """
         return encode_fields(self._completion(body, kind, model))
 
-    def embeddings(self, body: bytes, model: Raw) -> bytes:
-        """The embeddings of a request, naming `model` (JSON).
+    def embeddings(self, body: bytes, model: Raw, *, as_base64: bool) -> bytes:
+        """The embeddings of a request, naming `model` (JSON), in base64 if that was asked for.
 
         Raises:
             APIError: 502, there are none.
         """
         fields = self._object(body, "data")
         try:
-            mend_embeddings(fields, model)
+            mend_embeddings(fields, model, as_base64=as_base64)
         except ValueError as error:
             raise makes_no_sense(self._provider, error) from None
         return encode_fields(fields)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import struct
 
 import pytest
 
@@ -129,6 +131,13 @@ def test_embeddings(gateway: Gateway, request_id: str) -> None:
         model="scripted/plain", input="a", encoding_format="float"
     )
     assert parsed.data[0].embedding == [0.25, -1.0, 3e-05]
+
+
+def test_embeddings_are_base64_for_a_client_that_asks_for_it(gateway: Gateway) -> None:
+    """The vendor gives numbers all the same, as many do."""
+    question = {"model": "scripted/plain", "input": "a", "encoding_format": "base64"}
+    (embedded,) = gateway.post(question, path="/embeddings").json()["data"]
+    assert base64.b64decode(embedded["embedding"]) == struct.pack("<3f", 0.25, -1.0, 3e-05)
 
 
 @pytest.mark.parametrize("stream", [False, True])

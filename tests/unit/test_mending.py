@@ -428,3 +428,20 @@ def test_a_whole_reply_becomes_a_stream() -> None:
     assert ended["choices"] == [{"index": 0, "finish_reason": "tool_calls", "delta": {}}]
     assert usage["choices"] == []
     assert usage["usage"] == {"total_tokens": 3}
+
+
+def test_embeddings_are_base64_where_that_was_asked_for() -> None:
+    """Whether the vendor knows of base64 or not."""
+    fields = parse_fields(
+        b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1, 0.5]},'
+        b'{"object":"embedding","index":1,"embedding":"AACAPwAAAD8="}]}'
+    )
+    mend_embeddings(fields, MODEL, as_base64=True)
+    embeddings = [one["embedding"] for one in json.loads(encode_fields(fields))["data"]]
+    assert embeddings == ["AACAPwAAAD8="] * 2
+
+
+def test_what_is_no_embedding_is_not_made_base64() -> None:
+    fields = parse_fields(b'{"data":[{"embedding":["x"]}]}')
+    with pytest.raises(ValueError, match="Expected `float`"):
+        mend_embeddings(fields, MODEL, as_base64=True)
