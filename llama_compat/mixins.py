@@ -161,7 +161,7 @@ def _honoured_body(provider: VocabularyProvider, request: OpenAIRequest) -> dict
         if provider.config.unsupported != "drop":
             raise unsupported_parameter(name, provider.id, refused.get(name, ""))
         request.dropped.append(name)
-        del body[name]
+        body.pop(name, None)
     return body
 
 

@@ -215,6 +215,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Values that ask for what happens anyway."""
 
+_STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
+"""Those that are honoured for every provider, and OpenAI's padding of chunks, a mere hint."""
+
 _ONLY_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
 
 
@@ -222,9 +225,14 @@ def parameters_set(body: Mapping[str, Any]) -> list[str]:
     """The parameters of the request `body` that ask something of the provider.
 
     Left out are those that every request has, nulls, mere hints, and values that ask for what
-    happens anyway.
+    happens anyway. Of `stream_options` its members are named, such as `stream_options.x`.
     """
+    options = body.get("stream_options") or {}
     return [
+        f"stream_options.{name}"
+        for name, value in options.items()
+        if value and name not in _STREAM_OPTIONS
+    ] + [
         name
         for name, value in body.items()
         if value is not None

@@ -177,6 +177,9 @@ def test_embeddings_have_checks_of_their_own():
     ("body", "names"),
     [
         ({"model": "m", "messages": [], "prompt": "", "stream": True, "n": 2}, []),
+        ({"stream_options": {"include_usage": True, "include_obfuscation": True}}, []),
+        ({"stream_options": {"continuous_usage_stats": False, "other": None}}, []),
+        ({"stream_options": {"other": 1}, "seed": 1}, ["stream_options.other", "seed"]),
         ({"stream_options": {"include_usage": True}, "user": "me", "metadata": {}}, []),
         ({"temperature": None, "stop": None}, []),
         ({"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "top_k": -1}, []),
