@@ -126,7 +126,7 @@ async def relay(recorded: Sequence[bytes]) -> int:
     response = cast(UpstreamResponse, Recording(recorded))
     model = to_raw("m")
     mender = StreamMender(CHAT, model, include_usage=False, continuous_usage=False)
-    relayed = Relay("recorded", ()).stream(response, CHAT, model, mender)
+    relayed = Relay("recorded").stream(response, CHAT, model, mender)
     return sum([len(chunk) async for chunk in relayed])
 
 

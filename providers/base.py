@@ -23,7 +23,7 @@ class ProviderConfig(BaseModel):
     Subclasses import nothing heavy: a template is checked with them alone.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     unsupported: Literal["refuse", "drop"] = "refuse"
     """What to do with a parameter that the provider can't honour."""

@@ -139,7 +139,7 @@ class AnthropicMessagesProvider(
                     yield event
                 return
             parser = anthropic_messages.StreamParser(json_object=json_object)
-            decoder = JSONEvents(self.id, self.upstream.secrets)
+            decoder = JSONEvents(self.id)
             async with aclosing(read_events(self.id, response, decoder, parser)) as events:
                 async for event in events:
                     yield event

@@ -16,6 +16,11 @@ def _check_http_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected a URL such as https://api.example.com/v1")
+    if "@" in parts.netloc:
+        raise ValueError(
+            "expected a URL without a name and a password: send them in the header"
+            " 'authorization', under 'headers'"
+        )
     if parts.query or parts.fragment:
         raise ValueError("expected a URL without '?' and '#': requests append their path to it")
     return url.rstrip("/")
@@ -43,16 +48,17 @@ def _check_header_name(name: str) -> str:
     return name
 
 
-def _check_header_value(value: str) -> str:
-    if _CONTROL.search(value.strip()):
+def _check_header_value(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value().strip()
+    if _CONTROL.search(text):
         raise ValueError("expected one line: the header has a line break or the like inside")
-    return value.strip()
+    return SecretStr(text)
 
 
 APIKey = Annotated[SecretStr, AfterValidator(_check_key)]
 Headers = dict[
     Annotated[str, AfterValidator(_check_header_name)],
-    Annotated[str, AfterValidator(_check_header_value)],
+    Annotated[SecretStr, AfterValidator(_check_header_value)],
 ]
 HTTPURL = Annotated[str, AfterValidator(_check_http_url)]
 ProxyURL = Annotated[SecretStr, AfterValidator(_check_proxy)]
@@ -86,7 +92,8 @@ class RemoteConfig(ProviderConfig):
     api_key: APIKey | None = None
 
     headers: Headers = Field(default_factory=dict)
-    """Sent with each request, over those that this kind of provider sends anyway."""
+    """Sent with each request, over those that this kind of provider sends anyway. Their values are
+    never shown: a key may be among them."""
 
     timeouts: Timeouts = Timeouts()
 

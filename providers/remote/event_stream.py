@@ -29,7 +29,6 @@ class EventStream:
 
     Args:
         provider: its id, for messages.
-        secrets: what no message may repeat.
         mender: mends the chunks.
 
     Attributes:
@@ -37,9 +36,8 @@ class EventStream:
         said_done: whether the vendor has said `[DONE]`; what follows is left out.
     """
 
-    def __init__(self, provider: str, secrets: Sequence[str], mender: StreamMender) -> None:
+    def __init__(self, provider: str, mender: StreamMender) -> None:
         self._provider = provider
-        self._secrets = secrets
         self._mender = mender
         self._decoder = sse.Decoder()
         self._steady = SteadyChunks()
@@ -116,10 +114,10 @@ class EventStream:
             fields = parse_fields(data)
         except ValueError as error:
             if name == _ERROR or data.startswith(_LIST_OF_ERRORS):
-                raise error_in_stream(self._provider, data, self._secrets) from None
+                raise error_in_stream(self._provider, data) from None
             raise makes_no_sense(self._provider, error) from None
         if name == _ERROR or _is_error(fields):
-            raise error_in_stream(self._provider, data, self._secrets)
+            raise error_in_stream(self._provider, data)
         return fields
 
 

@@ -110,7 +110,7 @@ class GeminiProvider(
                 for event in reply_events(reply):
                     yield event
                 return
-            decoder = JSONEvents(self.id, self.upstream.secrets)
+            decoder = JSONEvents(self.id)
             async with aclosing(
                 read_events(self.id, response, decoder, gemini.StreamParser())
             ) as events:

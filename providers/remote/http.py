@@ -28,7 +28,7 @@ from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.remote.config import RemoteConfig, Timeouts
 from providers.remote.connection_errors import ConnectionProblem, reading_error, sending_error
-from providers.remote.upstream_errors import vendor_error
+from providers.remote.upstream_errors import cover_secrets, vendor_error
 
 __all__ = ["RemoteConfig", "Timeouts", "Upstream", "UpstreamResponse"]
 
@@ -141,9 +141,6 @@ class Upstream:
         provider_id: the template's id of the provider, for messages.
         config: where the vendor is, and how long to wait for it.
         headers: sent with each request: the key, and what else the vendor wants.
-
-    Attributes:
-        secrets: what no message may repeat.
     """
 
     def __init__(self, provider_id: str, config: RemoteConfig, headers: Mapping[str, str]) -> None:
@@ -158,8 +155,9 @@ class Upstream:
             }
         )
         self._headers.update(headers)
-        self._headers.update(config.headers)
-        self.secrets = _secrets(config)
+        own = {name: value.get_secret_value() for name, value in config.headers.items()}
+        self._headers.update(own)
+        self._secrets = _secrets(config)
         self._targets: dict[tuple[str | None, str], tuple[URL, URL | None]] = {}
         self._pool: aiohttp.ClientSession | None = None
         self._unpooled: aiohttp.ClientSession | None = None
@@ -199,6 +197,8 @@ class Upstream:
         base_url: str | None = None,
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send JSON; the context is the answer, and leaving it early closes the connection.
+
+        No `APIError` that leaves the context repeats the key or a configured header.
 
         Args:
             path: from the base URL on, with a query if there is one.
@@ -244,6 +244,10 @@ class Upstream:
             if answer.status >= 300:
                 raise await self._vendor_error(response)
             yield response
+        except APIError as error:
+            # Whatever is made of the answer, here or by whoever reads it.
+            cover_secrets(error, self._secrets)
+            raise
         finally:
             answer.close()
 
@@ -289,9 +293,7 @@ class Upstream:
                 body += chunk
         except APIError:
             log.debug("provider %s: the body of an error broke off", self._provider)
-        return vendor_error(
-            self._provider, response.status, response.headers, bytes(body), self.secrets
-        )
+        return vendor_error(self._provider, response.status, response.headers, bytes(body))
 
     def _target(self, base_url: str | None, path: str) -> tuple[URL, URL | None]:
         target = self._targets.get((base_url, path))
@@ -354,9 +356,10 @@ def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
 
 
 def _secrets(config: RemoteConfig) -> tuple[str, ...]:
-    key = config.api_key.get_secret_value().strip() if config.api_key is not None else ""
+    hidden = (config.api_key, *config.headers.values())
+    texts = [each.get_secret_value().strip() for each in hidden if each is not None]
     # Short values are words such as `true`, whose replacement would only spoil a message.
-    return tuple(value for value in (key, *config.headers.values()) if len(value) >= 8)
+    return tuple(text for text in texts if len(text) >= 8)
 
 
 def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext | bool:

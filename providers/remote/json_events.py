@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from llama_compat import sse
@@ -15,12 +15,10 @@ class JSONEvents:
 
     Args:
         provider_id: the template's id of the provider, for messages.
-        secrets: what no message may repeat.
     """
 
-    def __init__(self, provider_id: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, provider_id: str) -> None:
         self._provider_id = provider_id
-        self._secrets = secrets
         self._decoder = sse.Decoder()
 
     def feed(self, chunk: bytes) -> Iterator[Mapping[str, Any]]:
@@ -43,5 +41,5 @@ class JSONEvents:
                 continue
             value = parse_object(event.data)
             if value.get("error"):
-                raise error_in_stream(self._provider_id, event.data, self._secrets)
+                raise error_in_stream(self._provider_id, event.data)
             yield value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, cast
 from urllib.parse import quote
 
@@ -61,7 +61,7 @@ class RemoteOpenAIProvider(RemoteProvider):
     ) -> None:
         super().__init__(provider_id, config, models)
         self._api_version = getattr(config, "api_version", "")
-        self._relay = Relay(provider_id, self.upstream.secrets)
+        self._relay = Relay(provider_id)
 
     def request_headers(self) -> dict[str, str]:
         """The vendor's own, and the key in the way that it wants it."""
@@ -96,11 +96,12 @@ class RemoteOpenAIProvider(RemoteProvider):
 
     async def openai_embeddings(self, request: OpenAIRequest) -> OpenAIReply:
         """Relay `POST /embeddings`."""
-        body, headers = await self._answer("/embeddings", request, self._body(request, chat=False))
-        embeddings = self._relay.embeddings(
-            body, to_raw(request.model), as_base64=wants_base64(request.fields)
+        relay = partial(
+            self._relay.embeddings,
+            model=to_raw(request.model),
+            as_base64=wants_base64(request.fields),
         )
-        return OpenAIReply(embeddings, headers={**headers, **JSON_HEADERS})
+        return await self._answer("/embeddings", request, self._body(request, chat=False), relay)
 
     async def _complete(
         self, operation: str, kind: ReplyKind, request: OpenAIRequest
@@ -108,16 +109,20 @@ class RemoteOpenAIProvider(RemoteProvider):
         body = self._body(request, chat=kind is CHAT)
         if request.stream:
             return await self._stream(operation, kind, request, body)
-        answer, headers = await self._answer(operation, request, body)
-        reply = self._relay.completion(answer, kind, to_raw(request.model))
-        return OpenAIReply(reply, headers={**headers, **JSON_HEADERS})
+        relay = partial(self._relay.completion, kind=kind, model=to_raw(request.model))
+        return await self._answer(operation, request, body, relay)
 
     async def _answer(
-        self, operation: str, request: OpenAIRequest, body: bytes
-    ) -> tuple[bytes, dict[str, str]]:
+        self,
+        operation: str,
+        request: OpenAIRequest,
+        body: bytes,
+        relay: Callable[[bytes], bytes],
+    ) -> OpenAIReply:
         path = self._path(operation, request)
         async with self.upstream.post(path, body, request_id=request.request_id) as response:
-            return await response.read(), relayed_headers(response.headers)
+            reply = relay(await response.read())
+        return OpenAIReply(reply, headers={**relayed_headers(response.headers), **JSON_HEADERS})
 
     async def _stream(
         self, operation: str, kind: ReplyKind, request: OpenAIRequest, body: bytes

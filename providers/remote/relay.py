@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 
 from msgspec import Raw
 
@@ -27,12 +27,10 @@ class Relay:
 
     Args:
         provider: its id, for messages.
-        secrets: what no message may repeat.
     """
 
-    def __init__(self, provider: str, secrets: Sequence[str]) -> None:
+    def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._secrets = secrets
 
     def completion(self, body: bytes, kind: ReplyKind, model: Raw) -> bytes:
         """A whole chat or text completion, naming `model` (JSON).
@@ -70,7 +68,7 @@ class Relay:
             # No event stream begins so. It may be an error, or a reply that ignores `stream`.
             yield self._whole_as_events(chunk + await response.read(), kind, model, mender)
             return
-        stream = EventStream(self._provider, self._secrets, mender)
+        stream = EventStream(self._provider, mender)
         while True:
             out: list[bytes] = []
             try:
@@ -121,7 +119,7 @@ class Relay:
         except ValueError as error:
             raise self._no_json(body, error) from None
         if fields.get("error") not in NO_ERROR:
-            raise error_in_answer(self._provider, body, self._secrets)
+            raise error_in_answer(self._provider, body)
         if required not in fields:
             raise upstream_error(self._provider, f"answered with JSON that has no '{required}'.")
         return fields

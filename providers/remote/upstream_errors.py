@@ -66,13 +66,7 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return relayed
 
 
-def vendor_error(
-    provider: str,
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-    secrets: Iterable[str] = (),
-) -> APIError:
+def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: bytes) -> APIError:
     """What to tell the client of an answer with a `status` of 300 or more.
 
     Status, message, type, code and param are the vendor's. But it is the template's key that a 401
@@ -82,7 +76,6 @@ def vendor_error(
     Args:
         provider: the provider's id.
         status, headers, body: the answer.
-        secrets: what must not be in the message, even if the vendor repeats it.
     """
     relayed = relayed_headers(headers)
     if status < 400:
@@ -108,10 +101,10 @@ def vendor_error(
             status=_our_status(status) if kept else 502,
         )
     error.headers = relayed
-    return _without(error, secrets)
+    return error
 
 
-def error_in_answer(provider: str, body: bytes, secrets: Iterable[str] = ()) -> APIError:
+def error_in_answer(provider: str, body: bytes) -> APIError:
     """What to tell of an error that came in an answer with status 200: 502."""
     report = _parse_report(body) or _Report(message=_NO_MESSAGE)
     if report.is_about_the_key(report.status):
@@ -119,14 +112,13 @@ def error_in_answer(provider: str, body: bytes, secrets: Iterable[str] = ()) -> 
     error = _from_report(provider, 502, report)
     error.message = f"Provider '{provider}': answered with an error: {report.message}"
     error.code = error.code or "upstream_error"
-    return _without(error, secrets)
+    return error
 
 
-def error_in_stream(provider: str, data: bytes, secrets: Iterable[str] = ()) -> APIError:
+def error_in_stream(provider: str, data: bytes) -> APIError:
     """What to tell of an error that is the data of an event: its own status if it names one."""
     report = _parse_report(data) or _Report(message=plain_text(data).text or _NO_MESSAGE)
-    error = _from_report(provider, report.status or 502, report)
-    return _without(error, secrets)
+    return _from_report(provider, report.status or 502, report)
 
 
 def makes_no_sense(provider: str, error: ValueError) -> APIError:
@@ -298,7 +290,9 @@ def plain_text(body: bytes) -> PlainText:
     return PlainText(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...", is_html)
 
 
-def _without(error: APIError, secrets: Iterable[str]) -> APIError:
+def cover_secrets(error: APIError, secrets: Iterable[str]) -> None:
+    """Put `***` in the place of `secrets` in all that `error` says: vendors may repeat a key."""
+
     def cover(text: str) -> str:
         for secret in secrets:
             text = text.replace(secret, "***")
@@ -308,4 +302,3 @@ def _without(error: APIError, secrets: Iterable[str]) -> APIError:
     error.param = error.param and cover(error.param)
     error.code = error.code and cover(error.code)
     error.headers = {name: cover(value) for name, value in error.headers.items()}
-    return error

@@ -50,6 +50,23 @@ def test_blanks_around_a_key_do_no_harm() -> None:
     registry.config_model("remote::openai")(api_key=" key\n", headers={"x-title": " caf\u00e9\n"})
 
 
+def test_settings_are_shown_without_secrets() -> None:
+    secret = "sk-0123456789"
+    settings = registry.config_model("remote::openai")(
+        api_key=secret, headers={"x-key": secret}, proxy=f"http://me:{secret}@proxy:3128"
+    )
+    assert secret not in f"{settings!r} {settings}"
+    for wrong in (
+        {"api_key": [secret]},
+        {"headers": {"x-key": f"{secret}\n{secret}"}},
+        {"proxy": f"socks5://me:{secret}@proxy"},
+        {"base_url": f"https://me:{secret}@api.example.com"},
+    ):
+        with pytest.raises(ValidationError) as raised:
+            registry.config_model("remote::openai")(**wrong)
+        assert secret not in f"{raised.value!r} {raised.value}"
+
+
 def test_types_have_the_form_place_and_name() -> None:
     types = registry.provider_types()
     assert types == sorted(set(types))

@@ -168,6 +168,32 @@ async def test_a_request_goes_out_with_the_templates_key() -> None:
     assert json.loads(body) == {"model": "theirs", "messages": [], "stream": False, "x": {"a": 1.0}}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(b"You sent %b.", id="text"),
+        pytest.param(b'{"error":{"message":"Bad header: %b"}}', id="error"),
+        pytest.param(b'data: {"error":{"message":"Bad header: %b"}}\n\n', id="event"),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_that_the_vendor_repeats_is_covered(
+    said: bytes, status: int, stream: bool
+) -> None:
+    keys = ("sk-of-the-template", "another-secret")
+
+    async def repeats(request: web.Request) -> web.Response:
+        return web.Response(body=said % " ".join(keys).encode(), status=status)
+
+    async with (
+        vendor_that(repeats) as vendor,
+        provider_for(vendor, api_key=keys[0], headers={"x-key": keys[1]}) as provider,
+    ):
+        error = await raised(provider, stream=stream)
+    assert not any(key in str(error.body()) for key in keys)
+
+
 async def test_azures_path_and_key() -> None:
     async with (
         vendor_that(says_reply) as vendor,
@@ -649,7 +675,7 @@ def relayed(pieces: list[bytes]) -> bytes:
     async def collect() -> bytes:
         model = Raw(b'"asked"')
         mender = StreamMender(CHAT, model)
-        relay = Relay("mine", ())
+        relay = Relay("mine")
         stream = relay.stream(Recorded(pieces), CHAT, model, mender)  # type: ignore[arg-type]
         return b"".join([each async for each in stream])
 

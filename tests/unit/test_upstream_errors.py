@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from providers.remote.upstream_errors import (
+    cover_secrets,
     error_in_answer,
     error_in_stream,
     relayed_headers,
@@ -22,7 +23,7 @@ def shown(
 ) -> tuple[int, dict[str, Any]]:
     """Status and error that the client sees."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    error = vendor_error("mine", status, headers or {}, raw, [KEY])
+    error = vendor_error("mine", status, headers or {}, raw)
     return error.status, error.body()["error"]
 
 
@@ -146,14 +147,10 @@ def test_long_text_is_cut() -> None:
     assert len(shown(500, b"x" * 100_000)[1]["message"]) < 600
 
 
-def test_a_key_that_is_echoed_is_covered() -> None:
-    _, error = shown(400, {"error": {"message": f"Bad header {KEY}."}})
-    assert error["message"] == "Bad header ***."
-
-
 def test_a_key_is_covered_wherever_it_is() -> None:
     body = {"error": {"message": KEY, "type": KEY, "param": KEY, "code": KEY}}
-    error = vendor_error("mine", 400, {"x-ratelimit-of": KEY}, json.dumps(body).encode(), [KEY])
+    error = vendor_error("mine", 400, {"x-ratelimit-of": KEY}, json.dumps(body).encode())
+    cover_secrets(error, [KEY])
     assert KEY not in str(error.body())
     assert error.headers == {"x-ratelimit-of": "***"}
 
