@@ -2,9 +2,10 @@
 
     python -m bench.gateway [--rounds 3] [--seconds 4] [--peers]
 
-The gateway under test has one core, the upstream and the load generator share another. Every
-subject is measured once a round, in turn, so that a noisy minute meets all of them; medians are
-compared. Writes `bench/results/gateway.json`.
+The gateway under test has one core, the upstream and the load generator share another. Streams
+come as fast as the upstream can send, and paced at 100 events/s each. Every subject is measured
+once a round, in turn, so that a noisy minute meets all of them; medians are compared. Writes
+`bench/results/gateway.json`.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ def measure(url: str, cores: set[int], seconds: float, slow: bool) -> Measured:
     """One round of everything against `url`; a slow peer is given fewer streams to relay."""
     rounds = 1 if slow else 20
     stream = ("--stream", "--connections", STREAMS, "--rounds", rounds)
+    paced = ("--stream", "--connections", STREAMS, "--rounds", min(rounds, 3), "--user", "paced")
     return {
         "many": [generate(url, cores, "--connections", 32, "--seconds", seconds)],
         "one": [generate(url, cores, "--connections", 1, "--seconds", seconds)],
         "stream": [generate(url, cores, *stream)],
+        "paced": [generate(url, cores, *paced)],
     }
 
 
@@ -64,7 +67,10 @@ def summarise(results: dict[str, Measured]) -> dict[str, dict[str, float]]:
             "requests_per_s": median(measured, "many", "requests_per_s"),
             "p50_ms_one_connection": median(measured, "one", "p50_ms"),
             "events_per_s": median(measured, "stream", "events_per_s"),
+            "first_event_p50_ms": median(measured, "stream", "p50_ms"),
             "first_event_p99_ms": median(measured, "stream", "p99_ms"),
+            "paced_first_event_p50_ms": median(measured, "paced", "p50_ms"),
+            "paced_first_event_p99_ms": median(measured, "paced", "p99_ms"),
             "errors": sum(r["errors"] + r["broken"] for runs in measured.values() for r in runs),
         }
         for name, measured in results.items()
@@ -85,6 +91,9 @@ def ratios(rows: dict[str, dict[str, float]]) -> dict[str, float]:
         "first event p99, of the bare relay's": (
             us["first_event_p99_ms"] / bare["first_event_p99_ms"]
         ),
+        "first event p99 of paced streams, of the bare relay's": (
+            us["paced_first_event_p99_ms"] / bare["paced_first_event_p99_ms"]
+        ),
     }
     for peer in ("LiteLLM", "Portkey"):
         if peer in rows:
@@ -93,9 +102,7 @@ def ratios(rows: dict[str, dict[str, float]]) -> dict[str, float]:
                 us["requests_per_s"] / row["requests_per_s"]
             )
             if row["events_per_s"]:  # a peer may answer every stream with an error
-                compared[f"events_per_s, times {peer}'s"] = (
-                    us["events_per_s"] / row["events_per_s"]
-                )
+                compared[f"events_per_s, times {peer}'s"] = us["events_per_s"] / row["events_per_s"]
     return {name: round(value, 3) for name, value in compared.items()}
 
 
@@ -176,7 +183,8 @@ def main() -> None:
 
     rows = summarise(results)
     report: dict[str, Any] = {
-        "what": f"{STREAMS} streams of {EVENTS} events; 32 connections and 1 not streaming",
+        "what": f"{STREAMS} streams of {EVENTS} events, flooding and paced; 32 connections and 1"
+        " not streaming",
         "ratios": ratios(rows),
         "medians": rows,
         "started": started,

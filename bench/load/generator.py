@@ -124,13 +124,15 @@ def _percentile(ordered: list[float], part: float) -> float:
     return round(ordered[int(part * (len(ordered) - 1))] * 1000, 3) if ordered else 0.0
 
 
-def _request(url: str, model: str, stream: bool) -> bytes:
+def _request(url: str, model: str, stream: bool, user: str) -> bytes:
     parts = urlsplit(url)
     content = [
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": "What is the capital of France?"},
     ]
-    body = json.dumps({"model": model, "messages": content, "stream": stream}).encode()
+    body = json.dumps(
+        {"model": model, "messages": content, "stream": stream, "user": user}
+    ).encode()
     return (
         f"POST {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
         "authorization: Bearer sk-benchmark\r\ncontent-type: application/json\r\n"
@@ -142,7 +144,7 @@ def _request(url: str, model: str, stream: bool) -> bytes:
 async def main(options: argparse.Namespace) -> None:
     parts = urlsplit(options.url)
     loop = asyncio.get_running_loop()
-    request = _request(options.url, options.model, options.stream)
+    request = _request(options.url, options.model, options.stream, options.user)
     total = options.rounds * options.connections if options.rounds else None
     run = Run(options.stream, None if total else options.seconds, total)
     clients = []
@@ -163,4 +165,5 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--user", default="anybody", help="'paced' for a slow stream")
     uvloop.run(main(parser.parse_args()))

@@ -3,7 +3,8 @@
     python -m bench.load.upstream PORT EVENTS
 
 A streamed answer is EVENTS chunks, each a write of its own, one a turn of the event loop for every
-stream that is open, so that many streams arrive interleaved as they do from a real engine.
+stream that is open, so that many streams arrive interleaved as they do from a real engine. For the
+user "paced" the events of a stream come one every 10 ms, as a fast engine sends them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import uvloop
 
 _CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
+_PACED = re.compile(rb'"user": ?"paced"')
+
+PACE_SECONDS = 0.01
 
 
 def _chunk(event: bytes) -> bytes:
@@ -73,6 +77,7 @@ class Upstream(asyncio.Protocol):
         self._received = b""
         self._left = 0
         self._paused = False
+        self._paced = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -93,6 +98,7 @@ class Upstream(asyncio.Protocol):
         if _STREAM.search(body):
             self._transport.write(STREAM_HEAD + FIRST)
             self._left = self._events - 2
+            self._paced = _PACED.search(body) is not None
             self._schedule()
         else:
             self._transport.write(COMPLETION)
@@ -106,7 +112,11 @@ class Upstream(asyncio.Protocol):
             self._schedule()
 
     def _schedule(self) -> None:
-        asyncio.get_running_loop().call_soon(self._write_next)
+        loop = asyncio.get_running_loop()
+        if self._paced:
+            loop.call_later(PACE_SECONDS, self._write_next)
+        else:
+            loop.call_soon(self._write_next)
 
     def _write_next(self) -> None:
         if self._paused or not self._left or self._transport.is_closing():
