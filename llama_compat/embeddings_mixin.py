@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from llama_compat.dialects import openai_embeddings
-from llama_compat.errors import unsupported_parameter
+from llama_compat.errors import unsupported_parameter, upstream_error
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
 from llama_compat.json_fields import unicode_from_raw
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
@@ -45,7 +45,8 @@ class OpenAIEmbeddingsUnsupportedMixin:
         """Answer `POST /embeddings` from `embed`.
 
         Raises:
-            APIError: 400 for what the provider can't honour, or what it raised itself.
+            APIError: 400 for what the provider can't honour, 502 for other than one vector a text,
+                or what the provider raised itself.
         """
         body = {name: unicode_from_raw(raw) for name, raw in request.fields.items()}
         for name in [name for name, value in body.items() if value is not None]:
@@ -57,6 +58,9 @@ class OpenAIEmbeddingsUnsupportedMixin:
             del body[name]
         call = openai_embeddings.parse_request(body, request.provider_model)
         response = await self.embed(structs.replace(call.request, request_id=request.request_id))
+        texts, vectors = len(call.request.inputs), len(response.vectors)
+        if texts != vectors:
+            raise upstream_error(self.id, f"gave {vectors} vectors for {texts} texts.")
         reply = openai_embeddings.render_reply(
             response, model=request.model, as_base64=call.as_base64
         )

@@ -410,12 +410,12 @@ def parse_count(provider: str, reply: Mapping[str, Any]) -> int:
     return counted.count
 
 
-def render_embed_request(request: EmbeddingRequest) -> dict[str, Any]:
+def render_embedding_request(request: EmbeddingRequest) -> dict[str, Any]:
     """The body for `/worker_get_embeddings`."""
     return {"model": request.model, "input": list(request.inputs)}
 
 
-def parse_embed_reply(provider: str, reply: Mapping[str, Any]) -> EmbeddingResponse:
+def parse_embeddings(provider: str, reply: Mapping[str, Any]) -> EmbeddingResponse:
     """The reply of `/worker_get_embeddings`; it raises APIError for the worker's own error."""
     embedded = _convert(reply, _Embeddings, "a reply with embeddings")
     if embedded.error_code != 0:

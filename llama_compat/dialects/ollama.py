@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from llama_compat.collect import Collector
 from llama_compat.dialects.openai_parameters import render_sampling
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import parse_data_url
@@ -29,10 +28,8 @@ from llama_compat.tool_calls import ToolCallAssembler
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
-    ChatCompletionResponse,
     CompletionMessage,
     CompletionRequest,
-    CompletionResponse,
     Content,
     Delta,
     EmbeddingRequest,
@@ -91,10 +88,7 @@ Ollama takes nothing but objects."""
 
 
 def render_request(
-    request: ChatCompletionRequest | CompletionRequest,
-    stream: bool,
-    *,
-    context_length: int | None = None,
+    request: ChatCompletionRequest | CompletionRequest, *, context_length: int | None = None
 ) -> dict[str, Any]:
     """The body for `/api/chat` or, for a `CompletionRequest`, for `/api/generate`.
 
@@ -102,15 +96,14 @@ def render_request(
     that have them must have been refused.
 
     Args:
-        request: what is asked; its images have to be `data:` URLs.
-        stream: whether to ask for NDJSON instead of one object.
+        request: what is asked, as NDJSON if it is a stream; its images have to be `data:` URLs.
         context_length: tokens of context to load the model with (`num_ctx`), if not its default.
 
     Raises:
         APIError: 400 for what Ollama can't be sent: a prompt that is empty or token ids, an image
             that is no `data:` URL, an unknown `reasoning_effort`.
     """
-    body: dict[str, Any] = {"model": request.model, "stream": stream}
+    body: dict[str, Any] = {"model": request.model, "stream": request.stream}
     if isinstance(request, CompletionRequest):
         body |= {"prompt": _text_prompt(request.prompt), "raw": True, "think": False}
     else:
@@ -369,19 +362,6 @@ class StreamParser:
         return reason
 
 
-def parse_reply(reply: Mapping[str, Any]) -> ChatCompletionResponse | CompletionResponse:
-    """The whole reply of `/api/chat`, or of `/api/generate`.
-
-    Raises:
-        ValueError: it is no such reply, or not a finished one.
-    """
-    parser, collector = StreamParser(), Collector()
-    for event in parser.push(reply):
-        collector.add(event)
-    parser.finish()
-    return collector.chat_completion() if "message" in reply else collector.completion()
-
-
 def _progress(
     deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None
 ) -> list[StreamEvent]:
@@ -420,7 +400,7 @@ def _parse_token(token: _Token) -> TokenLogProb:
 # --------------------------------------------------------------------------------------------------
 
 
-class _EmbedReply(Struct):
+class _Embeddings(Struct):
     embeddings: list[list[float]]
     prompt_eval_count: int | None = None
 
@@ -433,7 +413,7 @@ class _Tags(Struct):
     models: list[_Tag]
 
 
-def render_embed_request(request: EmbeddingRequest) -> dict[str, Any]:
+def render_embedding_request(request: EmbeddingRequest) -> dict[str, Any]:
     """The body for `/api/embed`; too long a text is an error instead of being cut."""
     body: dict[str, Any] = {
         "model": request.model,
@@ -445,14 +425,14 @@ def render_embed_request(request: EmbeddingRequest) -> dict[str, Any]:
     return body
 
 
-def parse_embed_reply(reply: Mapping[str, Any]) -> EmbeddingResponse:
+def parse_embeddings(reply: Mapping[str, Any]) -> EmbeddingResponse:
     """The reply of `/api/embed`.
 
     Raises:
         ValueError: it is no such reply.
     """
     try:
-        parsed = msgspec.convert(reply, _EmbedReply)
+        parsed = msgspec.convert(reply, _Embeddings)
     except msgspec.ValidationError as error:
         raise ValueError(f"not a reply with embeddings: {error}") from None
     return EmbeddingResponse(
@@ -460,7 +440,7 @@ def parse_embed_reply(reply: Mapping[str, Any]) -> EmbeddingResponse:
     )
 
 
-def parse_tags(reply: Mapping[str, Any]) -> tuple[str, ...]:
+def parse_models(reply: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the models that `/api/tags` lists.
 
     Raises:

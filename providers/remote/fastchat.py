@@ -13,11 +13,11 @@ import aiohttp
 from msgspec import structs
 from pydantic import Field
 
-from llama_compat.byte_lines import NUL, JSONLines
 from llama_compat.dialects import fastchat
 from llama_compat.dialects.fastchat_templates import ConversationTemplate, parse_template
 from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.errors import APIError, upstream_error
+from llama_compat.json_lines import NUL, JSONLines
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -160,7 +160,7 @@ class FastChatProvider(
         """Turn texts into vectors, `embedding_batch_size` of them in a request.
 
         Raises:
-            APIError: what the worker says, or 502 if there are not as many vectors as texts.
+            APIError: what the worker says.
         """
         async with aclosing(self._candidates(request.model, request.request_id)) as workers:
             async for worker in workers:
@@ -181,10 +181,6 @@ class FastChatProvider(
             for at in range(0, len(request.inputs), size)
         ]
         vectors = tuple(vector for batch in batches for vector in batch.vectors)
-        if len(vectors) != len(request.inputs):
-            raise upstream_error(
-                self.id, f"{len(vectors)} vectors for {len(request.inputs)} texts."
-            )
         return EmbeddingResponse(vectors, sum(batch.prompt_tokens for batch in batches))
 
     # Workers --------------------------------------------------------------------------------------
@@ -287,8 +283,8 @@ class _Worker:
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors."""
-        parse = partial(fastchat.parse_embed_reply, self._provider_id)
-        body = fastchat.render_embed_request(request)
+        parse = partial(fastchat.parse_embeddings, self._provider_id)
+        body = fastchat.render_embedding_request(request)
         return await self._ask("/worker_get_embeddings", body, parse, request.request_id)
 
     async def generate(

@@ -13,7 +13,6 @@ from pydantic import AfterValidator
 from llama_compat.collect import reply_events
 from llama_compat.dialects import gemini
 from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
-from llama_compat.errors import upstream_error
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -118,17 +117,8 @@ class GeminiProvider(
                     yield event
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        """Turn texts into vectors, all in one request.
-
-        Raises:
-            APIError: 502 if there are not as many vectors as texts.
-        """
+        """Turn texts into vectors, all in one request."""
         body = encode(gemini.render_embedding_request(request))
         path = f"/{gemini.model_path(request.model)}:batchEmbedContents"
         async with self.upstream.post(path, body, request_id=request.request_id) as response:
-            embedded = await read_object(self.id, response, gemini.parse_embeddings)
-        if len(embedded.vectors) != len(request.inputs):
-            raise upstream_error(
-                self.id, f"{len(embedded.vectors)} vectors for {len(request.inputs)} texts."
-            )
-        return embedded
+            return await read_object(self.id, response, gemini.parse_embeddings)

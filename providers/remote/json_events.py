@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from llama_compat import sse
-from llama_compat.byte_lines import parse_object
+from llama_compat.json_lines import decode_object
 from providers.remote.upstream_errors import error_in_stream
 
 
@@ -39,7 +39,7 @@ class JSONEvents:
         for event in events:
             if event.data is None or event.data == b"[DONE]":
                 continue
-            value = parse_object(event.data)
+            value = decode_object(event.data)
             if value.get("error"):
                 raise error_in_stream(self._provider_id, event.data)
             yield value

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
-from llama_compat.byte_lines import parse_object
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.json_fields import to_raw
+from llama_compat.json_lines import decode_object
 from llama_compat.types import StreamComplete, StreamEvent
 from providers.remote.http import UpstreamResponse
 from providers.remote.upstream_errors import error_in_answer
@@ -48,7 +48,7 @@ async def read_object(
     """
     body = await response.read()
     try:
-        answer = parse_object(body)
+        answer = decode_object(body)
         if answer.get("error"):
             raise error_in_answer(provider_id, body)
         return parse(answer)

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 from msgspec import structs
 
-from llama_compat.byte_lines import NEWLINE, JSONLines
 from llama_compat.dialects import ollama
 from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
-from llama_compat.errors import upstream_error
+from llama_compat.json_lines import NEWLINE, JSONLines
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -82,7 +81,7 @@ class OllamaProvider(
             APIError: why it does not.
         """
         async with self.upstream.get("/api/tags") as response:
-            return await read_object(self.id, response, ollama.parse_tags)
+            return await read_object(self.id, response, ollama.parse_models)
 
     async def chat_completion(
         self, request: ChatCompletionRequest
@@ -102,9 +101,7 @@ class OllamaProvider(
     async def _generate(
         self, path: str, request: ChatCompletionRequest | CompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
-        body = ollama.render_request(
-            request, request.stream, context_length=self.context_length(request.model)
-        )
+        body = ollama.render_request(request, context_length=self.context_length(request.model))
         async with (
             self.upstream.post(path, encode(body), request_id=request.request_id) as response,
             aclosing(
@@ -115,18 +112,9 @@ class OllamaProvider(
                 yield event
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        """Turn texts into vectors, all in one request.
-
-        Raises:
-            APIError: 502 if there are not as many vectors as texts.
-        """
-        body = encode(ollama.render_embed_request(request))
+        """Turn texts into vectors, all in one request."""
+        body = encode(ollama.render_embedding_request(request))
         async with self.upstream.post(
             "/api/embed", body, request_id=request.request_id
         ) as response:
-            embedded = await read_object(self.id, response, ollama.parse_embed_reply)
-        if len(embedded.vectors) != len(request.inputs):
-            raise upstream_error(
-                self.id, f"{len(embedded.vectors)} vectors for {len(request.inputs)} texts."
-            )
-        return embedded
+            return await read_object(self.id, response, ollama.parse_embeddings)

@@ -12,7 +12,6 @@ from fastchat.conversation import Conversation, conv_templates
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.byte_lines import NUL, JSONLines
 from llama_compat.collect import Collector
 from llama_compat.dialects import fastchat
 from llama_compat.dialects.fastchat_templates import (
@@ -26,6 +25,7 @@ from llama_compat.dialects.fastchat_templates import (
     render_prompt,
 )
 from llama_compat.errors import APIError
+from llama_compat.json_lines import NUL, JSONLines
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
@@ -571,8 +571,8 @@ def test_what_a_worker_says_of_lengths() -> None:
 
 def test_embeddings() -> None:
     request = EmbeddingRequest("m", ("a", "b"))
-    assert fastchat.render_embed_request(request) == {"model": "m", "input": ["a", "b"]}
+    assert fastchat.render_embedding_request(request) == {"model": "m", "input": ["a", "b"]}
     reply = {"embedding": [[1, 2], [3, 4.5]], "token_num": 6}
-    assert fastchat.parse_embed_reply("p", reply) == EmbeddingResponse(((1, 2), (3, 4.5)), 6)
+    assert fastchat.parse_embeddings("p", reply) == EmbeddingResponse(((1, 2), (3, 4.5)), 6)
     with pytest.raises(APIError, match="no memory"):
-        fastchat.parse_embed_reply("p", {"error_code": 50002, "text": "no memory"})
+        fastchat.parse_embeddings("p", {"error_code": 50002, "text": "no memory"})

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.byte_lines import JSONLines
 from llama_compat.collect import Collector
 from llama_compat.dialects import ollama
 from llama_compat.dialects.openai_parameters import parse_sampling
 from llama_compat.errors import APIError
+from llama_compat.json_lines import JSONLines
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -290,13 +290,17 @@ def responses(draw: st.DrawFn) -> ChatCompletionResponse:
     )
 
 
-def parse_stream(lines: Iterable[dict[str, Any]]) -> ChatCompletionResponse:
+def collect(lines: Iterable[dict[str, Any]]) -> Collector:
     parser, collector = ollama.StreamParser(), Collector()
     for line in lines:
         for event in parser.push(line):
             collector.add(event)
     assert parser.finish() == []
-    return collector.chat_completion()
+    return collector
+
+
+def parse_stream(lines: Iterable[dict[str, Any]]) -> ChatCompletionResponse:
+    return collect(lines).chat_completion()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -306,13 +310,13 @@ def parse_stream(lines: Iterable[dict[str, Any]]) -> ChatCompletionResponse:
 
 @given(requests)
 def test_a_request_survives_the_round_trip(request: ChatCompletionRequest) -> None:
-    body = json.loads(json.dumps(ollama.render_request(request, request.stream)))
+    body = json.loads(json.dumps(ollama.render_request(request)))
     assert read_request(body) == request
 
 
 @given(responses())
 def test_a_reply_survives_the_round_trip(response: ChatCompletionResponse) -> None:
-    assert ollama.parse_reply(write_reply(response)) == response
+    assert parse_stream([write_reply(response)]) == response
 
 
 @given(responses(), st.lists(st.integers(0, 999), max_size=4), st.lists(st.integers(0, 9999)))
@@ -327,7 +331,7 @@ def test_a_stream_in_any_pieces_gives_the_reply(
         for a, b in zip([0, *ends], [*ends, len(data)], strict=True)
         for line in decoder.feed(data[a:b])
     ]
-    assert parse_stream(lines) == response == ollama.parse_reply(write_reply(response))
+    assert parse_stream(lines) == response == parse_stream([write_reply(response)])
 
 
 @given(st.text(), stop_reasons, logprobs)
@@ -344,7 +348,8 @@ def test_a_text_completion_survives_the_round_trip(
     }
     if logprobs is not None:
         reply["logprobs"] = [write_logprob(token) for token in logprobs]
-    assert ollama.parse_reply(reply) == CompletionResponse(said, reason, logprobs, Usage(3, 4))
+    expected = CompletionResponse(said, reason, logprobs, Usage(3, 4))
+    assert collect([reply]).completion() == expected
 
 
 # --------------------------------------------------------------------------------------------------
@@ -357,7 +362,7 @@ def chat(*messages: Message, **members: Any) -> ChatCompletionRequest:
 
 
 def test_nothing_is_sent_that_was_not_asked_for() -> None:
-    assert ollama.render_request(chat(), False) == {
+    assert ollama.render_request(chat(stream=False)) == {
         "model": "llama3",
         "messages": [{"role": "user", "content": "Hi"}],
         "stream": False,
@@ -369,21 +374,21 @@ def test_nothing_is_sent_that_was_not_asked_for() -> None:
 def test_a_temperature_of_1_is_sent_if_it_was_asked_for() -> None:
     """Ollama's own default is 0.8."""
     asked, unasked = parse_sampling({"temperature": 1, "top_p": 1.0}), parse_sampling({})
-    assert ollama.render_request(chat(sampling=asked), True)["options"] == {
+    assert ollama.render_request(chat(sampling=asked))["options"] == {
         "temperature": 1.0,
         "top_p": 1.0,
     }
-    assert "options" not in ollama.render_request(chat(sampling=unasked), True)
+    assert "options" not in ollama.render_request(chat(sampling=unasked))
 
 
 def test_the_context_length_is_what_the_model_is_loaded_with() -> None:
-    body = ollama.render_request(chat(), True, context_length=4096)
+    body = ollama.render_request(chat(), context_length=4096)
     assert body["options"] == {"num_ctx": 4096}
 
 
 def test_a_text_prompt_goes_past_the_chat_template() -> None:
     request = CompletionRequest("llama3", "Once", SamplingParams(max_tokens=16), logprobs=2)
-    assert ollama.render_request(request, True) == {
+    assert ollama.render_request(request) == {
         "model": "llama3",
         "prompt": "Once",
         "raw": True,
@@ -400,7 +405,7 @@ def test_a_text_prompt_goes_past_the_chat_template() -> None:
 @pytest.mark.parametrize("prompt", [(1, 2, 3), ""])
 def test_a_prompt_that_ollama_would_take_for_something_else_is_refused(prompt: Any) -> None:
     with pytest.raises(APIError) as refused:
-        ollama.render_request(CompletionRequest("llama3", prompt), True)
+        ollama.render_request(CompletionRequest("llama3", prompt))
     assert (refused.value.status, refused.value.param) == (400, "prompt")
 
 
@@ -427,8 +432,8 @@ def test_developer_is_system_to_ollama() -> None:
 
 def test_tools_that_must_not_be_called_are_not_sent() -> None:
     tools = (ToolDefinition("f"),)
-    forbidden = ollama.render_request(chat(tools=tools, tool_choice=ToolChoice("none")), True)
-    allowed = ollama.render_request(chat(tools=tools, tool_choice=ToolChoice("auto")), True)
+    forbidden = ollama.render_request(chat(tools=tools, tool_choice=ToolChoice("none")))
+    allowed = ollama.render_request(chat(tools=tools, tool_choice=ToolChoice("auto")))
     assert "tools" not in forbidden
     assert allowed["tools"] == [
         {
@@ -441,13 +446,13 @@ def test_tools_that_must_not_be_called_are_not_sent() -> None:
 def test_an_image_that_was_not_fetched_is_refused_by_its_message() -> None:
     shown = UserMessage((ImageContent("https://example.com/cat.png"),))
     with pytest.raises(APIError) as refused:
-        ollama.render_request(chat(UserMessage("Look:"), shown), True)
+        ollama.render_request(chat(UserMessage("Look:"), shown))
     assert (refused.value.status, refused.value.param) == (400, "messages[1].content")
 
 
 def test_an_unknown_reasoning_effort_is_refused() -> None:
     with pytest.raises(APIError, match="minimal") as refused:
-        ollama.render_request(chat(reasoning_effort="a lot"), True)
+        ollama.render_request(chat(reasoning_effort="a lot"))
     assert refused.value.param == "reasoning_effort"
 
 
@@ -550,7 +555,7 @@ def test_a_stream_without_its_end_broke_off() -> None:
 
 def test_a_whole_reply_that_is_not_done_is_an_error() -> None:
     with pytest.raises(ValueError, match="broke off"):
-        ollama.parse_reply(said(content="Hi"))
+        parse_stream([said(content="Hi")])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -560,19 +565,19 @@ def test_a_whole_reply_that_is_not_done_is_an_error() -> None:
 
 def test_embeddings() -> None:
     request = EmbeddingRequest("e", ("a", "b"), dimensions=2)
-    assert ollama.render_embed_request(request) == {
+    assert ollama.render_embedding_request(request) == {
         "model": "e",
         "input": ["a", "b"],
         "truncate": False,
         "dimensions": 2,
     }
     reply = {"model": "e", "embeddings": [[1, 2.5], [3, 4]], "prompt_eval_count": 6}
-    assert ollama.parse_embed_reply(reply) == EmbeddingResponse(((1.0, 2.5), (3.0, 4.0)), 6)
+    assert ollama.parse_embeddings(reply) == EmbeddingResponse(((1.0, 2.5), (3.0, 4.0)), 6)
     with pytest.raises(ValueError, match="embeddings"):
-        ollama.parse_embed_reply({"embedding": [1]})
+        ollama.parse_embeddings({"embedding": [1]})
 
 
 def test_tags() -> None:
-    assert ollama.parse_tags({"models": [{"name": "a:latest", "size": 1}]}) == ("a:latest",)
+    assert ollama.parse_models({"models": [{"name": "a:latest", "size": 1}]}) == ("a:latest",)
     with pytest.raises(ValueError, match="models"):
-        ollama.parse_tags({"models": ["a"]})
+        ollama.parse_models({"models": ["a"]})

@@ -58,7 +58,7 @@ class JSONLines:
         line = b"".join(self._pieces).strip()
         self._pieces, self._size = [], 0
         if line:
-            yield parse_object(line)
+            yield decode_object(line)
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -68,7 +68,7 @@ class JSONLines:
             self._pieces.append(piece)
 
 
-def parse_object(line: bytes) -> dict[str, Any]:
+def decode_object(line: bytes) -> dict[str, Any]:
     """The JSON object `line`.
 
     Raises:

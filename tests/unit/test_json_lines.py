@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.byte_lines import NEWLINE, NUL, JSONLines, LineTooLongError
+from llama_compat.json_lines import NEWLINE, NUL, JSONLines, LineTooLongError
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
