@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import structs
 
+from llama_compat.json_fields import to_raw
 from llama_compat.json_scanner import JSONScanner
 from llama_compat.surrogates import SurrogateJoiner, json_escape
 from llama_compat.types import (
@@ -45,6 +46,24 @@ def parse_tool_call(call_id: str, tool_name: str, arguments_json: str) -> AnyToo
     if not isinstance(arguments, dict):
         return UnparseableToolCall(call_id, tool_name, arguments_json)
     return ToolCall(call_id, tool_name, arguments, arguments_json)
+
+
+def arguments_text(arguments: Any) -> str:
+    """The text of a call's arguments; some vendors send the object itself, or nothing."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return bytes(to_raw(arguments)).decode()
+
+
+def arguments_object(call: AnyToolCall) -> dict[str, Any]:
+    """The arguments of a call for a vendor that takes nothing but objects.
+
+    Text that is none goes as the member that Anthropic suggests for it:
+    https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming
+    """
+    if isinstance(call, UnparseableToolCall):
+        return {"INVALID_JSON": call.arguments_json}
+    return call.arguments
 
 
 def parse_json(text: str) -> Any:

@@ -34,7 +34,7 @@ from llama_compat.errors import (
     unsupported_parameter,
     upstream_error,
 )
-from llama_compat.images import parse_data_url
+from llama_compat.images import images_in, parse_data_url
 from llama_compat.markers import held_back
 from llama_compat.surrogates import SurrogateJoiner
 from llama_compat.types import (
@@ -44,7 +44,6 @@ from llama_compat.types import (
     Content,
     EmbeddingRequest,
     EmbeddingResponse,
-    ImageContent,
     Message,
     StopReason,
     StreamComplete,
@@ -166,9 +165,12 @@ def _parse_conversation(
             _refuse_images(message.content, f"{path}.content")
             system.append(content_text(message.content))
         elif isinstance(message, UserMessage):
-            shown = _parse_images(message.content, f"{path}.content")
+            param = f"{path}.content"
+            shown = [
+                parse_data_url(image.url, param).base64 for image in images_in(message.content)
+            ]
             if shown and not STYLES[template.style].takes_images:
-                raise _no_images(f"{path}.content")
+                raise _no_images(param)
             images.extend(shown)
             turns.append(Turn("user", content_text(message.content), len(shown)))
         elif isinstance(message, CompletionMessage) and not message.tool_calls:
@@ -183,16 +185,8 @@ def _parse_conversation(
     return turns, "\n\n".join(system) if system else None, images
 
 
-def _parse_images(content: Content, param: str) -> list[str]:
-    if isinstance(content, str):
-        return []
-    return [
-        parse_data_url(part.url, param).base64 for part in content if isinstance(part, ImageContent)
-    ]
-
-
 def _refuse_images(content: Content, param: str) -> None:
-    if not isinstance(content, str) and any(isinstance(part, ImageContent) for part in content):
+    if images_in(content):
         raise _no_images(param)
 
 

@@ -21,10 +21,9 @@ from msgspec import Struct
 
 from llama_compat.dialects.openai_parameters import render_sampling
 from llama_compat.errors import invalid_parameter
-from llama_compat.images import parse_data_url
-from llama_compat.json_fields import to_raw
+from llama_compat.images import images_in, parse_data_url
 from llama_compat.surrogates import SurrogateJoiner
-from llama_compat.tool_calls import ToolCallAssembler
+from llama_compat.tool_calls import ToolCallAssembler, arguments_object, arguments_text
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -34,7 +33,6 @@ from llama_compat.types import (
     Delta,
     EmbeddingRequest,
     EmbeddingResponse,
-    ImageContent,
     Message,
     ReasoningDelta,
     ResponseFormat,
@@ -48,7 +46,6 @@ from llama_compat.types import (
     TextDelta,
     TokenLogProb,
     TokenLogProbs,
-    ToolCall,
     ToolDefinition,
     ToolResponseMessage,
     Usage,
@@ -77,10 +74,6 @@ _OPTION_NAMES = {"repetition_penalty": "repeat_penalty"}
 """Options that Ollama calls something else than everybody."""
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
-
-UNPARSEABLE_ARGUMENTS = "unparseable_arguments"
-"""The argument that holds the text of a call in the history whose arguments are not a JSON object;
-Ollama takes nothing but objects."""
 
 # --------------------------------------------------------------------------------------------------
 # Requests: vocabulary -> wire
@@ -213,20 +206,13 @@ def _render_message(message: Message, tool_names: Mapping[str, str], param: str)
 
 def _render_content(content: Content, param: str) -> dict[str, Any]:
     rendered: dict[str, Any] = {"content": content_text(content)}
-    parts = () if isinstance(content, str) else content
-    images = [
-        parse_data_url(part.url, param).base64 for part in parts if isinstance(part, ImageContent)
-    ]
+    images = [parse_data_url(image.url, param).base64 for image in images_in(content)]
     return {**rendered, "images": images} if images else rendered
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:
-    arguments = (
-        call.arguments
-        if isinstance(call, ToolCall)
-        else {UNPARSEABLE_ARGUMENTS: call.arguments_json}
-    )
-    return {"id": call.call_id, "function": {"name": call.tool_name, "arguments": arguments}}
+    function = {"name": call.tool_name, "arguments": arguments_object(call)}
+    return {"id": call.call_id, "function": function}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -349,7 +335,7 @@ class StreamParser:
             index=index,
             call_id=call.id,
             tool_name=call.function.name,
-            arguments=_arguments_json(call.function.arguments),
+            arguments=arguments_text(call.function.arguments),
         )
         return [*begun, *self._assembler.end(index)]
 
@@ -369,12 +355,6 @@ def _progress(
         return [StreamProgress(delta) for delta in deltas]
     first, *rest = deltas or (TextDelta(""),)
     return [StreamProgress(first, logprobs), *(StreamProgress(delta) for delta in rest)]
-
-
-def _arguments_json(arguments: Any) -> str:
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    return bytes(to_raw(arguments)).decode()
 
 
 def _usage(line: _Event) -> Usage:

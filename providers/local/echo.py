@@ -16,6 +16,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from llama_compat.errors import context_length_exceeded, invalid_parameter
+from llama_compat.images import images_in
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -24,7 +25,6 @@ from llama_compat.tool_calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
-    ImageContent,
     Message,
     SamplingParams,
     StopReason,
@@ -212,6 +212,6 @@ def _demanded_tool(request: ChatCompletionRequest) -> ToolDefinition | None:
 
 def _refuse_images(messages: Sequence[Message]) -> None:
     for index, message in enumerate(messages):
-        if any(isinstance(part, ImageContent) for part in message.content):
+        if images_in(message.content):
             path = f"messages[{index}].content"
             raise invalid_parameter(path, f"'{path}' holds an image; local::echo takes text only.")

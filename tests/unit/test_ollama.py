@@ -93,8 +93,8 @@ def read_message(message: dict[str, Any]) -> Message:
 
 def read_call(call: dict[str, Any]) -> ToolCall | UnparseableToolCall:
     name, arguments = call["function"]["name"], call["function"]["arguments"]
-    if set(arguments) == {ollama.UNPARSEABLE_ARGUMENTS}:
-        return UnparseableToolCall(call["id"], name, arguments[ollama.UNPARSEABLE_ARGUMENTS])
+    if set(arguments) == {"INVALID_JSON"}:
+        return UnparseableToolCall(call["id"], name, arguments["INVALID_JSON"])
     return ToolCall(call["id"], name, arguments, compact(arguments))
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from llama_compat.surrogates import SurrogateJoiner
-from llama_compat.tool_calls import ToolCallAssembler, parse_tool_call
+from llama_compat.tool_calls import ToolCallAssembler, arguments_text, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
@@ -98,14 +95,7 @@ def _parse_call(block: Mapping[str, Any], cut: bool) -> AnyToolCall:
     given = block["input"]
     if cut and not given:
         return UnparseableToolCall(block["id"], block["name"], "")
-    return parse_tool_call(block["id"], block["name"], _arguments_text(given))
-
-
-def _arguments_text(given: Any) -> str:
-    try:
-        return msgspec.json.encode(given).decode()
-    except UnicodeEncodeError:
-        return json.dumps(given)
+    return parse_tool_call(block["id"], block["name"], arguments_text(given))
 
 
 def _stop_reason(reason: str | None, json_object: bool) -> StopReason:
@@ -263,7 +253,7 @@ class StreamParser:
     def _whole_input(self, index: int) -> list[ToolCallDelta]:
         """A call's input is empty where its block begins; but not from every such server."""
         given = self._inputs.pop(index)
-        return self._calls.push(index=index, arguments=_arguments_text(given)) if given else []
+        return self._calls.push(index=index, arguments=arguments_text(given)) if given else []
 
     def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
         if self._json_object:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, is_remote, parse_data_url
+from llama_compat.tool_calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -23,7 +24,6 @@ from llama_compat.types import (
     ToolDefinition,
     ToolResponseMessage,
     TopKSamplingStrategy,
-    UnparseableToolCall,
 )
 
 MAX_TEMPERATURE = 1.0
@@ -211,17 +211,11 @@ def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:
-    # Arguments that are no JSON object have no form here; this is the one that Anthropic suggests:
-    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming
-    if isinstance(call, UnparseableToolCall):
-        arguments: dict[str, Any] = {"INVALID_JSON": call.arguments_json}
-    else:
-        arguments = call.arguments
     return {
         "type": "tool_use",
         "id": _call_id(call.call_id),
         "name": call.tool_name,
-        "input": arguments,
+        "input": arguments_object(call),
     }
 
 

@@ -5,16 +5,14 @@ A stream's events are whole responses, each with more parts; one response is a s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from llama_compat.collect import Collector
 from llama_compat.surrogates import SurrogateJoiner
-from llama_compat.tool_calls import new_call_id, parse_tool_call
+from llama_compat.tool_calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
@@ -182,19 +180,12 @@ def _parse_call(part: Mapping[str, Any]) -> AnyToolCall:
     call = parse_tool_call(
         function.get("id") or new_call_id(),
         function["name"],
-        _arguments_text(function.get("args") or {}),
+        arguments_text(function.get("args") or {}),
     )
     signature = part.get("thoughtSignature")
     if signature is not None and isinstance(call, ToolCall):
         return structs.replace(call, thought_signature=signature)
     return call
-
-
-def _arguments_text(arguments: Any) -> str:
-    try:
-        return msgspec.json.encode(arguments).decode()
-    except UnicodeEncodeError:
-        return json.dumps(arguments)
 
 
 def _parse_logprobs(result: Mapping[str, Any] | None) -> tuple[TokenLogProbs, ...] | None:

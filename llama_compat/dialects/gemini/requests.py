@@ -8,6 +8,7 @@ from typing import Any
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url
+from llama_compat.tool_calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -147,11 +148,9 @@ def _render_completion(
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:
-    function: dict[str, Any] = {"id": call.call_id, "name": call.tool_name}
-    if not isinstance(call, ToolCall):
-        return {"functionCall": {**function, "args": {"INVALID_JSON": call.arguments_json}}}
-    part: dict[str, Any] = {"functionCall": {**function, "args": call.arguments}}
-    if call.thought_signature is not None:
+    function = {"id": call.call_id, "name": call.tool_name, "args": arguments_object(call)}
+    part: dict[str, Any] = {"functionCall": function}
+    if isinstance(call, ToolCall) and call.thought_signature is not None:
         part["thoughtSignature"] = call.thought_signature
     return part
 

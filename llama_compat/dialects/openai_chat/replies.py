@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from llama_compat.dialects.finish_reasons import finish_reason, stop_reason
 from llama_compat.dialects.openai_chat.requests import render_call, thought_signature
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai_usage import parse_usage, render_usage
-from llama_compat.tool_calls import new_call_id, parse_tool_call
+from llama_compat.tool_calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
@@ -156,10 +155,3 @@ def tool_call_fragments(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any
     if not calls and message.get("function_call"):
         return [{"index": 0, "function": message["function_call"]}]
     return calls or ()
-
-
-def arguments_text(arguments: Any) -> str:
-    """A call's arguments as text; some vendors send the object itself."""
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    return msgspec.json.encode(arguments).decode()

@@ -7,7 +7,6 @@ from typing import Any
 
 from llama_compat.dialects.finish_reasons import finish_reason
 from llama_compat.dialects.openai_chat.replies import (
-    arguments_text,
     parse_stop_reason,
     parse_text,
     tool_call_fragments,
@@ -17,7 +16,7 @@ from llama_compat.dialects.openai_chunks import ChunkParser
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai_usage import render_usage
 from llama_compat.surrogates import SurrogateJoiner
-from llama_compat.tool_calls import ToolCallAssembler
+from llama_compat.tool_calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
     Delta,
     ReasoningDelta,
