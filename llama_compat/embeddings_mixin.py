@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec import structs
@@ -38,7 +38,7 @@ class EmbeddingProvider(Protocol):
 class OpenAIEmbeddingsUnsupportedMixin:
     """`openai_embeddings` for a provider whose side has no OpenAI embeddings."""
 
-    embedding_parameters: frozenset[str] = frozenset()
+    embedding_parameters: ClassVar[frozenset[str]] = frozenset()
     """OpenAI's names of the parameters that `embed` honours, beside those of every request."""
 
     async def openai_embeddings(self: EmbeddingProvider, request: OpenAIRequest) -> OpenAIReply:

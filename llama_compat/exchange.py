@@ -41,6 +41,8 @@ class OpenAIReply:
     `finally` when it is closed; one that has not would not.) It gives no `[DONE]`; the router ends
     every stream with one. If it raises `APIError` the router tells the client so in the stream.
     Whoever takes a reply calls `aclose` when done with it, read to the end or not.
+
+    `headers` are in lower case; the content type of a stream is the router's to say.
     """
 
     body: bytes | AsyncGenerator[bytes, None]

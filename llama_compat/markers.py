@@ -19,7 +19,7 @@ def held_back(text: str, markers: Iterable[str]) -> int:
     return longest
 
 
-def find_first(text: str, markers: Iterable[str], start: int = 0) -> tuple[int, str] | None:
+def find_first(text: str, markers: Iterable[str]) -> tuple[int, str] | None:
     """Where the first whole marker in `text` begins, and which it is; of two there, the longer."""
-    found = [(at, marker) for marker in markers if (at := text.find(marker, start)) >= 0]
+    found = [(at, marker) for marker in markers if (at := text.find(marker)) >= 0]
     return min(found, key=lambda place: (place[0], -len(place[1])), default=None)

@@ -37,7 +37,7 @@ from llama_compat.types import (
     UserMessage,
 )
 
-EventStream = AsyncGenerator[StreamEvent, None]
+Events = AsyncGenerator[StreamEvent, None]
 Renderer = openai_chat.StreamRenderer | openai_completions.StreamRenderer
 
 
@@ -59,9 +59,9 @@ class VocabularyProvider(Protocol):
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]: ...
 
-    def completion(self, request: CompletionRequest) -> EventStream: ...
+    def completion(self, request: CompletionRequest) -> Events: ...
 
-    def chat_completion(self, request: ChatCompletionRequest) -> EventStream: ...
+    def chat_completion(self, request: ChatCompletionRequest) -> Events: ...
 
 
 class OpenAICompletionUnsupportedMixin:
@@ -125,7 +125,7 @@ class ChatOnlyMixin:
     a prompt of token ids here, `echo`, `suffix` and `best_of` by the provider's `parameters`.
     """
 
-    async def completion(self: VocabularyProvider, request: CompletionRequest) -> EventStream:
+    async def completion(self: VocabularyProvider, request: CompletionRequest) -> Events:
         """Answer the text prompt of `request`.
 
         Raises:
@@ -177,7 +177,7 @@ def _json_reply(value: dict[str, Any]) -> OpenAIReply:
     return OpenAIReply(msgspec.json.encode(value), headers={"content-type": "application/json"})
 
 
-async def _first_call_only(events: EventStream) -> EventStream:
+async def _first_call_only(events: Events) -> Events:
     """`events` without the tool calls after the first.
 
     Not every vendor can be told to make no more than one; a model that still wants the others asks
@@ -190,7 +190,7 @@ async def _first_call_only(events: EventStream) -> EventStream:
                 yield event
 
 
-async def _collect(streams: Sequence[EventStream]) -> list[Collector]:
+async def _collect(streams: Sequence[Events]) -> list[Collector]:
     collectors = [Collector() for _ in streams]
     async with aclosing(_interleave(streams)) as events:
         async for choice, event in events:
@@ -199,19 +199,14 @@ async def _collect(streams: Sequence[EventStream]) -> list[Collector]:
 
 
 async def _stream_reply(
-    streams: Sequence[EventStream], renderer: Renderer, choices_per_prompt: int
+    streams: Sequence[Events], renderer: Renderer, choices_per_prompt: int
 ) -> OpenAIReply:
     body = _render(streams, renderer, choices_per_prompt)
-    try:
-        first = await anext(body)
-    except BaseException:
-        await body.aclose()
-        raise
-    return OpenAIReply(body, first=first, headers={"content-type": "text/event-stream"})
+    return OpenAIReply(body, first=await anext(body))
 
 
 async def _render(
-    streams: Sequence[EventStream], renderer: Renderer, choices_per_prompt: int
+    streams: Sequence[Events], renderer: Renderer, choices_per_prompt: int
 ) -> AsyncGenerator[bytes, None]:
     completed: dict[int, StreamComplete] = {}
     async with aclosing(_interleave(streams)) as events:
@@ -226,7 +221,7 @@ async def _render(
 
 
 async def _interleave(
-    streams: Sequence[EventStream],
+    streams: Sequence[Events],
 ) -> AsyncGenerator[tuple[int, StreamEvent], None]:
     """The events of all `streams` as they come, each with its stream's number.
 
@@ -244,7 +239,7 @@ async def _interleave(
         maxsize=len(streams)
     )
 
-    async def pump(number: int, stream: EventStream) -> None:
+    async def pump(number: int, stream: Events) -> None:
         async with aclosing(stream):
             async for event in stream:
                 await queue.put((number, event))

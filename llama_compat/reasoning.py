@@ -25,18 +25,9 @@ class ReasoningParser:
 
     Args:
         opened: the reply begins inside the tag (`opens_reasoning`).
-        opening_tag, closing_tag: what the model writes.
     """
 
-    def __init__(
-        self,
-        *,
-        opened: bool = False,
-        opening_tag: str = OPENING_TAG,
-        closing_tag: str = CLOSING_TAG,
-    ) -> None:
-        self._opening_tag = opening_tag
-        self._closing_tag = closing_tag
+    def __init__(self, *, opened: bool = False) -> None:
         self._read = self._reasoning if opened else self._before
         self._skip_blanks = opened
         self._reasoned = opened
@@ -60,11 +51,11 @@ class ReasoningParser:
     def _before(self, final: bool) -> Iterator[Delta]:
         """Nothing but blanks has come since the beginning or the last closing tag."""
         begun = self._held.lstrip()
-        if begun.startswith(self._opening_tag):
-            self._held = begun[len(self._opening_tag) :]
+        if begun.startswith(OPENING_TAG):
+            self._held = begun[len(OPENING_TAG) :]
             self._skip_blanks, self._reasoned = True, True
             self._read = self._reasoning
-        elif final or not self._opening_tag.startswith(begun):
+        elif final or not OPENING_TAG.startswith(begun):
             if self._reasoned:
                 self._held = begun
             self._read = self._answer
@@ -74,13 +65,13 @@ class ReasoningParser:
         if self._skip_blanks:
             self._held = self._held.lstrip()
             self._skip_blanks = not self._held
-        reasoning, tag, rest = self._held.partition(self._closing_tag)
+        reasoning, tag, rest = self._held.partition(CLOSING_TAG)
         if tag or final:
             self._held = rest
             reasoning = reasoning.rstrip()
             self._read = self._before
         else:
-            certain = len(reasoning) - held_back(reasoning, [self._closing_tag])
+            certain = len(reasoning) - held_back(reasoning, [CLOSING_TAG])
             certain = len(reasoning[:certain].rstrip())
             reasoning, self._held = reasoning[:certain], reasoning[certain:]
         if reasoning:

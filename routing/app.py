@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
@@ -29,8 +28,6 @@ from routing.openai_routes import (
     new_request_id,
     sent_request_id,
 )
-
-log = logging.getLogger(__name__)
 
 PREFIXES = ("/v1/openai/v1", "/v1")
 """Where the OpenAI routes are; both are the same."""

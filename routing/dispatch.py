@@ -59,6 +59,7 @@ class ClientWatch:
     ) -> None:
         self._timer.cancel()
         if self._watcher is not None:
+            # Not awaited: it ends in the loop's next round, for which no request has to wait.
             self._watcher.cancel()
         if self._gone and isinstance(exc, asyncio.CancelledError):
             self._block.uncancel()

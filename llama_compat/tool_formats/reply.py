@@ -14,7 +14,6 @@ def reply_parser(
     tools: Sequence[ToolDefinition],
     *,
     prompt: str = "",
-    reasoning: bool = True,
 ) -> ReplyParser:
     """A parser for one reply.
 
@@ -22,10 +21,9 @@ def reply_parser(
         tool_format: how the model writes calls, None if that is not known: all of it is text then.
         tools: those that the request offers; with none, or a `tool_choice` of `none`, pass none.
         prompt: as it was rendered; it may end inside the reasoning.
-        reasoning: whether `<think>` tags mean anything to this model.
     """
     return ReplyParser(
-        reasoning=ReasoningParser(opened=opens_reasoning(prompt)) if reasoning else None,
+        reasoning=ReasoningParser(opened=opens_reasoning(prompt)),
         calls=tool_format.parser(tools) if tool_format and tools else None,
     )
 
@@ -39,18 +37,18 @@ class ReplyParser:
         called: whether a tool has been called.
     """
 
-    def __init__(self, reasoning: TextParser | None, calls: TextParser | None) -> None:
+    def __init__(self, reasoning: TextParser, calls: TextParser | None) -> None:
         self.called = False
         self._reasoning = reasoning
         self._calls = calls
 
     def push(self, text: str) -> list[Delta]:
         """More of the reply's text."""
-        return self._find_calls(self._reasoning.push(text) if self._reasoning else _deltas(text))
+        return self._find_calls(self._reasoning.push(text))
 
     def flush(self) -> list[Delta]:
         """The reply has ended."""
-        deltas = self._find_calls(self._reasoning.flush() if self._reasoning else [])
+        deltas = self._find_calls(self._reasoning.flush())
         return [*deltas, *self._noted(self._calls.flush())] if self._calls else deltas
 
     def _find_calls(self, deltas: Iterable[Delta]) -> list[Delta]:
@@ -67,7 +65,3 @@ class ReplyParser:
     def _noted(self, deltas: list[Delta]) -> list[Delta]:
         self.called = self.called or any(isinstance(delta, ToolCallDelta) for delta in deltas)
         return deltas
-
-
-def _deltas(text: str) -> list[Delta]:
-    return [TextDelta(text)] if text else []

@@ -40,6 +40,7 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.local.stop_strings import StopStrings
+from providers.local.tool_replies import call_rules
 
 
 class EchoConfig(ProviderConfig):
@@ -63,6 +64,7 @@ class EchoProvider(
     """
 
     Config: ClassVar[type[ProviderConfig]] = EchoConfig
+    config: EchoConfig
 
     parameters: ClassVar[frozenset[str]] = frozenset(
         {
@@ -84,8 +86,7 @@ class EchoProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        assert isinstance(config, EchoConfig)
-        self._delay = config.delay_ms / 1000
+        self._delay = self.config.delay_ms / 1000
         self.running = 0
 
     def stats(self) -> dict[str, int]:
@@ -123,16 +124,16 @@ class EchoProvider(
 
     def _chat(self, request: ChatCompletionRequest) -> Iterator[StreamEvent]:
         _refuse_images(request.messages)
-        tool = _demanded_tool(request)
+        demanded = call_rules(request).demanded
         prompt_tokens = sum(len(_words(content_text(each.content))) for each in request.messages)
         limit = self._limit(request.model, prompt_tokens, request.sampling)
         said = [each for each in request.messages if isinstance(each, UserMessage)]
         text = content_text(said[-1].content) if said else ""
         yield StreamStart(prompt_tokens)
-        if tool is None:
-            yield from _say(_words(text), prompt_tokens, limit, request.sampling.stop)
+        if demanded:
+            yield from _call(demanded[0], text, prompt_tokens, limit)
         else:
-            yield from _call(tool, text, prompt_tokens, limit)
+            yield from _say(_words(text), prompt_tokens, limit, request.sampling.stop)
 
     def _limit(self, model: str, prompt_tokens: int, sampling: SamplingParams) -> int | None:
         """How many tokens the answer may have; None for any number.
@@ -197,17 +198,6 @@ def _arguments(tool: ToolDefinition, text: str) -> dict[str, str]:
         if isinstance(schema, dict) and schema.get("type") == "string" and "enum" not in schema:
             return {name: text}
     return {}
-
-
-def _demanded_tool(request: ChatCompletionRequest) -> ToolDefinition | None:
-    choice = request.tool_choice
-    if choice is None or choice.mode != "required":
-        return None
-    for tool in request.tools:
-        if choice.tool_name in (None, tool.tool_name):
-            return tool
-    wanted = f"the tool '{choice.tool_name}'" if choice.tool_name else "a tool"
-    raise invalid_parameter("tool_choice", f"'tool_choice' demands {wanted}; 'tools' has none.")
 
 
 def _refuse_images(messages: Sequence[Message]) -> None:

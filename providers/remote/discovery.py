@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import APIError
 
 log = logging.getLogger(__name__)
 
@@ -18,27 +16,6 @@ FIRST_ANSWER_SECONDS = 2.0
 
 RETRY_SECONDS = 15.0
 """How soon a vendor that was down is asked again."""
-
-
-def parse_model_list(provider: str, body: bytes, prefix: str = "") -> list[str]:
-    """The ids in a vendor's answer to `GET /models`, without `prefix`, each once.
-
-    OpenAI's shape is `{"data": [{"id": ...}]}`; Together leaves out the object around the list.
-
-    Raises:
-        APIError: 502, it is no such list.
-    """
-    try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict):
-        value = value.get("data")
-    if not isinstance(value, list):
-        raise upstream_error(provider, "answered with something that is not a list of models.")
-    ids = [model.get("id") for model in value if isinstance(model, dict)]
-    names = [id for id in ids if isinstance(id, str) and id and id.isprintable()]
-    return list(dict.fromkeys(name.removeprefix(prefix) for name in names))
 
 
 class Discovery:

@@ -105,7 +105,7 @@ class FastChatProvider(
         Raises:
             APIError: why it does not.
         """
-        async with self.upstream.post("/list_models", b"{}", request_id="") as response:
+        async with self.upstream.post("/list_models", b"{}") as response:
             return await read_object(self.id, response, fastchat.parse_models)
 
     # Requests -------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class GeminiProvider(
             "top_p",
         }
     )
-    embedding_parameters = frozenset({"dimensions"})
+    embedding_parameters: ClassVar[frozenset[str]] = frozenset({"dimensions"})
 
     def request_headers(self) -> dict[str, str]:
         """The key."""

@@ -30,8 +30,6 @@ from providers.remote.config import RemoteConfig, Timeouts
 from providers.remote.connection_errors import ConnectionProblem, reading_error, sending_error
 from providers.remote.upstream_errors import cover_secrets, vendor_error
 
-__all__ = ["RemoteConfig", "Timeouts", "Upstream", "UpstreamResponse"]
-
 log = logging.getLogger(__name__)
 
 READ_BUFFER_BYTES = 1 << 18
@@ -192,8 +190,7 @@ class Upstream:
         path: str,
         body: bytes,
         *,
-        request_id: str,
-        headers: Mapping[str, str] = {},
+        request_id: str = "",
         base_url: str | None = None,
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send JSON; the context is the answer, and leaving it early closes the connection.
@@ -203,27 +200,21 @@ class Upstream:
         Args:
             path: from the base URL on, with a query if there is one.
             body: what to send.
-            request_id: sent as `x-request-id`.
-            headers: further ones.
+            request_id: sent as `x-request-id`, if there is one.
             base_url: in place of the configured one.
 
         Raises (on entering):
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
                 the vendor's own 401 and 403 are 502 `upstream_authentication`.
         """
-        return self._exchange("POST", path, body, {"x-request-id": request_id, **headers}, base_url)
+        headers = {"x-request-id": request_id} if request_id else {}
+        return self._exchange("POST", path, body, headers, base_url)
 
     def get(
-        self,
-        path: str,
-        *,
-        request_id: str = "",
-        headers: Mapping[str, str] = {},
-        base_url: str | None = None,
+        self, path: str, *, headers: Mapping[str, str] = {}
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
-        """Ask for `path`; otherwise as `post`."""
-        ours = {"x-request-id": request_id} if request_id else {}
-        return self._exchange("GET", path, None, {**ours, **headers}, base_url)
+        """Ask for `path`, with further `headers`; otherwise as `post`."""
+        return self._exchange("GET", path, None, headers, None)
 
     @asynccontextmanager
     async def _exchange(

@@ -13,7 +13,6 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
 import aiohttp
@@ -24,7 +23,7 @@ from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import EncodedImage, images_in, is_remote
 from llama_compat.types import Content, ImageContent, Message
 from providers.base import ProviderConfig, ProviderModel
-from providers.remote.config import RemoteConfig
+from providers.remote.config import RemoteConfig, Seconds
 from providers.remote.provider import RemoteProvider
 
 MAX_REDIRECTS = 3
@@ -39,8 +38,10 @@ class ImageLimits(BaseModel):
 
     max_bytes: int = Field(default=20 * 1024 * 1024, gt=0)
     """All that is fetched for one request may come to as many."""
-    timeout: float = Field(default=10.0, gt=0)
-    """Seconds for one image, redirects included."""
+
+    timeout: Seconds = 10
+    """For one image, redirects included."""
+
     allow_private_addresses: bool = False
     """Fetch from the server's own network too: only where every caller may see all of it."""
 
@@ -75,22 +76,19 @@ class ImageDownloader:
 
     def __init__(self, limits: ImageLimits) -> None:
         self._limits = limits
-        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> ImageDownloader:
         open_socket = None if self._limits.allow_private_addresses else _open_public_socket
         connector = aiohttp.TCPConnector(socket_factory=open_socket)
-        self._session = await self._stack.enter_async_context(
-            aiohttp.ClientSession(
-                connector=connector,
-                timeout=aiohttp.ClientTimeout(total=self._limits.timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=self._limits.timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._stack.aclose()
+        await self._session.close()
 
     async def inline(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """`messages` with every image that has an http(s) URL as a `data:` URL instead.

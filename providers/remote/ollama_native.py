@@ -66,7 +66,7 @@ class OllamaProvider(
             "top_p",
         }
     )
-    embedding_parameters = frozenset({"dimensions"})
+    embedding_parameters: ClassVar[frozenset[str]] = frozenset({"dimensions"})
 
     def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
         """Ollama leaves it to the model whether it calls tools."""

@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 from pydantic import create_model
 
+from llama_compat.dialects.openai_models import parse_models
+from llama_compat.errors import upstream_error
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
 from llama_compat.json_fields import encode_fields, to_raw
 from llama_compat.mending import CHAT, TEXT, ReplyKind, StreamMender
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
-from providers.remote.discovery import parse_model_list
 from providers.remote.openai_requests import (
     vendor_fields,
     vendor_model,
@@ -84,7 +85,10 @@ class RemoteOpenAIProvider(RemoteProvider):
         }
         async with self.upstream.get(path, headers=headers) as response:
             body = await response.read()
-        return parse_model_list(self.id, body, self.vendor.model_prefix)
+        try:
+            return parse_models(body, self.vendor.model_prefix)
+        except ValueError as error:
+            raise upstream_error(self.id, f"{error}.") from None
 
     async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:
         """Relay `POST /completions`."""
@@ -183,7 +187,7 @@ class RemoteOpenAIProvider(RemoteProvider):
         # Another address than the vendor's own may want none, or has it in `headers`.
         is_vendor = self.config.base_url == self.vendor.base_url
         if self.vendor.needs_key and is_vendor and not self.api_key and not self.config.headers:
-            raise missing_api_key(self.id)
+            raise missing_api_key(self.id, self.vendor.key_variable)
 
 
 @cache

@@ -57,11 +57,3 @@ class RemoteProvider(Provider):
     async def discovered_models(self) -> Sequence[str]:
         """What the vendor listed last, if the template wants its models."""
         return await self._discovery.models()
-
-    async def live_models(self) -> Sequence[str]:
-        """What the vendor lists now, by its own names.
-
-        Raises:
-            APIError: why it does not.
-        """
-        raise NotImplementedError

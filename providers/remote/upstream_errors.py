@@ -137,11 +137,12 @@ def upstream_authentication(provider: str, status: int) -> APIError:
     )
 
 
-def missing_api_key(provider: str) -> APIError:
-    """502: the vendor wants a key and the template has none."""
+def missing_api_key(provider: str, variable: str) -> APIError:
+    """502: the vendor wants a key, which is usually in `variable`, and the template has none."""
     return upstream_error(
         provider,
-        "no API key is configured for it. Set `api_key` in the template.",
+        "no API key is configured for it. Set it in the template, such as"
+        f" `api_key: ${{env.{variable}}}`.",
         code="upstream_authentication",
     )
 

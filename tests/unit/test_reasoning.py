@@ -78,11 +78,6 @@ def test_reasoning_and_text_come_as_soon_as_they_are_certain():
     assert parser.flush() == []
 
 
-def test_other_tags_can_be_given():
-    parser = ReasoningParser(opening_tag="[THINK]", closing_tag="[/THINK]")
-    assert joined(parser.push("[THINK]a[/THINK]b")) == ("a", "b")
-
-
 @given(
     st.lists(st.sampled_from(["<think>", "</think>", "<", "/think>", "a", " ", "\n", "x<th"])),
     st.data(),

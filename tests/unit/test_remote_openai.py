@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from llama_compat import sse
+from llama_compat.dialects.openai_models import parse_models
 from llama_compat.errors import APIError
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
 from llama_compat.json_fields import parse_fields
@@ -623,7 +624,7 @@ async def test_models_are_discovered_and_kept(monkeypatch: pytest.MonkeyPatch) -
 def test_a_list_of_models_may_hold_nonsense() -> None:
     odd = b'{"id":"\\ud83d"},{"id":"a\\nb"},{"id":""},{"id":5},{"id":null},{},5'
     body = b'{"data":[{"id":"b"},{"id":"models/a"},{"id":"b"},%b]}' % odd
-    assert discovery.parse_model_list("mine", body, "models/") == ["b", "a"]
+    assert parse_models(body, "models/") == ["b", "a"]
 
 
 async def test_a_vendor_that_is_down_does_not_stop_the_start() -> None:

@@ -504,13 +504,6 @@ def test_reasoning_comes_before_calls_and_holds_none():
     assert parser.called
 
 
-def test_tags_mean_nothing_where_there_is_no_reasoning():
-    parser = reply_parser(None, TOOLS, reasoning=False)
-    reply = "<think>x</think><tool_call>{}</tool_call>"
-    assert parser.push(reply) + parser.push("") + parser.flush() == [TextDelta(reply)]
-    assert not parser.called
-
-
 def test_without_tools_calls_are_text():
     reply = '<tool_call>{"name": "f"}</tool_call>'
     assert found("hermes", [reply], ()) == (reply, [])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from msgspec import structs
 from pydantic import PositiveInt, StringConstraints
@@ -29,6 +28,7 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
 from providers.local import model_store
+from providers.local.requirements import require
 from providers.local.tool_replies import CallingParser, call_rules, read_reply
 from providers.local.torch_engine.prompts import chat_prompt, text_prompt
 from providers.local.torch_engine.sequence import Generation
@@ -74,10 +74,10 @@ class TorchProvider(
     file instead of weights, which is converted once.
     """
 
-    Config = TorchConfig
+    Config: ClassVar[type[ProviderConfig]] = TorchConfig
     config: TorchConfig
 
-    parameters = frozenset(
+    parameters: ClassVar[frozenset[str]] = frozenset(
         {
             "max_tokens",
             "max_completion_tokens",
@@ -112,7 +112,7 @@ class TorchProvider(
         Raises:
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
-        _require(_MODULES, f"by the provider '{self.id}'")
+        require(_MODULES, f"by the provider '{self.id}'")
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
             self.engines[name] = await asyncio.to_thread(self._start_engine, name)
@@ -123,7 +123,8 @@ class TorchProvider(
         for engine in engines.values():
             await asyncio.to_thread(engine.stop)
         if self._tokenizing is not None:
-            self._tokenizing.shutdown(cancel_futures=True)
+            # It waits for the prompt that is being tokenized, which may be a long one.
+            await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
 
     def _start_engine(self, name: str) -> Engine:
         folder = _model_folder(name)
@@ -281,15 +282,6 @@ def _shown_tokens(loaded: LoadedModel, *, with_calls: bool) -> frozenset[int]:
 # What has to be there before a model can be loaded ------------------------------------------------
 
 
-def _require(modules: Sequence[str], purpose: str) -> None:
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ProviderStartError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed {purpose}:"
-            " pip install 'llama-compat[torch]'"
-        )
-
-
 def _model_folder(name: str) -> Path:
     """The folder of the model `name`; a lone GGUF is converted into a folder beside it, once."""
     gguf = _lone_gguf(Path(name).expanduser())
@@ -297,7 +289,7 @@ def _model_folder(name: str) -> Path:
         return model_store.resolve(name)
     folder = gguf.with_name(f"{gguf.stem}-safetensors")
     if not folder.is_dir():
-        _require(_GGUF_MODULES, f"to convert {gguf}")
+        require(_GGUF_MODULES, f"to convert {gguf}")
         from providers.local.torch_engine.gguf_import import convert_gguf
 
         log.info("converting %s to %s; this is done once and takes a minute or so", gguf, folder)
