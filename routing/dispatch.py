@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any
 
-Receive = Callable[[], Awaitable[Any]]
+from routing.asgi import Receive
 
 
 class ClientGone(Exception):

@@ -39,8 +39,8 @@ from llama_compat.types import (
     content_text,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.local.call_rules import call_rules
 from providers.local.stop_strings import StopStrings
-from providers.local.tool_replies import call_rules
 
 
 class EchoConfig(ProviderConfig):

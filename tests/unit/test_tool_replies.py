@@ -30,14 +30,8 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
-from providers.local.tool_replies import (
-    CallingParser,
-    CallRules,
-    call_openings,
-    call_rules,
-    first_argument,
-    read_reply,
-)
+from providers.local.call_rules import CallRules, call_openings, call_rules, first_argument
+from providers.local.tool_replies import CallingParser, read_reply
 
 TOOLS = (ToolDefinition("f"), ToolDefinition("g"))
 HERMES = FORMATS["hermes"]

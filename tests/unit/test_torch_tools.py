@@ -33,7 +33,7 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel
-from providers.local.tool_replies import call_rules
+from providers.local.call_rules import call_rules
 from providers.local.torch_engine.prompts import chat_prompt
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, make_model, make_speaking_model

@@ -25,7 +25,7 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-from providers.local.tool_replies import CallRules, call_openings, first_argument
+from providers.local.call_rules import CallRules, call_openings, first_argument
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.loader import LoadedModel

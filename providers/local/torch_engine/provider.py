@@ -28,8 +28,9 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
 from providers.local import model_store
+from providers.local.call_rules import call_rules
 from providers.local.requirements import require
-from providers.local.tool_replies import CallingParser, call_rules, read_reply
+from providers.local.tool_replies import CallingParser, read_reply
 from providers.local.torch_engine.prompts import chat_prompt, text_prompt
 from providers.local.torch_engine.sequence import Generation
 
