@@ -149,7 +149,8 @@ def request_too_large(limit: int) -> APIError:
     """413: the body is over the template's `server.max_body_bytes`."""
     return APIError(
         413,
-        f"The request body is larger than the {limit} bytes that this server accepts.",
+        f"The request body is larger than the {limit} bytes that this server accepts. Send less, or"
+        " raise `max_body_bytes` in its template.",
         code="request_too_large",
     )
 

@@ -1,13 +1,40 @@
-"""What OpenAI's chat and text streams share, read as a vendor sends them."""
+"""What OpenAI's chat and text streams share, in both directions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from llama_compat.dialects.openai_usage import parse_usage
+from llama_compat.dialects.openai_usage import parse_usage, render_usage
 from llama_compat.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
+
+
+class ChunkRenderer:
+    """Renders what is the same in all chunks of a stream.
+
+    Args:
+        reply_id, model, created: what every chunk says.
+        include_usage: whether the client asked for a last chunk with the usage.
+    """
+
+    object: ClassVar[str]
+    """What every chunk says that it is."""
+
+    def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
+        self._frame = {"id": reply_id, "object": self.object, "created": created, "model": model}
+        self._include_usage = include_usage
+
+    def finish(self, usage: Usage) -> Iterator[dict[str, Any]]:
+        """The chunk with the usage, if it was asked for."""
+        if self._include_usage:
+            yield {**self._frame, "choices": [], "usage": render_usage(usage)}
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        chunk: dict[str, Any] = {**self._frame, "choices": [choice]}
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
 
 
 class ChunkParser:

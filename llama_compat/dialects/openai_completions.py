@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from llama_compat.dialects.finish_reasons import finish_reason, stop_reason
-from llama_compat.dialects.openai_chunks import ChunkParser
+from llama_compat.dialects.openai_chunks import ChunkParser, ChunkRenderer
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_text_logprobs
 from llama_compat.dialects.openai_parameters import parse_sampling, render_sampling
 from llama_compat.dialects.openai_usage import parse_usage, render_usage
@@ -170,7 +170,7 @@ def render_reply(
     }
 
 
-class StreamRenderer:
+class StreamRenderer(ChunkRenderer):
     """Renders the events of one reply's choices as chunks, which are `text_completion` objects.
 
     Args:
@@ -178,14 +178,12 @@ class StreamRenderer:
         include_usage: whether the client asked for a last chunk with the usage.
     """
 
+    object = "text_completion"
+
     def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
-        self._chunk = {
-            "id": reply_id,
-            "object": "text_completion",
-            "created": created,
-            "model": model,
-        }
-        self._include_usage = include_usage
+        super().__init__(
+            reply_id=reply_id, model=model, created=created, include_usage=include_usage
+        )
         self._token_offsets: dict[int, int] = {}
 
     def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
@@ -195,11 +193,6 @@ class StreamRenderer:
                 yield self._render_chunk(choice, event.delta.text, logprobs=event.logprobs)
         elif isinstance(event, StreamComplete):
             yield self._render_chunk(choice, "", finish_reason(event.stop_reason))
-
-    def finish(self, usage: Usage) -> Iterator[dict[str, Any]]:
-        """The chunk with the usage, if it was asked for."""
-        if self._include_usage:
-            yield {**self._chunk, "choices": [], "usage": render_usage(usage)}
 
     def _render_chunk(
         self,
@@ -211,20 +204,14 @@ class StreamRenderer:
         offset = self._token_offsets.get(choice, 0)
         if logprobs:
             self._token_offsets[choice] = offset + sum(len(t.chosen.token) for t in logprobs)
-        chunk: dict[str, Any] = {
-            **self._chunk,
-            "choices": [
-                {
-                    "index": choice,
-                    "text": text,
-                    "logprobs": render_text_logprobs(logprobs, offset),
-                    "finish_reason": reason,
-                }
-            ],
-        }
-        if self._include_usage:
-            chunk["usage"] = None
-        return chunk
+        return self._chunk(
+            {
+                "index": choice,
+                "text": text,
+                "logprobs": render_text_logprobs(logprobs, offset),
+                "finish_reason": reason,
+            }
+        )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ def pull(name: str, progress: Progress) -> Path:
 
     Raises:
         ModelStoreError: it can't be had; nothing half-written is left in its place.
+        ProviderStartError: a package that is needed for it is missing.
     """
     folder = _place(name)
     if folder is None:

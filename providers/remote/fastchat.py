@@ -241,10 +241,10 @@ class FastChatProvider(
 class _Worker:
     """One worker at an address, and what it said of its model."""
 
-    def __init__(self, provider_id: str, upstream: Upstream, address: str, model: str) -> None:
+    def __init__(self, provider: str, upstream: Upstream, address: str, model: str) -> None:
         self.address = address
         self.model = model
-        self._provider_id = provider_id
+        self._provider = provider
         self._upstream = upstream
         self._since = time.monotonic()
         self._template: ConversationTemplate | None = None
@@ -278,12 +278,12 @@ class _Worker:
 
     async def count_tokens(self, prompt: str, request_id: str) -> int:
         """The tokens of a prompt."""
-        parse = partial(fastchat.parse_count, self._provider_id)
+        parse = partial(fastchat.parse_count, self._provider)
         return await self._ask("/count_token", {"prompt": prompt}, parse, request_id)
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors."""
-        parse = partial(fastchat.parse_embeddings, self._provider_id)
+        parse = partial(fastchat.parse_embeddings, self._provider)
         body = fastchat.render_embedding_request(request)
         return await self._ask("/worker_get_embeddings", body, parse, request.request_id)
 
@@ -291,10 +291,10 @@ class _Worker:
         self, body: Mapping[str, Any], request_id: str
     ) -> AsyncGenerator[StreamEvent, None]:
         """Continue the prompt in `body`."""
-        parser = fastchat.StreamParser(self._provider_id, body)
+        parser = fastchat.StreamParser(self._provider, body)
         async with (
             self._post("/worker_generate_stream", body, request_id) as response,
-            aclosing(read_events(self._provider_id, response, JSONLines(NUL), parser)) as events,
+            aclosing(read_events(self._provider, response, JSONLines(NUL), parser)) as events,
         ):
             async for event in events:
                 yield event
@@ -307,7 +307,7 @@ class _Worker:
         request_id: str,
     ) -> Parsed:
         async with self._post(path, body, request_id) as response:
-            return await read_object(self._provider_id, response, parse)
+            return await read_object(self._provider, response, parse)
 
     def _post(
         self, path: str, body: Mapping[str, Any], request_id: str

@@ -136,13 +136,13 @@ class Upstream:
     """A provider's connections to its vendor.
 
     Args:
-        provider_id: the template's id of the provider, for messages.
+        provider: its id, for messages.
         config: where the vendor is, and how long to wait for it.
         headers: sent with each request: the key, and what else the vendor wants.
     """
 
-    def __init__(self, provider_id: str, config: RemoteConfig, headers: Mapping[str, str]) -> None:
-        self._provider = provider_id
+    def __init__(self, provider: str, config: RemoteConfig, headers: Mapping[str, str]) -> None:
+        self._provider = provider
         self._config = config
         self._headers: CIMultiDict[str] = CIMultiDict(
             {

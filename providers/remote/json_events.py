@@ -14,11 +14,11 @@ class JSONEvents:
     """Bytes in, cut anywhere; the objects of the events out as soon as they are complete.
 
     Args:
-        provider_id: the template's id of the provider, for messages.
+        provider: its id, for messages.
     """
 
-    def __init__(self, provider_id: str) -> None:
-        self._provider_id = provider_id
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
         self._decoder = sse.Decoder()
 
     def feed(self, chunk: bytes) -> Iterator[Mapping[str, Any]]:
@@ -41,5 +41,5 @@ class JSONEvents:
                 continue
             value = decode_object(event.data)
             if value.get("error"):
-                raise error_in_stream(self._provider_id, event.data)
+                raise error_in_stream(self._provider, event.data)
             yield value

@@ -38,7 +38,7 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 async def read_object(
-    provider_id: str, response: UpstreamResponse, parse: Callable[[Mapping[str, Any]], Parsed]
+    provider: str, response: UpstreamResponse, parse: Callable[[Mapping[str, Any]], Parsed]
 ) -> Parsed:
     """The answer's one object, parsed.
 
@@ -50,14 +50,14 @@ async def read_object(
     try:
         answer = decode_object(body)
         if answer.get("error"):
-            raise error_in_answer(provider_id, body)
+            raise error_in_answer(provider, body)
         return parse(answer)
     except ValueError as error:
-        raise _nonsense(provider_id, error) from error
+        raise _nonsense(provider, error) from error
 
 
 async def read_events(
-    provider_id: str, response: UpstreamResponse, decoder: ObjectDecoder, parser: StreamParser
+    provider: str, response: UpstreamResponse, decoder: ObjectDecoder, parser: StreamParser
 ) -> AsyncGenerator[StreamEvent, None]:
     """The events of the answer's objects, as they come.
 
@@ -77,7 +77,7 @@ async def read_events(
         for event in (*_parse(decoder.flush(), parser), *parser.finish()):
             yield event
     except ValueError as error:
-        raise _nonsense(provider_id, error) from error
+        raise _nonsense(provider, error) from error
 
 
 def _parse(objects: Iterable[Mapping[str, Any]], parser: StreamParser) -> Iterator[StreamEvent]:
@@ -85,5 +85,5 @@ def _parse(objects: Iterable[Mapping[str, Any]], parser: StreamParser) -> Iterat
         yield from parser.push(each)
 
 
-def _nonsense(provider_id: str, error: ValueError) -> APIError:
-    return upstream_error(provider_id, f"{error}.")
+def _nonsense(provider: str, error: ValueError) -> APIError:
+    return upstream_error(provider, f"{error}.")

@@ -12,9 +12,8 @@ from llama_compat.dialects.openai_chat.replies import (
     tool_call_fragments,
 )
 from llama_compat.dialects.openai_chat.requests import extra_content, thought_signature
-from llama_compat.dialects.openai_chunks import ChunkParser
+from llama_compat.dialects.openai_chunks import ChunkParser, ChunkRenderer
 from llama_compat.dialects.openai_logprobs import parse_logprobs, render_chat_logprobs
-from llama_compat.dialects.openai_usage import render_usage
 from llama_compat.surrogates import SurrogateJoiner
 from llama_compat.tool_calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
@@ -28,7 +27,6 @@ from llama_compat.types import (
     TextDelta,
     TokenLogProbs,
     ToolCallDelta,
-    Usage,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -36,7 +34,7 @@ from llama_compat.types import (
 # --------------------------------------------------------------------------------------------------
 
 
-class StreamRenderer:
+class StreamRenderer(ChunkRenderer):
     """Renders the events of one reply's choices as `chat.completion.chunk` objects.
 
     Args:
@@ -44,14 +42,12 @@ class StreamRenderer:
         include_usage: whether the client asked for a last chunk with the usage.
     """
 
+    object = "chat.completion.chunk"
+
     def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
-        self._chunk = {
-            "id": reply_id,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": model,
-        }
-        self._include_usage = include_usage
+        super().__init__(
+            reply_id=reply_id, model=model, created=created, include_usage=include_usage
+        )
         self._calls: dict[int, _CallsSent] = {}
 
     def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
@@ -66,11 +62,6 @@ class StreamRenderer:
         else:
             yield self._render_chunk(choice, {"role": "assistant", "content": ""})
 
-    def finish(self, usage: Usage) -> Iterator[dict[str, Any]]:
-        """The chunk with the usage, if it was asked for."""
-        if self._include_usage:
-            yield {**self._chunk, "choices": [], "usage": render_usage(usage)}
-
     def _render_chunk(
         self,
         choice: int,
@@ -78,20 +69,14 @@ class StreamRenderer:
         reason: str | None = None,
         logprobs: Sequence[TokenLogProbs] | None = None,
     ) -> dict[str, Any]:
-        chunk: dict[str, Any] = {
-            **self._chunk,
-            "choices": [
-                {
-                    "index": choice,
-                    "delta": delta,
-                    "logprobs": render_chat_logprobs(logprobs),
-                    "finish_reason": reason,
-                }
-            ],
-        }
-        if self._include_usage:
-            chunk["usage"] = None
-        return chunk
+        return self._chunk(
+            {
+                "index": choice,
+                "delta": delta,
+                "logprobs": render_chat_logprobs(logprobs),
+                "finish_reason": reason,
+            }
+        )
 
     def _render_delta(self, choice: int, delta: Delta) -> dict[str, Any]:
         if isinstance(delta, TextDelta):
