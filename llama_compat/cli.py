@@ -203,8 +203,7 @@ def _show(template: str, distribution: Distribution) -> None:
     providers = _table("Provider", "Type", "Models")
     for provider in distribution.providers:
         listed = sum(model.provider == provider.id for model in distribution.models)
-        discovered = getattr(provider.config, "models", None) is not None
-        offers = [str(listed)] * bool(listed) + ["all it has"] * discovered
+        offers = [str(listed)] * bool(listed) + ["all it has"] * provider.discovers_models
         providers.add_row(provider.id, provider.type, " + ".join(offers) or "none")
     _print(providers)
     if distribution.models:

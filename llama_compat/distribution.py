@@ -63,6 +63,11 @@ class ProviderSettings(_Settings):
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
+    @property
+    def discovers_models(self) -> bool:
+        """Whether all models are offered that the vendor lists, whatever the template lists."""
+        return bool(getattr(self.config, "models", None))
+
 
 class ModelSettings(_Settings):
     """A model that clients can ask for."""
@@ -265,5 +270,5 @@ def _list(value: Any) -> list[Any]:
 
 def _offers_models(distribution: Distribution) -> bool:
     return bool(distribution.models) or any(
-        getattr(provider.config, "models", None) for provider in distribution.providers
+        provider.discovers_models for provider in distribution.providers
     )

@@ -11,14 +11,10 @@ from llama_compat.dialects import openai_embeddings
 from llama_compat.errors import unsupported_parameter, upstream_error
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
 from llama_compat.json_fields import unicode_from_raw
+from llama_compat.mixins import Settings
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
 _ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})
-
-
-class _Settings(Protocol):
-    @property
-    def unsupported(self) -> str: ...
 
 
 class EmbeddingProvider(Protocol):
@@ -27,7 +23,7 @@ class EmbeddingProvider(Protocol):
     id: str
 
     @property
-    def config(self) -> _Settings: ...
+    def config(self) -> Settings: ...
 
     @property
     def embedding_parameters(self) -> frozenset[str]: ...

@@ -41,7 +41,9 @@ Events = AsyncGenerator[StreamEvent, None]
 Renderer = openai_chat.StreamRenderer | openai_completions.StreamRenderer
 
 
-class _Settings(Protocol):
+class Settings(Protocol):
+    """What the mixins need of a provider's settings."""
+
     @property
     def unsupported(self) -> str: ...
 
@@ -52,7 +54,7 @@ class VocabularyProvider(Protocol):
     id: str
 
     @property
-    def config(self) -> _Settings: ...
+    def config(self) -> Settings: ...
 
     @property
     def parameters(self) -> frozenset[str]: ...

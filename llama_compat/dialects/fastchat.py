@@ -25,6 +25,7 @@ from llama_compat.dialects.fastchat_templates import (
     render_prompt,
 )
 from llama_compat.dialects.finish_reasons import STOP_REASONS
+from llama_compat.dialects.model_names import model_names
 from llama_compat.dialects.openai_logprobs import parse_logprobs
 from llama_compat.dialects.openai_parameters import render_sampling
 from llama_compat.errors import (
@@ -377,13 +378,13 @@ class _Embeddings(Struct):
     text: str = ""
 
 
-def parse_models(reply: Mapping[str, Any]) -> tuple[str, ...]:
+def parse_models(reply: Mapping[str, Any]) -> list[str]:
     """The models of `/list_models`, in order of their names.
 
     Raises:
         ValueError: it is no such reply. So do the functions below.
     """
-    return tuple(sorted(_convert(reply, _Models, "a list of models").models))
+    return model_names(sorted(_convert(reply, _Models, "a list of models").models))
 
 
 def parse_address(reply: Mapping[str, Any]) -> str:

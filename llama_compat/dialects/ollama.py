@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from llama_compat.dialects.model_names import model_names
 from llama_compat.dialects.openai_parameters import render_sampling
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url
@@ -420,13 +421,13 @@ def parse_embeddings(reply: Mapping[str, Any]) -> EmbeddingResponse:
     )
 
 
-def parse_models(reply: Mapping[str, Any]) -> tuple[str, ...]:
+def parse_models(reply: Mapping[str, Any]) -> list[str]:
     """The names of the models that `/api/tags` lists.
 
     Raises:
         ValueError: it is no such reply.
     """
     try:
-        return tuple(tag.name for tag in msgspec.convert(reply, _Tags).models)
+        return model_names(tag.name for tag in msgspec.convert(reply, _Tags).models)
     except msgspec.ValidationError as error:
         raise ValueError(f"not a list of models: {error}") from None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from llama_compat.dialects.model_names import model_names
+
 
 def parse_models(body: bytes, prefix: str = "") -> list[str]:
-    """The ids in a vendor's answer to `GET /models`, without `prefix`, each once.
+    """The ids in a vendor's answer to `GET /models`, without `prefix`.
 
     The shape is `{"data": [{"id": ...}]}`; Together leaves out the object around the list
     (https://docs.together.ai/reference/models-1).
@@ -23,6 +25,4 @@ def parse_models(body: bytes, prefix: str = "") -> list[str]:
         value = value.get("data")
     if not isinstance(value, list):
         raise ValueError("answered with something that is not a list of models")
-    ids = [model.get("id") for model in value if isinstance(model, dict)]
-    names = [id for id in ids if isinstance(id, str) and id and id.isprintable()]
-    return list(dict.fromkeys(name.removeprefix(prefix) for name in names))
+    return model_names((model.get("id") for model in value if isinstance(model, dict)), prefix)

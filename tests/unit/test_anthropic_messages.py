@@ -588,5 +588,7 @@ def test_nonsense_is_said_to_be_nonsense(body: dict[str, Any]) -> None:
 
 def test_models() -> None:
     assert anthropic_messages.parse_models({"data": [{"id": "claude"}]}) == ["claude"]
+    odd = [{"id": "a"}, {"id": 5}, {"id": ""}, {"id": "b\n"}, {"id": None}, {"id": "a"}]
+    assert anthropic_messages.parse_models({"data": odd}) == ["a"]
     with pytest.raises(ValueError, match="no list"):
         anthropic_messages.parse_models({"data": [{}]})

@@ -554,7 +554,7 @@ def test_an_error_without_a_reason_says_its_number() -> None:
 
 
 def test_what_the_controller_says() -> None:
-    assert fastchat.parse_models({"models": ["b", "a"]}) == ("a", "b")
+    assert fastchat.parse_models({"models": ["b", "a"]}) == ["a", "b"]
     assert fastchat.parse_address({"address": "http://w:21002/"}) == "http://w:21002"
     assert fastchat.parse_address({"address": ""}) == ""
     with pytest.raises(ValueError, match="address"):

@@ -578,6 +578,6 @@ def test_embeddings() -> None:
 
 
 def test_tags() -> None:
-    assert ollama.parse_models({"models": [{"name": "a:latest", "size": 1}]}) == ("a:latest",)
+    assert ollama.parse_models({"models": [{"name": "a:latest", "size": 1}]}) == ["a:latest"]
     with pytest.raises(ValueError, match="models"):
         ollama.parse_models({"models": ["a"]})

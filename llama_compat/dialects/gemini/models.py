@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from llama_compat.dialects.model_names import model_names
 
 
 def model_path(model: str) -> str:
@@ -11,13 +13,13 @@ def model_path(model: str) -> str:
     return model if "/" in model else f"models/{model}"
 
 
-def parse_models(body: Mapping[str, Any]) -> Sequence[str]:
+def parse_models(body: Mapping[str, Any]) -> list[str]:
     """The names of the models in the answer to `GET /models`, without `models/`.
 
     Raises:
         ValueError: it is no such list.
     """
     try:
-        return [model["name"].removeprefix("models/") for model in body["models"]]
-    except (AttributeError, TypeError, KeyError) as error:
+        return model_names((model["name"] for model in body["models"]), "models/")
+    except (TypeError, KeyError) as error:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
