@@ -592,3 +592,9 @@ def test_models() -> None:
     assert anthropic_messages.parse_models({"data": odd}) == ["a"]
     with pytest.raises(ValueError, match="no list"):
         anthropic_messages.parse_models({"data": [{}]})
+
+
+def test_what_the_caller_set_is_sent_even_if_it_is_the_usual_default() -> None:
+    body = rendered(UserMessage("Hi"), sampling=SamplingParams(stated=frozenset({"temperature"})))
+    assert body["temperature"] == 1.0
+    assert "top_p" not in body

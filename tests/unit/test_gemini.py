@@ -704,3 +704,11 @@ def test_models() -> None:
     ]
     with pytest.raises(ValueError, match="no list"):
         gemini.parse_models({"models": [{}]})
+
+
+def test_what_the_caller_set_is_sent_even_if_it_is_the_usual_default() -> None:
+    # Gemini's own default for topP is another.
+    sampling = SamplingParams(stated=frozenset({"temperature", "top_p"}))
+    config = rendered(UserMessage("Hi"), sampling=sampling)["generationConfig"]
+    assert (config["temperature"], config["topP"]) == (1.0, 1.0)
+    assert "generationConfig" not in rendered(UserMessage("Hi"))

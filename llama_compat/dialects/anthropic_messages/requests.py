@@ -238,9 +238,9 @@ def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
     if isinstance(strategy, GreedySamplingStrategy):
         body["temperature"] = 0.0
     else:
-        if strategy.temperature != 1.0:
+        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
             body["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0:
+        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
             body["top_p"] = strategy.top_p
         if isinstance(strategy, TopKSamplingStrategy):
             body["top_k"] = strategy.top_k

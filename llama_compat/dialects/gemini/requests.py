@@ -252,9 +252,9 @@ def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
     if isinstance(strategy, GreedySamplingStrategy):
         config["temperature"] = 0.0
     else:
-        if strategy.temperature != 1.0:
+        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
             config["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0:
+        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
             config["topP"] = strategy.top_p
         if isinstance(strategy, TopKSamplingStrategy):
             config["topK"] = strategy.top_k
