@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -120,6 +121,9 @@ def running(gateway: Gateway, cores: set[int], log: Path) -> Iterator[dict[str, 
     Gives what it took to start: `start_s`, and `resident_mib` once it answers.
     """
     assert gateway.command is not None
+    with socket.socket() as probe:
+        if not probe.connect_ex(("127.0.0.1", gateway.port)):
+            raise RuntimeError(f"something else listens on port {gateway.port}: end it first")
     environment = {**os.environ, **gateway.environment}
     begun = time.perf_counter()
     with log.open("wb") as output:
