@@ -67,8 +67,8 @@ $(VENV)/.has-%: pyproject.toml constraints.txt
 	  "$$python" -m venv --clear $(VENV) || { echo 'That failed. Mend what it says and run make again.' >&2; exit 1; }; \
 	fi
 	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes, as torch is large'
-	@$(if $(TORCH_INDEX),$(BIN)/python -m pip install -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
-	$(BIN)/python -m pip install -c constraints.txt -e '.[$*]' || { \
+	@$(if $(TORCH_INDEX),$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
 	}
