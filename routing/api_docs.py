@@ -1,4 +1,4 @@
-"""What `/docs` says of the OpenAI operations, whose endpoints FastAPI does not know.
+"""`/docs`: its page, and what it says of the OpenAI operations, which FastAPI does not know.
 
 Their schemas are those of the `openai` package's own types, so that they say what clients send and
 read. That package takes a second to import; it is imported when someone first asks for the schema.
@@ -6,12 +6,39 @@ read. That package takes a second to import; it is imported when someone first a
 
 from __future__ import annotations
 
+import importlib.resources
 from collections.abc import Iterable
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
 from pydantic import TypeAdapter
 
 _REF_TEMPLATE = "#/components/schemas/{model}"
+
+
+ASSETS_PATH = "/docs-assets"
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve `/docs` with scripts and styles of our own, not from a content delivery network.
+
+    They are files of the package `fastapi-offline`.
+    """
+    assets = importlib.resources.files("fastapi_offline") / "static"
+    app.mount(ASSETS_PATH, StaticFiles(directory=str(assets)), name="docs-assets")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url=str(app.openapi_url),
+            title=app.title,
+            swagger_js_url=f"{ASSETS_PATH}/swagger-ui-bundle.js",
+            swagger_css_url=f"{ASSETS_PATH}/swagger-ui.css",
+            swagger_favicon_url=f"{ASSETS_PATH}/favicon.png",
+        )
 
 
 def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from llama_compat.errors import APIError, internal_error
 from providers import registry
 from providers.base import Provider, ProviderModel, ProviderStartError
 from routing.answer import Answer, new_request_id, sent_request_id
+from routing.api_docs import add_operations, add_page
 from routing.asgi import Receive, Scope, Send
 from routing.auth import Authenticator
 from routing.models import ModelTable
@@ -48,6 +49,8 @@ class Application(FastAPI):
             title="llama_compat",
             version=__version__,
             summary="One OpenAI-compatible endpoint for every model.",
+            docs_url=None,
+            redoc_url=None,
         )
         self.providers = _create_providers(distribution)
         self.models = ModelTable(distribution.models, self.providers)
@@ -63,6 +66,7 @@ class Application(FastAPI):
             for path, operation in OPERATIONS.items()
         }
         _add_routes(self)
+        add_page(self)
         self.add_exception_handler(APIError, _render_api_error)
         self.add_exception_handler(HTTPException, _render_http_exception)
         self.add_exception_handler(Exception, _render_unexpected)
@@ -130,8 +134,6 @@ class Application(FastAPI):
         Takes a second or two that first time.
         """
         if self.openapi_schema is None:
-            from routing.api_docs import add_operations
-
             self.openapi_schema = add_operations(super().openapi(), PREFIXES)
         return self.openapi_schema
 

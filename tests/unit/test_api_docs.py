@@ -1,8 +1,13 @@
 """What `/docs` is drawn from."""
 
+import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
-from routing.api_docs import add_operations
+from fastapi import FastAPI
+
+from routing.api_docs import ASSETS_PATH, add_operations, add_page
 
 SCHEMA = add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
 SCHEMAS = SCHEMA["components"]["schemas"]
@@ -55,3 +60,16 @@ def test_streams_and_errors_are_described() -> None:
 def test_operation_ids_are_unique() -> None:
     ids = [path["post"]["operationId"] for path in SCHEMA["paths"].values()]
     assert len(set(ids)) == len(ids)
+
+
+def test_the_page_needs_nobody_else() -> None:
+    app = FastAPI(docs_url=None)
+    add_page(app)
+    (mount,) = (route for route in app.routes if getattr(route, "name", "") == "docs-assets")
+    (page,) = (route for route in app.routes if getattr(route, "path", "") == "/docs")
+    html = asyncio.run(page.endpoint()).body.decode()  # type: ignore[attr-defined]
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', html)
+    assert len(addresses) == 3
+    for address in addresses:
+        name = address.removeprefix(f"{ASSETS_PATH}/")
+        assert Path(mount.app.directory, name).is_file()  # type: ignore[attr-defined]
