@@ -34,6 +34,7 @@ from llama_compat.types import (
     StreamEvent,
     StreamProgress,
     ToolCallDelta,
+    Usage,
     UserMessage,
 )
 
@@ -85,8 +86,7 @@ class OpenAICompletionUnsupportedMixin:
         if call.stream:
             renderer = openai_completions.StreamRenderer(**labels, include_usage=call.include_usage)
             return await _stream_reply(streams, renderer, call.n)
-        collectors = await _collect(streams)
-        usage = add_usage([collector.usage for collector in collectors], call.n)
+        collectors, usage = await _collect(streams, call.n)
         responses = [collector.completion() for collector in collectors]
         return _json_reply(openai_completions.render_reply(responses, usage, **labels))
 
@@ -114,8 +114,7 @@ class OpenAIChatCompletionUnsupportedMixin:
         if call.stream:
             renderer = openai_chat.StreamRenderer(**labels, include_usage=call.include_usage)
             return await _stream_reply(streams, renderer, call.n)
-        collectors = await _collect(streams)
-        usage = add_usage([collector.usage for collector in collectors], call.n)
+        collectors, usage = await _collect(streams, call.n)
         responses = [collector.chat_completion() for collector in collectors]
         return _json_reply(openai_chat.render_reply(responses, usage, **labels))
 
@@ -192,12 +191,15 @@ async def _first_call_only(events: Events) -> Events:
                 yield event
 
 
-async def _collect(streams: Sequence[Events]) -> list[Collector]:
+async def _collect(
+    streams: Sequence[Events], choices_per_prompt: int
+) -> tuple[list[Collector], Usage]:
+    """What each of `streams` says, and what all of it cost."""
     collectors = [Collector() for _ in streams]
     async with aclosing(_interleave(streams)) as events:
         async for choice, event in events:
             collectors[choice].add(event)
-    return collectors
+    return collectors, add_usage([each.usage for each in collectors], choices_per_prompt)
 
 
 async def _stream_reply(

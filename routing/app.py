@@ -27,16 +27,13 @@ PREFIXES = ("/v1/openai/v1", "/v1")
 """Where the OpenAI routes are; both are the same."""
 
 
-def create_app(distribution: Distribution) -> Application:
-    """The application that serves `distribution`.
-
-    Its providers start and stop with the ASGI lifespan; without that it answers nothing.
-    """
-    return Application(distribution)
-
-
 class Application(FastAPI):
     """FastAPI with the OpenAI operations in front of it.
+
+    Its providers start and stop with the ASGI lifespan; without that it answers nothing.
+
+    Args:
+        distribution: what to serve.
 
     Attributes:
         providers: the distribution's, by id.

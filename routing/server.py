@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from llama_compat.distribution import Distribution
-from routing.app import create_app
+from routing.app import Application
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def serve_on(
     """
     _configure_logging()
     config = uvicorn.Config(
-        create_app(distribution),
+        Application(distribution),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -125,10 +125,10 @@ import asyncio, sys
 import llama_compat.cli
 from llama_compat.distribution import load_distribution
 from providers.registry import config_model
-from routing.server import create_app
+from routing.server import Application
 
 async def start_and_stop():
-    app = create_app(load_distribution("echo", config_model))
+    app = Application(load_distribution("echo", config_model))
     await app.start()
     await app.stop()
 
