@@ -31,7 +31,7 @@ from llama_compat.types import (
     StreamProgress,
     TopPSamplingStrategy,
 )
-from providers.local import model_store
+from providers.local.models import store as model_store
 from providers.local.torch_engine.engine import Engine
 from providers.local.torch_engine.loader import LoadedModel, load
 from providers.local.torch_engine.sequence import Generation

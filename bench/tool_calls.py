@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.machine import write_results
-from llama_compat.tool_calls import ToolCallAssembler
-from llama_compat.tool_formats import FORMATS, reply_parser
+from llama_compat.tools.calls import ToolCallAssembler
+from llama_compat.tools.formats import FORMATS, reply_parser
 from llama_compat.types import (
     AnyToolCall,
     Delta,

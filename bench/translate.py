@@ -22,16 +22,16 @@ from msgspec import Raw
 
 from bench.machine import write_results
 from llama_compat.dialects.anthropic_messages import StreamParser
+from llama_compat.dialects.openai.mending import CHAT, StreamMender
 from llama_compat.exchange import OpenAIRequest
-from llama_compat.json_fields import to_raw
-from llama_compat.mending import CHAT, StreamMender
 from llama_compat.mixins import OpenAIChatCompletionUnsupportedMixin
 from llama_compat.types import ChatCompletionRequest, StreamEvent
+from llama_compat.wire.json_fields import to_raw
 from providers.base import Provider, ProviderConfig
-from providers.remote.http import UpstreamResponse
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import read_events
 from providers.remote.relay import Relay
+from providers.remote.upstream import UpstreamResponse
 
 PIECE = " several"
 

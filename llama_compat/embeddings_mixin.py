@@ -7,12 +7,12 @@ from typing import ClassVar, Protocol
 import msgspec
 from msgspec import structs
 
-from llama_compat.dialects import openai_embeddings
+from llama_compat.dialects.openai import embeddings as openai_embeddings
 from llama_compat.errors import unsupported_parameter, upstream_error
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import unicode_from_raw
 from llama_compat.mixins import Settings
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+from llama_compat.wire.json_fields import unicode_from_raw
 
 _ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})
 

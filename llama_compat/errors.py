@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.json_fields import to_raw
+from llama_compat.wire.json_fields import to_raw
 
 TYPE_BY_STATUS = {
     400: "invalid_request_error",

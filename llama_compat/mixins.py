@@ -20,13 +20,12 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import structs
 
-from llama_compat import sse
-from llama_compat.collect import Collector, add_usage
-from llama_compat.dialects import openai_chat, openai_completions
-from llama_compat.dialects.openai_parameters import parameters_set
+from llama_compat.dialects.openai import chat as openai_chat
+from llama_compat.dialects.openai import completions as openai_completions
+from llama_compat.dialects.openai.parameters import parameters_set
 from llama_compat.errors import invalid_parameter, unsupported_parameter
+from llama_compat.events import Collector, add_usage
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import unicode_from_raw
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -37,6 +36,8 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import unicode_from_raw
 
 Events = AsyncGenerator[StreamEvent, None]
 Renderer = openai_chat.StreamRenderer | openai_completions.StreamRenderer

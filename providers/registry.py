@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from llama_compat.template_problems import UnknownProviderType
+from llama_compat.distribution.problems import UnknownProviderType
 from providers.base import Provider, ProviderConfig
 from providers.remote.vendors import VENDORS
 

@@ -16,12 +16,12 @@ from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError, internal_error
 from providers import registry
 from providers.base import Provider, ProviderModel, ProviderStartError
-from routing.answer import Answer, new_request_id, sent_request_id
-from routing.api_docs import add_operations, add_page
 from routing.asgi import Receive, Scope, Send
 from routing.auth import Authenticator
+from routing.docs import add_operations, add_page
+from routing.ingress.answer import Answer, new_request_id, sent_request_id
+from routing.ingress.openai import OPERATIONS, OpenAIEndpoint
 from routing.models import ModelTable
-from routing.openai_routes import OPERATIONS, OpenAIEndpoint
 
 PREFIXES = ("/v1/openai/v1", "/v1")
 """Where the OpenAI routes are; both are the same."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llama_compat.errors import invalid_parameter
-from llama_compat.reasoning import CLOSING_TAG, opens_reasoning
+from llama_compat.text.reasoning import CLOSING_TAG, opens_reasoning
 from llama_compat.types import ChatCompletionRequest, ToolChoice, ToolDefinition
 
 if TYPE_CHECKING:
-    from llama_compat.tool_formats import ToolFormat
+    from llama_compat.tools.formats import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)

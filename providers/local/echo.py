@@ -21,7 +21,8 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
-from llama_compat.tool_calls import ToolCallAssembler, new_call_id
+from llama_compat.text.stop_strings import StopStrings
+from llama_compat.tools.calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -40,7 +41,6 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.local.call_rules import call_rules
-from providers.local.stop_strings import StopStrings
 
 
 class EchoConfig(ProviderConfig):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from llama_compat import sse
+from llama_compat.dialects.openai.mending import StreamMender
+from llama_compat.dialects.openai.mending.steady_chunks import SteadyChunks
 from llama_compat.errors import upstream_error
-from llama_compat.json_fields import JSONFields, encode_fields, parse_fields
-from llama_compat.mending import StreamMender
-from llama_compat.steady_chunks import SteadyChunks
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import JSONFields, encode_fields, parse_fields
 from providers.remote.upstream_errors import NO_ERROR, error_in_stream, makes_no_sense
 
 _DONE = b"[DONE]"

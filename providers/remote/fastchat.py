@@ -14,10 +14,9 @@ from msgspec import structs
 from pydantic import Field
 
 from llama_compat.dialects import fastchat
-from llama_compat.dialects.fastchat_templates import ConversationTemplate, parse_template
+from llama_compat.dialects.fastchat.templates import ConversationTemplate, parse_template
 from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.json_lines import NUL, JSONLines
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -29,12 +28,13 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
+from llama_compat.wire.json_lines import NUL, JSONLines
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL
 from providers.remote.connection_errors import ConnectionProblem
-from providers.remote.http import Upstream, UpstreamResponse
 from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_objects import encode, read_events, read_object
+from providers.remote.upstream import Upstream, UpstreamResponse
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 from msgspec import structs
 from pydantic import AfterValidator
 
-from llama_compat.collect import reply_events
 from llama_compat.dialects import gemini
 from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
+from llama_compat.events import reply_events
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,

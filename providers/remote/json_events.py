@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from llama_compat import sse
-from llama_compat.json_lines import decode_object
+from llama_compat.wire import sse
+from llama_compat.wire.json_lines import decode_object
 from providers.remote.upstream_errors import error_in_stream
 
 

@@ -7,10 +7,10 @@ from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.json_fields import to_raw
-from llama_compat.json_lines import decode_object
 from llama_compat.types import StreamComplete, StreamEvent
-from providers.remote.http import UpstreamResponse
+from llama_compat.wire.json_fields import to_raw
+from llama_compat.wire.json_lines import decode_object
+from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import error_in_answer
 
 Parsed = TypeVar("Parsed")

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from llama_compat.dialects import ollama
 from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
-from llama_compat.json_lines import NEWLINE, JSONLines
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -22,6 +21,7 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
+from llama_compat.wire.json_lines import NEWLINE, JSONLines
 from providers.base import ProviderConfig
 from providers.remote.config import HTTPURL
 from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider

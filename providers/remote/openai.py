@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from pydantic import create_model
 
-from llama_compat.dialects.openai_models import parse_models
+from llama_compat.dialects.openai.mending import CHAT, TEXT, ReplyKind, StreamMender
+from llama_compat.dialects.openai.models import parse_models
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import encode_fields, to_raw
-from llama_compat.mending import CHAT, TEXT, ReplyKind, StreamMender
+from llama_compat.wire.json_fields import encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
 from providers.remote.openai_requests import (

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from llama_compat.errors import unsupported_parameter
 from llama_compat.exchange import OpenAIRequest
-from llama_compat.json_fields import JSONFields, from_raw, to_raw
+from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
 from providers.remote.vendors import NEUTRAL_VALUES, Vendor
 
 

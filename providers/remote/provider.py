@@ -9,7 +9,7 @@ from typing import ClassVar
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.remote.config import RemoteConfig
 from providers.remote.discovery import Discovery
-from providers.remote.http import Upstream
+from providers.remote.upstream import Upstream
 
 
 class RemoteProvider(Provider):

@@ -7,18 +7,18 @@ from collections.abc import AsyncGenerator
 
 from msgspec import Raw
 
-from llama_compat import sse
-from llama_compat.errors import APIError, upstream_error
-from llama_compat.json_fields import JSONFields, encode_fields, parse_fields
-from llama_compat.mending import (
+from llama_compat.dialects.openai.mending import (
     ReplyKind,
     StreamMender,
     chunks_of,
     mend_completion,
     mend_embeddings,
 )
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import JSONFields, encode_fields, parse_fields
 from providers.remote.event_stream import EventStream
-from providers.remote.http import UpstreamResponse
+from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import NO_ERROR, error_in_answer, makes_no_sense, plain_text
 
 

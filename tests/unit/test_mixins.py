@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from llama_compat import sse
 from llama_compat.errors import APIError
 from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.json_fields import parse_fields
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -34,6 +32,8 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import parse_fields
 from providers.base import Provider, ProviderConfig
 
 Request = CompletionRequest | ChatCompletionRequest

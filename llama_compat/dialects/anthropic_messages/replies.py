@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.surrogates import SurrogateJoiner
-from llama_compat.tool_calls import ToolCallAssembler, arguments_text, parse_tool_call
+from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.tools.calls import ToolCallAssembler, arguments_text, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, is_remote, parse_data_url
-from llama_compat.tool_calls import arguments_object
+from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,

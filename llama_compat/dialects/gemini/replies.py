@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.collect import Collector
-from llama_compat.surrogates import SurrogateJoiner
-from llama_compat.tool_calls import arguments_text, new_call_id, parse_tool_call
+from llama_compat.events import Collector
+from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,

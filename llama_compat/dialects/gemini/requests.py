@@ -8,7 +8,7 @@ from typing import Any
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url
-from llama_compat.tool_calls import arguments_object
+from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
-from llama_compat.dialects.openai_chat import render_tool
+from llama_compat.dialects.openai.chat import render_tool
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.tool_formats import ToolFormat, plain_messages
+from llama_compat.tools.formats import ToolFormat, plain_messages
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,

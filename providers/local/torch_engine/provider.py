@@ -18,8 +18,8 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
-from llama_compat.reasoning import CLOSING_TAG, OPENING_TAG
-from llama_compat.tool_formats import ForcedCallParser, reply_parser
+from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
+from llama_compat.tools.formats import ForcedCallParser, reply_parser
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -27,8 +27,8 @@ from llama_compat.types import (
     StreamEvent,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
-from providers.local import model_store
 from providers.local.call_rules import call_rules
+from providers.local.models import store as model_store
 from providers.local.requirements import require
 from providers.local.tool_replies import CallingParser, read_reply
 from providers.local.torch_engine.prompts import chat_prompt, text_prompt

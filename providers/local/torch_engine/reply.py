@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
+from llama_compat.text.stop_strings import StopStrings
 from llama_compat.types import StreamProgress, TextDelta, TokenLogProb, TokenLogProbs
 from providers.local.detokenizer import Detokenizer, Vocabulary
-from providers.local.stop_strings import StopStrings
 from providers.local.torch_engine.sampler import TokenScores
 
 

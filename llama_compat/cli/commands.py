@@ -1,0 +1,303 @@
+"""The commands: run, check, list, pull, chat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from llama_compat import __version__
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+    from rich.table import Table
+
+    from llama_compat.distribution import Distribution, ProviderSettings
+
+TEMPLATE_PROBLEM = 2
+"""The exit code for a template that can't be used; anything else that goes wrong is 1."""
+
+app = typer.Typer(
+    name="llama-compat",
+    help="One OpenAI-compatible endpoint for every model.",
+    no_args_is_help=True,
+    add_completion=False,
+    # typer's tracebacks show local variables, and those hold keys.
+    pretty_exceptions_enable=False,
+)
+
+Source = Annotated[
+    str, typer.Argument(metavar="TEMPLATE", help="The name of a shipped template, or a YAML file.")
+]
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"llama-compat {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    template: Source,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Where to listen, if not as the file says."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="The same; 0 takes a free port."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
+    ] = 1,
+) -> None:
+    """Serve a distribution until Ctrl-C or SIGTERM."""
+    distribution = _load(template)
+
+    from providers.base import ProviderStartError
+    from routing.server import ServerStartError, serve
+
+    try:
+        code = serve(distribution, source=template, host=host, port=port, workers=workers)
+    except (ProviderStartError, ServerStartError) as error:
+        _fail(error)
+    raise typer.Exit(code)
+
+
+@app.command()
+def check(
+    template: Source,
+    live: Annotated[bool, typer.Option(help="Also ask every remote for its models.")] = False,
+) -> None:
+    """Say what is wrong with a template, or what it offers."""
+    distribution = _load(template)
+    if live:
+        _check_live(distribution)
+    else:
+        _show(template, distribution)
+
+
+@app.command("list")
+def list_() -> None:
+    """Show the templates that ship."""
+    from llama_compat.distribution import list_templates
+
+    table = _table("Template", "What it serves")
+    for name, description in list_templates():
+        table.add_row(name, description)
+    _print(table)
+    _print("Serve one:  llama-compat run NAME      Or a file:  llama-compat run PATH")
+
+
+@app.command()
+def pull(
+    model: Annotated[str, typer.Argument(help="'starter', or hf:ORG/NAME from Hugging Face.")],
+) -> None:
+    """Bring a model onto this machine."""
+    from providers.base import ProviderStartError
+    from providers.local.models import store as model_store
+
+    # SIGTERM ends a pull as Ctrl-C does: downloads stop, what can't be used is deleted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        try:
+            folder = model_store.resolve(model)
+        except ProviderStartError:
+            with _progress_bars() as progress:
+                folder = model_store.pull(model, progress)
+            typer.echo(f"{model} is ready in {folder}")
+        else:
+            typer.echo(f"{model} is there already, in {folder}")
+    except ProviderStartError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        _fail(f"Stopped. To go on: llama-compat pull {model}", 130)
+
+
+@app.command()
+def chat(
+    base_url: Annotated[
+        str, typer.Option(help="The server's OpenAI base URL.")
+    ] = "http://localhost:8321/v1",
+    model: Annotated[
+        str | None, typer.Option(help="Whom to talk to; by default the server's first model.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key, if it wants one.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="How long an answer may be.")
+    ] = None,
+) -> None:
+    """Talk to a running server."""
+    from llama_compat.cli.chat_terminal import ChatError, Conversation, converse
+
+    try:
+        conversation = Conversation(
+            base_url,
+            model=model,
+            system=system,
+            api_key=api_key,
+            temperature=temperature,
+            max_tokens=max_tokens,
+        )
+        converse(conversation)
+    except ChatError as error:
+        _fail(error)
+
+
+def _load(template: str) -> Distribution:
+    """The validated template; or all that is wrong with it, and the end."""
+    from llama_compat.distribution import load_distribution
+    from llama_compat.distribution.problems import TemplateError
+    from providers.registry import config_model
+
+    try:
+        return load_distribution(template, config_model)
+    except TemplateError as error:
+        _fail(error, TEMPLATE_PROBLEM)
+
+
+def _fail(error: Exception | str, code: int = 1) -> NoReturn:
+    typer.echo(str(error), err=True)
+    raise typer.Exit(code)
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _print(renderable: object) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=isinstance(renderable, str)).print(renderable, markup=False)
+
+
+# check -------------------------------------------------------------------------------------------
+
+
+def _show(template: str, distribution: Distribution) -> None:
+    providers = _table("Provider", "Type", "Models")
+    for provider in distribution.providers:
+        listed = sum(model.provider == provider.id for model in distribution.models)
+        offers = [str(listed)] * bool(listed) + ["all it has"] * provider.discovers_models
+        providers.add_row(provider.id, provider.type, " + ".join(offers) or "none")
+    _print(providers)
+    if distribution.models:
+        models = _table("Model", "Provider", "Context", "Aliases")
+        for model in distribution.models:
+            context = "" if model.context_length is None else str(model.context_length)
+            models.add_row(model.id, model.provider, context, ", ".join(model.aliases))
+        _print(models)
+    _print(f"{template} is fine. Serve it:  llama-compat run {template}")
+
+
+def _check_live(distribution: Distribution) -> None:
+    from rich.text import Text
+
+    log = logging.getLogger("providers")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what fails is in the table, and need not be said twice
+    try:
+        results = asyncio.run(_ping_all(distribution))
+    finally:
+        log.setLevel(level)
+    table = _table("Provider", "Answers", "Models", "What it said")
+    for provider in distribution.providers:
+        result = results.get(provider.id)
+        if result is None:
+            table.add_row(provider.id, Text("local", style="dim"))
+        elif isinstance(result, Exception):
+            said = str(result).removeprefix(f"Provider '{provider.id}': ")
+            table.add_row(provider.id, Text("no", style="red"), "", Text(said))
+        else:
+            table.add_row(provider.id, Text("yes", style="green"), str(len(result)))
+    _print(table)
+    if any(isinstance(result, Exception) for result in results.values()):
+        raise typer.Exit(1)
+
+
+async def _ping_all(distribution: Distribution) -> dict[str, Sequence[str] | Exception]:
+    """What each remote provider lists, or why it does not, by provider id."""
+    remotes = [each for each in distribution.providers if each.type.startswith("remote::")]
+    results = await asyncio.gather(*(_ping(settings) for settings in remotes))
+    return {settings.id: result for settings, result in zip(remotes, results, strict=True)}
+
+
+async def _ping(settings: ProviderSettings) -> Sequence[str] | Exception:
+    from llama_compat.errors import APIError
+    from providers.base import ProviderStartError
+    from providers.registry import provider_class
+
+    provider = provider_class(settings.type)(settings.id, settings.config, ())
+    try:
+        await provider.start()
+        return await provider.live_models()
+    except (APIError, ProviderStartError) as error:
+        return error
+    finally:
+        await provider.stop()
+
+
+# pull --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _progress_bars() -> Iterator[Callable[..., None]]:
+    """Shows each step of a pull as a bar on a terminal, and as a line elsewhere."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        seen: set[str] = set()
+
+        def lines(step: str, done: int = 0, total: int | None = None) -> None:
+            if step not in seen:
+                seen.add(step)
+                size = "" if total is None else f" ({total / 1e6:.0f} MB)"
+                console.print(f"{step}{size} ...", soft_wrap=True, highlight=False)
+
+        yield lines
+        return
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<23}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[size]:>13}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def bar(step: str, done: int = 0, total: int | None = None) -> None:
+            if step not in tasks:
+                for task in bars.tasks:
+                    bars.update(task.id, completed=task.total or 1, total=task.total or 1)
+                tasks[step] = bars.add_task(step, total=total, size="")
+            # What is on disk may be more than what is downloaded, for a moment.
+            done = done if total is None else min(done, total)
+            size = "" if total is None else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
+            bars.update(tasks[step], completed=done, total=total, size=size)
+
+        yield bar

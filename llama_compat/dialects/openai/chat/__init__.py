@@ -1,0 +1,33 @@
+"""OpenAI's chat completions (https://platform.openai.com/docs/api-reference/chat).
+
+`requests`, `replies` and `streams` each hold both directions, one beside the other.
+"""
+
+from llama_compat.dialects.openai.chat.replies import (
+    parse_reply,
+    render_reply,
+)
+from llama_compat.dialects.openai.chat.requests import (
+    ChatCall,
+    parse_messages,
+    parse_request,
+    render_call,
+    render_message,
+    render_request,
+    render_tool,
+)
+from llama_compat.dialects.openai.chat.streams import StreamParser, StreamRenderer
+
+__all__ = [
+    "ChatCall",
+    "StreamParser",
+    "StreamRenderer",
+    "parse_messages",
+    "parse_reply",
+    "parse_request",
+    "render_call",
+    "render_message",
+    "render_reply",
+    "render_request",
+    "render_tool",
+]

@@ -1,0 +1,157 @@
+"""Whole chat replies: vocabulary -> wire (`render_reply`), wire -> vocabulary (`parse_reply`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from llama_compat.dialects.openai.chat.requests import render_call, thought_signature
+from llama_compat.dialects.openai.finish_reasons import finish_reason, stop_reason
+from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionResponse,
+    CompletionMessage,
+    StopReason,
+    ToolCall,
+    Usage,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+def render_reply(
+    responses: Sequence[ChatCompletionResponse],
+    usage: Usage,
+    *,
+    reply_id: str,
+    model: str,
+    created: int,
+) -> dict[str, Any]:
+    """A `chat.completion` object with one choice a response."""
+    return {
+        "id": reply_id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [_render_choice(index, response) for index, response in enumerate(responses)],
+        "usage": render_usage(usage),
+    }
+
+
+def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, Any]:
+    message = response.completion_message
+    calls = message.tool_calls
+    without_content = not message.content and (calls or message.refusal is not None)
+    rendered: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if without_content else message.content,
+        "refusal": message.refusal,
+    }
+    if message.reasoning is not None:
+        rendered["reasoning_content"] = message.reasoning
+    if calls:
+        rendered["tool_calls"] = [render_call(call) for call in calls]
+    reason = message.stop_reason or StopReason.end_of_turn
+    return {
+        "index": index,
+        "message": rendered,
+        "logprobs": render_chat_logprobs(response.logprobs),
+        "finish_reason": finish_reason(reason, called_tools=bool(calls)),
+    }
+
+
+# --------------------------------------------------------------------------------------------------
+# Wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
+    """The choices of a vendor's `chat.completion` object, each with the reply's usage.
+
+    Raises:
+        ValueError: it is not such an object; the message says where.
+    """
+    try:
+        usage = parse_usage(body.get("usage"))
+        choices = body.get("choices")
+        if not choices:
+            raise ValueError("the reply has no choices")
+        return [_parse_choice(choice, usage) for choice in choices]
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ValueError(f"the reply is not a chat completion: {error!r}") from error
+
+
+def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResponse:
+    message = choice["message"]
+    text, reasoning = parse_text(message)
+    calls = tuple(_parse_call(call) for call in tool_call_fragments(message))
+    return ChatCompletionResponse(
+        completion_message=CompletionMessage(
+            content=text,
+            tool_calls=calls,
+            reasoning=reasoning or None,
+            refusal=message.get("refusal") or None,
+            stop_reason=parse_stop_reason(choice.get("finish_reason"), called_tools=bool(calls)),
+        ),
+        logprobs=parse_logprobs(choice.get("logprobs")),
+        usage=usage,
+    )
+
+
+def _parse_call(call: Mapping[str, Any]) -> AnyToolCall:
+    function = call.get("function") or {}
+    parsed = parse_tool_call(
+        call.get("id") or new_call_id(),
+        function.get("name") or "",
+        arguments_text(function.get("arguments")),
+    )
+    signature = thought_signature(call)
+    if signature is not None and isinstance(parsed, ToolCall):
+        return structs.replace(parsed, thought_signature=signature)
+    return parsed
+
+
+def parse_stop_reason(reason: str | None, *, called_tools: bool) -> StopReason:
+    """Why a choice ended; one that called tools waits for them, whatever the vendor's word is."""
+    parsed = stop_reason(reason)
+    if called_tools and parsed is StopReason.end_of_turn:
+        return StopReason.end_of_message
+    return parsed
+
+
+def parse_text(message: Mapping[str, Any]) -> tuple[str, str]:
+    """The text and the reasoning of a message or of a stream's delta.
+
+    Reasoning comes as `reasoning_content` (DeepSeek, vLLM), as `reasoning` (OpenRouter, Groq), or
+    as a content part of the type `thinking` (Mistral).
+    """
+    reasoning = message.get("reasoning_content")
+    if reasoning is None:
+        reasoning = message.get("reasoning")
+    content = message.get("content")
+    if isinstance(content, list):
+        thought = "".join(_thinking(part) for part in content)
+        return "".join(part.get("text") or "" for part in content), (reasoning or "") + thought
+    return content or "", reasoning if isinstance(reasoning, str) else ""
+
+
+def _thinking(part: Mapping[str, Any]) -> str:
+    thinking = part.get("thinking") or ""
+    if isinstance(thinking, str):
+        return thinking
+    return "".join(inner.get("text") or "" for inner in thinking)
+
+
+def tool_call_fragments(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The `tool_calls` of a message or delta; the older `function_call` as one of them."""
+    calls: Sequence[Mapping[str, Any]] | None = message.get("tool_calls")
+    if not calls and message.get("function_call"):
+        return [{"index": 0, "function": message["function_call"]}]
+    return calls or ()

@@ -1,0 +1,440 @@
+"""Chat requests: wire -> vocabulary (`parse_request`) and vocabulary -> wire (`render_request`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, structs
+
+from llama_compat.dialects.openai.parameters import parse_sampling, render_sampling
+from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.tools.calls import new_call_id, parse_tool_call
+from llama_compat.tools.python_types import parameters_schema
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Content,
+    ContentPart,
+    ImageContent,
+    Message,
+    ResponseFormat,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolChoice,
+    ToolDefinition,
+    ToolResponseMessage,
+    UserMessage,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+class ChatCall(Struct, frozen=True):
+    """One request as it came: what is asked of the model, how often, and how to answer."""
+
+    request: ChatCompletionRequest
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+
+    def requests(self) -> list[ChatCompletionRequest]:
+        """One request a choice; a seed counts up so that the choices differ."""
+        return [
+            structs.replace(self.request, sampling=self.request.sampling.for_choice(index))
+            for index in range(self.n)
+        ]
+
+
+def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
+    """The request `body`, its parameters already checked, for the provider's `model`.
+
+    Raises:
+        APIError: 400 naming the message or tool that is malformed.
+    """
+    wanted = body.get("logprobs")
+    request = ChatCompletionRequest(
+        model=model,
+        messages=parse_messages(body.get("messages")),
+        sampling=parse_sampling(body),
+        tools=_parse_tools(body.get("tools")),
+        tool_choice=_parse_tool_choice(body.get("tool_choice")),
+        parallel_tool_calls=body.get("parallel_tool_calls"),
+        response_format=_parse_response_format(body.get("response_format")),
+        reasoning_effort=_optional_text(body, "reasoning_effort"),
+        logprobs=(body.get("top_logprobs") or 0) if wanted else None,
+        stream=bool(body.get("stream")),
+    )
+    return ChatCall(
+        request=request,
+        n=body.get("n") or 1,
+        stream=bool(body.get("stream")),
+        include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+    )
+
+
+def parse_messages(value: Any) -> tuple[Message, ...]:
+    """The `messages` of a request.
+
+    Raises:
+        APIError: 400 with the path of what is malformed, such as `messages[2].content`.
+    """
+    if value is None:
+        raise missing_parameter("messages")
+    if not isinstance(value, list) or not value:
+        raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
+    return tuple(_parse_message(item, f"messages[{index}]") for index, item in enumerate(value))
+
+
+def _parse_message(value: Any, path: str) -> Message:
+    message = _object(value, path)
+    role, content = message.get("role"), message.get("content")
+    match role:
+        case "system" | "developer":
+            return SystemMessage(
+                _parse_content(content, f"{path}.content"),
+                role=role,
+                name=_optional_text(message, "name", path),
+            )
+        case "user":
+            return UserMessage(
+                _parse_content(content, f"{path}.content"), _optional_text(message, "name", path)
+            )
+        case "assistant":
+            return _parse_assistant(message, path)
+        case "tool":
+            return ToolResponseMessage(
+                _text(message, "tool_call_id", path), _parse_content(content, f"{path}.content")
+            )
+        case "function":
+            raise invalid_parameter(
+                f"{path}.role", "The role 'function' is deprecated: send a 'tool' message instead."
+            )
+        case None:
+            raise missing_parameter(f"{path}.role")
+    raise invalid_parameter(
+        f"{path}.role",
+        f"Invalid value: {role!r}. Supported values are: 'system', 'developer', 'user',"
+        " 'assistant' and 'tool'.",
+    )
+
+
+def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage:
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    refusal = _optional_text(message, "refusal", path)
+    reasoning = _optional_text(message, "reasoning_content", path)
+    if reasoning is None:
+        reasoning = _optional_text(message, "reasoning", path)
+    if content is None and not calls and refusal is None:
+        raise invalid_parameter(
+            f"{path}.content", f"'{path}' needs 'content' or 'tool_calls'; it has neither."
+        )
+    if not isinstance(calls, list):
+        raise invalid_parameter(f"{path}.tool_calls", f"'{path}.tool_calls' must be an array.")
+    return CompletionMessage(
+        content="" if content is None else _parse_content(content, f"{path}.content"),
+        tool_calls=tuple(
+            _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
+        ),
+        reasoning=reasoning,
+        refusal=refusal,
+        name=_optional_text(message, "name", path),
+    )
+
+
+def _parse_call(value: Any, path: str) -> AnyToolCall:
+    call = _object(value, path)
+    function = _object(call.get("function"), f"{path}.function")
+    parsed = parse_tool_call(
+        _optional_text(call, "id", path) or new_call_id(),
+        _text(function, "name", f"{path}.function"),
+        _text({"arguments": "", **function}, "arguments", f"{path}.function"),
+    )
+    signature = thought_signature(call)
+    if signature is not None and isinstance(parsed, ToolCall):
+        return structs.replace(parsed, thought_signature=signature)
+    return parsed
+
+
+def thought_signature(call: Mapping[str, Any]) -> str | None:
+    """The sealed reasoning in one of `tool_calls`, where Google's own OpenAI endpoint puts it.
+
+    Source: https://ai.google.dev/gemini-api/docs/thought-signatures
+    """
+    match call.get("extra_content"):
+        case {"google": {"thought_signature": str(signature)}}:
+            return signature
+    return None
+
+
+def _parse_content(value: Any, path: str) -> Content:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        raise missing_parameter(path)
+    if not isinstance(value, list):
+        raise invalid_parameter(path, f"'{path}' must be a string or an array of content parts.")
+    return tuple(_parse_part(part, f"{path}[{index}]") for index, part in enumerate(value))
+
+
+def _parse_part(value: Any, path: str) -> ContentPart:
+    part = _object(value, path)
+    match part.get("type"):
+        case "text":
+            return TextContent(_text(part, "text", path))
+        case "refusal":
+            return TextContent(_text(part, "refusal", path))
+        case "image_url":
+            image = part.get("image_url")
+            if isinstance(image, str):
+                return ImageContent(image)
+            image = _object(image, f"{path}.image_url")
+            return ImageContent(
+                _text(image, "url", f"{path}.image_url"),
+                _optional_text(image, "detail", f"{path}.image_url"),
+            )
+        case kind:
+            raise invalid_parameter(
+                f"{path}.type",
+                f"Invalid value: {kind!r}. This model's provider takes content parts of the types"
+                " 'text' and 'image_url'.",
+            )
+
+
+def _parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
+    if not value:
+        return ()
+    if not isinstance(value, list):
+        raise invalid_parameter("tools", "'tools' must be an array.")
+    return tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(value))
+
+
+def _parse_tool(value: Any, path: str) -> ToolDefinition:
+    tool = _object(value, path)
+    if tool.get("type") != "function":
+        raise invalid_parameter(
+            f"{path}.type", f"Invalid value: {tool.get('type')!r}. Only 'function' is supported."
+        )
+    function = _object(tool.get("function"), f"{path}.function")
+    return ToolDefinition(
+        tool_name=_text(function, "name", f"{path}.function"),
+        description=_optional_text(function, "description", f"{path}.function"),
+        parameters=_parse_parameters(function.get("parameters"), f"{path}.function.parameters"),
+        strict=_optional_flag(function, "strict", f"{path}.function"),
+    )
+
+
+def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        return parameters_schema(_object(value, path))
+    except ValueError as error:
+        raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
+    except RecursionError:
+        raise invalid_parameter(path, f"Invalid schema in '{path}': nested too deeply.") from None
+
+
+def _parse_tool_choice(value: Any) -> ToolChoice | None:
+    match value:
+        case None:
+            return None
+        case "auto" | "required" | "none":
+            return ToolChoice(value)
+        case {"type": "function", "function": {"name": str(name)}}:
+            return ToolChoice("required", name)
+    raise invalid_parameter(
+        "tool_choice",
+        "'tool_choice' must be 'auto', 'required', 'none' or"
+        ' {"type": "function", "function": {"name": ...}}.',
+    )
+
+
+def _parse_response_format(value: Any) -> ResponseFormat | None:
+    match value:
+        case None:
+            return None
+        case {"type": "text" | "json_object" as kind}:
+            return ResponseFormat(kind)
+        case {"type": "json_schema", "json_schema": {"name": str(name)}}:
+            path, wanted = "response_format.json_schema", value["json_schema"]
+            schema = wanted.get("schema")
+            return ResponseFormat(
+                "json_schema",
+                name,
+                schema if schema is None else _object(schema, f"{path}.schema"),
+                _optional_flag(wanted, "strict", path),
+            )
+    raise invalid_parameter(
+        "response_format",
+        "'response_format' must have the type 'text', 'json_object' or 'json_schema', the last"
+        " with a 'json_schema' that has a 'name'.",
+    )
+
+
+def _object(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid_parameter(path, f"'{path}' must be an object.", "invalid_type")
+    return value
+
+
+def _text(value: Mapping[str, Any], name: str, path: str) -> str:
+    text = _optional_text(value, name, path)
+    if text is None:
+        raise missing_parameter(f"{path}.{name}")
+    return text
+
+
+def _optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
+    text = value.get(name)
+    if text is None or isinstance(text, str):
+        return text
+    where = f"{path}.{name}".lstrip(".")
+    raise invalid_parameter(where, f"'{where}' must be a string.", "invalid_type")
+
+
+def _optional_flag(value: Mapping[str, Any], name: str, path: str) -> bool | None:
+    flag = value.get(name)
+    if flag is None or isinstance(flag, bool):
+        return flag
+    where = f"{path}.{name}"
+    raise invalid_parameter(where, f"'{where}' must be a boolean.", "invalid_type")
+
+
+# --------------------------------------------------------------------------------------------------
+# Vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+def render_request(
+    request: ChatCompletionRequest, *, max_tokens_name: str = "max_completion_tokens"
+) -> dict[str, Any]:
+    """The body of a request for one choice; what is at its default is left out.
+
+    A stream is asked for with the usage in its last chunk.
+
+    Args:
+        request: what is asked; its `model` is the vendor's own name.
+        max_tokens_name: what the vendor calls the limit: older servers know only `max_tokens`.
+    """
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [render_message(message) for message in request.messages],
+        **render_sampling(request.sampling, max_tokens_name=max_tokens_name),
+    }
+    if request.tools:
+        body["tools"] = [render_tool(tool) for tool in request.tools]
+    if request.tool_choice is not None:
+        body["tool_choice"] = _render_tool_choice(request.tool_choice)
+    if request.parallel_tool_calls is not None:
+        body["parallel_tool_calls"] = request.parallel_tool_calls
+    if request.response_format is not None:
+        body["response_format"] = _render_response_format(request.response_format)
+    if request.reasoning_effort is not None:
+        body["reasoning_effort"] = request.reasoning_effort
+    if request.logprobs is not None:
+        body["logprobs"] = True
+        if request.logprobs:
+            body["top_logprobs"] = request.logprobs
+    if request.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def render_message(message: Message) -> dict[str, Any]:
+    """One of `messages`."""
+    match message:
+        case SystemMessage(role=role):
+            rendered = {"role": role, "content": _render_content(message.content)}
+        case UserMessage():
+            rendered = {"role": "user", "content": _render_content(message.content)}
+        case ToolResponseMessage():
+            return {
+                "role": "tool",
+                "tool_call_id": message.call_id,
+                "content": _render_content(message.content),
+            }
+        case CompletionMessage():
+            rendered = _render_assistant(message)
+    if message.name is not None:
+        rendered["name"] = message.name
+    return rendered
+
+
+def _render_assistant(message: CompletionMessage) -> dict[str, Any]:
+    without_content = not message.content and (message.tool_calls or message.refusal is not None)
+    rendered: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if without_content else _render_content(message.content),
+    }
+    if message.refusal is not None:
+        rendered["refusal"] = message.refusal
+    if message.reasoning is not None:
+        rendered["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
+    return rendered
+
+
+def render_call(call: AnyToolCall) -> dict[str, Any]:
+    """One of a message's `tool_calls`."""
+    return {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.tool_name, "arguments": call.arguments_json},
+        **extra_content(call),
+    }
+
+
+def extra_content(call: AnyToolCall | None) -> dict[str, Any]:
+    """The member of one of `tool_calls` that `thought_signature` reads; none where it has none."""
+    if not isinstance(call, ToolCall) or call.thought_signature is None:
+        return {}
+    return {"extra_content": {"google": {"thought_signature": call.thought_signature}}}
+
+
+def _render_content(content: Content) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else [_render_part(part) for part in content]
+
+
+def _render_part(part: ContentPart) -> dict[str, Any]:
+    if isinstance(part, TextContent):
+        return {"type": "text", "text": part.text}
+    image = {"url": part.url}
+    if part.detail is not None:
+        image["detail"] = part.detail
+    return {"type": "image_url", "image_url": image}
+
+
+def render_tool(tool: ToolDefinition) -> dict[str, Any]:
+    """One of `tools`."""
+    function: dict[str, Any] = {"name": tool.tool_name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    if tool.parameters is not None:
+        function["parameters"] = tool.parameters
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _render_tool_choice(choice: ToolChoice) -> str | dict[str, Any]:
+    if choice.tool_name is None:
+        return choice.mode
+    return {"type": "function", "function": {"name": choice.tool_name}}
+
+
+def _render_response_format(wanted: ResponseFormat) -> dict[str, Any]:
+    if wanted.type != "json_schema":
+        return {"type": wanted.type}
+    described: dict[str, Any] = {"name": wanted.name or "response"}
+    if wanted.schema is not None:
+        described["schema"] = wanted.schema
+    if wanted.strict is not None:
+        described["strict"] = wanted.strict
+    return {"type": "json_schema", "json_schema": described}

@@ -1,0 +1,206 @@
+"""Chat streams: vocabulary -> wire (`StreamRenderer`) and wire -> vocabulary (`StreamParser`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_compat.dialects.openai.chat.replies import (
+    parse_stop_reason,
+    parse_text,
+    tool_call_fragments,
+)
+from llama_compat.dialects.openai.chat.requests import extra_content, thought_signature
+from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer
+from llama_compat.dialects.openai.finish_reasons import finish_reason
+from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.tools.calls import ToolCallAssembler, arguments_text
+from llama_compat.types import (
+    Delta,
+    ReasoningDelta,
+    RefusalDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    TextDelta,
+    TokenLogProbs,
+    ToolCallDelta,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+class StreamRenderer(ChunkRenderer):
+    """Renders the events of one reply's choices as `chat.completion.chunk` objects.
+
+    Args:
+        reply_id, model, created: what every chunk says.
+        include_usage: whether the client asked for a last chunk with the usage.
+    """
+
+    object = "chat.completion.chunk"
+
+    def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
+        super().__init__(
+            reply_id=reply_id, model=model, created=created, include_usage=include_usage
+        )
+        self._calls: dict[int, _CallsSent] = {}
+
+    def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
+        """The chunks that `event` of the choice `choice` makes, none to two."""
+        if isinstance(event, StreamProgress):
+            delta = self._render_delta(choice, event.delta)
+            if delta or event.logprobs:
+                yield self._render_chunk(choice, delta, logprobs=event.logprobs)
+        elif isinstance(event, StreamComplete):
+            reason = finish_reason(event.stop_reason, called_tools=choice in self._calls)
+            yield self._render_chunk(choice, {}, reason)
+        else:
+            yield self._render_chunk(choice, {"role": "assistant", "content": ""})
+
+    def _render_chunk(
+        self,
+        choice: int,
+        delta: dict[str, Any],
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogProbs] | None = None,
+    ) -> dict[str, Any]:
+        return self._chunk(
+            {
+                "index": choice,
+                "delta": delta,
+                "logprobs": render_chat_logprobs(logprobs),
+                "finish_reason": reason,
+            }
+        )
+
+    def _render_delta(self, choice: int, delta: Delta) -> dict[str, Any]:
+        if isinstance(delta, TextDelta):
+            return {"content": delta.text} if delta.text else {}
+        if isinstance(delta, ReasoningDelta):
+            return {"reasoning_content": delta.text} if delta.text else {}
+        if isinstance(delta, RefusalDelta):
+            return {"refusal": delta.text} if delta.text else {}
+        return self._calls.setdefault(choice, _CallsSent()).render(delta)
+
+
+class _CallsSent:
+    """What the client already has of one choice's tool calls.
+
+    Each call's id and name go out once, and its arguments either as they come or, from a provider
+    that gives only whole calls, at the end.
+    """
+
+    def __init__(self) -> None:
+        self._started: set[int] = set()
+        self._with_arguments: set[int] = set()
+
+    def render(self, delta: ToolCallDelta) -> dict[str, Any]:
+        call = delta.tool_call
+        fragment: dict[str, Any] = {"index": delta.index}
+        extra = extra_content(call)
+        arguments = delta.arguments
+        if call is not None:
+            # succeeded or failed: all of it again, of which the client needs what it lacks
+            arguments = "" if delta.index in self._with_arguments else call.arguments_json
+        if arguments:
+            self._with_arguments.add(delta.index)
+        if delta.index not in self._started:
+            self._started.add(delta.index)
+            fragment["id"] = call.call_id if call else delta.call_id
+            fragment["type"] = "function"
+            name = call.tool_name if call else delta.tool_name
+            fragment["function"] = {"name": name, "arguments": arguments}
+        elif arguments or extra:
+            fragment["function"] = {"arguments": arguments}
+        else:
+            return {}
+        return {"tool_calls": [{**fragment, **extra}]}
+
+
+# --------------------------------------------------------------------------------------------------
+# Wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+class StreamParser(ChunkParser):
+    """Parses a vendor's `chat.completion.chunk` objects as the events of one choice.
+
+    An object that reports an error is none; it is for whoever reads the stream to raise it.
+
+    Args:
+        choice: which choice; chunks of others are passed over.
+        whole_calls: give each tool call once, when it is complete, rather than as it comes.
+    """
+
+    kind = "chat completion"
+
+    def __init__(self, *, choice: int = 0, whole_calls: bool = False) -> None:
+        super().__init__(choice)
+        self._reasoning = SurrogateJoiner()
+        self._calls = ToolCallAssembler(whole=whole_calls)
+        self._called = False
+
+    def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
+        """The events that are due at the end of the stream.
+
+        Args:
+            done: the vendor ended it with `[DONE]`, so that a finish reason may be missing.
+
+        Raises:
+            ValueError: it broke off; the tool calls that it broke off in have failed before.
+        """
+        cut = self._finish_reason is None and not done
+        reason = parse_stop_reason(self._finish_reason, called_tools=self._called)
+        yield from self._progress(
+            [
+                *_text_deltas(self._text.flush(), self._reasoning.flush()),
+                *self._calls.finish(cut=cut or reason is StopReason.out_of_tokens),
+            ]
+        )
+        if cut:
+            raise ValueError("the stream broke off before its finish reason")
+        yield StreamComplete(reason, self._usage)
+
+    def _parse_choice(self, choice: Mapping[str, Any]) -> list[StreamProgress]:
+        delta = choice.get("delta") or {}
+        text, reasoning = parse_text(delta)
+        deltas = _text_deltas(self._text.push(text), self._reasoning.push(reasoning))
+        if delta.get("refusal"):
+            deltas.append(RefusalDelta(delta["refusal"]))
+        for fragment in tool_call_fragments(delta):
+            self._called = True
+            function = fragment.get("function") or {}
+            deltas.extend(
+                self._calls.push(
+                    index=fragment.get("index"),
+                    call_id=fragment.get("id"),
+                    tool_name=function.get("name"),
+                    arguments=arguments_text(function.get("arguments")),
+                    thought_signature=thought_signature(fragment),
+                )
+            )
+        return self._progress(deltas, parse_logprobs(choice.get("logprobs")))
+
+    def _progress(
+        self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None = None
+    ) -> list[StreamProgress]:
+        if logprobs is not None and not deltas:
+            deltas = [TextDelta("")]
+        events = [StreamProgress(delta) for delta in deltas]
+        if logprobs is not None:
+            events[0] = StreamProgress(deltas[0], logprobs)
+        return events
+
+
+def _text_deltas(text: str, reasoning: str) -> list[Delta]:
+    deltas: list[Delta] = []
+    if reasoning:
+        deltas.append(ReasoningDelta(reasoning))
+    if text:
+        deltas.append(TextDelta(text))
+    return deltas

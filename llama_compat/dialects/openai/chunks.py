@@ -1,0 +1,82 @@
+"""What OpenAI's chat and text streams share, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.types import StreamEvent, StreamStart, Usage
+
+
+class ChunkRenderer:
+    """Renders what is the same in all chunks of a stream.
+
+    Args:
+        reply_id, model, created: what every chunk says.
+        include_usage: whether the client asked for a last chunk with the usage.
+    """
+
+    object: ClassVar[str]
+    """What every chunk says that it is."""
+
+    def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
+        self._frame = {"id": reply_id, "object": self.object, "created": created, "model": model}
+        self._include_usage = include_usage
+
+    def finish(self, usage: Usage) -> Iterator[dict[str, Any]]:
+        """The chunk with the usage, if it was asked for."""
+        if self._include_usage:
+            yield {**self._frame, "choices": [], "usage": render_usage(usage)}
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        chunk: dict[str, Any] = {**self._frame, "choices": [choice]}
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
+
+
+class ChunkParser:
+    """Parses the chunks of a stream as the events of one choice.
+
+    An object that reports an error is none; it is for whoever reads the stream to raise it.
+
+    Args:
+        choice: which choice; chunks of others are passed over.
+    """
+
+    kind: ClassVar[str]
+    """What a chunk is called in messages."""
+
+    def __init__(self, choice: int) -> None:
+        self._choice = choice
+        self._text = SurrogateJoiner()
+        self._started = False
+        self._finish_reason: str | None = None
+        self._usage = Usage()
+
+    def push(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events of one chunk.
+
+        Raises:
+            ValueError: it is not such a chunk.
+        """
+        events: list[StreamEvent] = []
+        if not self._started:
+            self._started = True
+            events.append(StreamStart())
+        try:
+            if chunk.get("usage"):
+                self._usage = parse_usage(chunk["usage"])
+            for choice in chunk.get("choices") or ():
+                if (choice.get("index") or 0) == self._choice:
+                    if choice.get("finish_reason") is not None:
+                        self._finish_reason = choice["finish_reason"]
+                    events.extend(self._parse_choice(choice))
+        except (AttributeError, TypeError, KeyError) as error:
+            raise ValueError(f"the event is not a {self.kind} chunk: {error!r}") from error
+        return events
+
+    def _parse_choice(self, choice: Mapping[str, Any]) -> Iterable[StreamEvent]:
+        raise NotImplementedError

@@ -1,0 +1,292 @@
+"""OpenAI's text completions (https://platform.openai.com/docs/api-reference/completions)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer
+from llama_compat.dialects.openai.finish_reasons import finish_reason, stop_reason
+from llama_compat.dialects.openai.logprobs import parse_logprobs, render_text_logprobs
+from llama_compat.dialects.openai.parameters import parse_sampling, render_sampling
+from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.text.end_of_turn import EndOfTurnCutter
+from llama_compat.types import (
+    CompletionRequest,
+    CompletionResponse,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    TextDelta,
+    TokenLogProbs,
+    Usage,
+)
+
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's own default for text completions."""
+
+Prompt = str | tuple[int, ...]
+
+# --------------------------------------------------------------------------------------------------
+# Requests: wire -> vocabulary, and back
+# --------------------------------------------------------------------------------------------------
+
+
+class CompletionCall(Struct, frozen=True):
+    """One request as it came: its prompts, how often each is continued, and how to answer.
+
+    Choices are numbered as OpenAI does: all of the first prompt's, then all of the second's.
+    """
+
+    prompts: tuple[Prompt, ...]
+    request: CompletionRequest
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+
+    def requests(self) -> list[CompletionRequest]:
+        """One request a choice; a seed counts up within a prompt so that its choices differ."""
+        sampling = self.request.sampling
+        return [
+            structs.replace(self.request, prompt=prompt, sampling=sampling.for_choice(index))
+            for prompt in self.prompts
+            for index in range(self.n)
+        ]
+
+
+def parse_request(body: Mapping[str, Any], model: str) -> CompletionCall:
+    """The request `body`, its parameters already checked, for the provider's `model`.
+
+    Raises:
+        APIError: 400 naming what is malformed.
+    """
+    prompts = parse_prompts(body.get("prompt"))
+    sampling = parse_sampling(body)
+    if sampling.max_tokens is None:
+        sampling = structs.replace(sampling, max_tokens=DEFAULT_MAX_TOKENS)
+    return CompletionCall(
+        prompts=prompts,
+        request=CompletionRequest(
+            model=model,
+            prompt=prompts[0],
+            sampling=sampling,
+            logprobs=body.get("logprobs"),
+            echo=bool(body.get("echo")),
+            stream=bool(body.get("stream")),
+        ),
+        n=body.get("n") or 1,
+        stream=bool(body.get("stream")),
+        include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+    )
+
+
+def parse_prompts(value: Any) -> tuple[Prompt, ...]:
+    """The prompts of a string, a list of strings, a list of token ids, or a list of such lists.
+
+    Raises:
+        APIError: 400 for anything else.
+    """
+    if value is None:
+        raise missing_parameter("prompt")
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not value:
+        raise _wrong_prompt()
+    if all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if all(isinstance(item, list) and item for item in value):
+        return tuple(_token_ids(item) for item in value)
+    return (_token_ids(value),)
+
+
+def _token_ids(value: list[Any]) -> tuple[int, ...]:
+    if not all(type(item) is int and item >= 0 for item in value):
+        raise _wrong_prompt()
+    return tuple(value)
+
+
+def _wrong_prompt() -> APIError:
+    return invalid_parameter(
+        "prompt",
+        "'prompt' must be a string, an array of strings, an array of token ids, or an array of"
+        " arrays of token ids, and none of the arrays empty.",
+        "invalid_type",
+    )
+
+
+def render_request(request: CompletionRequest) -> dict[str, Any]:
+    """The body of a request for one choice of one prompt; what is at its default is left out.
+
+    A stream is asked for with the usage in its last chunk. `request.model` is the vendor's name.
+    """
+    prompt = request.prompt
+    body: dict[str, Any] = {
+        "model": request.model,
+        "prompt": prompt if isinstance(prompt, str) else list(prompt),
+        **render_sampling(request.sampling, max_tokens_name="max_tokens"),
+    }
+    if request.logprobs is not None:
+        body["logprobs"] = request.logprobs
+    if request.echo:
+        body["echo"] = True
+    if request.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    return body
+
+
+# --------------------------------------------------------------------------------------------------
+# Replies and streams: vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+def render_reply(
+    responses: Sequence[CompletionResponse],
+    usage: Usage,
+    *,
+    reply_id: str,
+    model: str,
+    created: int,
+) -> dict[str, Any]:
+    """A `text_completion` object with one choice a response."""
+    return {
+        "id": reply_id,
+        "object": "text_completion",
+        "created": created,
+        "model": model,
+        "choices": [
+            {
+                "index": index,
+                "text": response.content,
+                "logprobs": render_text_logprobs(response.logprobs, 0),
+                "finish_reason": finish_reason(response.stop_reason),
+            }
+            for index, response in enumerate(responses)
+        ],
+        "usage": render_usage(usage),
+    }
+
+
+class StreamRenderer(ChunkRenderer):
+    """Renders the events of one reply's choices as chunks, which are `text_completion` objects.
+
+    Args:
+        reply_id, model, created: what every chunk says.
+        include_usage: whether the client asked for a last chunk with the usage.
+    """
+
+    object = "text_completion"
+
+    def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
+        super().__init__(
+            reply_id=reply_id, model=model, created=created, include_usage=include_usage
+        )
+        self._token_offsets: dict[int, int] = {}
+
+    def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
+        """The chunks that `event` of the choice `choice` makes, none or one."""
+        if isinstance(event, StreamProgress):
+            if isinstance(event.delta, TextDelta):
+                yield self._render_chunk(choice, event.delta.text, logprobs=event.logprobs)
+        elif isinstance(event, StreamComplete):
+            yield self._render_chunk(choice, "", finish_reason(event.stop_reason))
+
+    def _render_chunk(
+        self,
+        choice: int,
+        text: str,
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogProbs] | None = None,
+    ) -> dict[str, Any]:
+        offset = self._token_offsets.get(choice, 0)
+        if logprobs:
+            self._token_offsets[choice] = offset + sum(len(t.chosen.token) for t in logprobs)
+        return self._chunk(
+            {
+                "index": choice,
+                "text": text,
+                "logprobs": render_text_logprobs(logprobs, offset),
+                "finish_reason": reason,
+            }
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# Replies and streams: wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+def parse_reply(body: Mapping[str, Any], *, echo: bool = False) -> list[CompletionResponse]:
+    """The choices of a vendor's `text_completion` object, each with the reply's usage.
+
+    Args:
+        body: the vendor's reply.
+        echo: the text begins with the prompt, whose own end-of-turn markers stay.
+
+    Raises:
+        ValueError: it is not such an object; the message says where.
+    """
+    try:
+        usage = parse_usage(body.get("usage"))
+        choices = body.get("choices")
+        if not choices:
+            raise ValueError("the reply has no choices")
+        return [_parse_choice(choice, usage, echo) for choice in choices]
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ValueError(f"the reply is not a text completion: {error!r}") from error
+
+
+def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> CompletionResponse:
+    cutter = EndOfTurnCutter(only_at_end=echo)
+    text = cutter.push(choice["text"]) + cutter.flush()
+    return CompletionResponse(
+        content=text,
+        stop_reason=cutter.stop_reason or stop_reason(choice.get("finish_reason")),
+        logprobs=cutter.push_logprobs(parse_logprobs(choice.get("logprobs"))),
+        usage=usage,
+    )
+
+
+class StreamParser(ChunkParser):
+    """Parses a vendor's chunks, which are `text_completion` objects, as the events of one choice.
+
+    An object that reports an error is none; it is for whoever reads the stream to raise it.
+
+    Args:
+        choice: which choice; chunks of others are passed over.
+        echo: as in `parse_reply`.
+    """
+
+    kind = "text completion"
+
+    def __init__(self, *, choice: int = 0, echo: bool = False) -> None:
+        super().__init__(choice)
+        self._cutter = EndOfTurnCutter(only_at_end=echo)
+
+    def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
+        """The events that are due at the end of the stream.
+
+        Args:
+            done: the vendor ended it with `[DONE]`, so that a finish reason may be missing.
+
+        Raises:
+            ValueError: it broke off.
+        """
+        text = self._cutter.push(self._text.flush()) + self._cutter.flush()
+        if text:
+            yield StreamProgress(TextDelta(text))
+        reason = self._cutter.stop_reason
+        if reason is None:
+            if self._finish_reason is None and not done:
+                raise ValueError("the stream broke off before its finish reason")
+            reason = stop_reason(self._finish_reason)
+        yield StreamComplete(reason, self._usage)
+
+    def _parse_choice(self, choice: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        text = self._cutter.push(self._text.push(choice.get("text") or ""))
+        logprobs = self._cutter.push_logprobs(parse_logprobs(choice.get("logprobs")))
+        if text or logprobs is not None:
+            yield StreamProgress(TextDelta(text), logprobs)

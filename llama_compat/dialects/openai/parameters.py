@@ -1,0 +1,329 @@
+"""The parameters that OpenAI's chat and text completions share: their checks and their meaning.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create and .../completions/create. The
+fields beyond those (`top_k`, `repetition_penalty`) are the extensions that vLLM and others take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.types import (
+    GreedySamplingStrategy,
+    SamplingParams,
+    SamplingStrategy,
+    TopKSamplingStrategy,
+    TopPSamplingStrategy,
+)
+from llama_compat.wire.json_fields import JSONFields, from_raw
+
+MAX_STOP_STRINGS = 4
+
+# --------------------------------------------------------------------------------------------------
+# Checks: each takes a parameter's name and value, and raises APIError
+# --------------------------------------------------------------------------------------------------
+
+Check = Callable[[str, Any], None]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _wrong_type(name: str, expected: str, value: Any) -> APIError:
+    return invalid_parameter(
+        name,
+        f"Invalid type for '{name}': expected {expected}, got {_shown(value)}.",
+        "invalid_type",
+    )
+
+
+def _out_of_range(name: str, value: Any, low: float | None, high: float | None) -> APIError:
+    if high is None:
+        bounds = f"at least {low}"
+    elif low is None:
+        bounds = f"at most {high}"
+    else:
+        bounds = f"between {low} and {high}"
+    return invalid_parameter(
+        name, f"Invalid value for '{name}': expected {bounds}, got {_shown(value)}."
+    )
+
+
+def _check_range(name: str, value: Any, low: float | None, high: float | None) -> None:
+    if (low is not None and not value >= low) or (high is not None and not value <= high):
+        raise _out_of_range(name, value, low, high)
+
+
+def _integer(name: str, value: Any, *, low: int | None = None, high: int | None = None) -> None:
+    if type(value) is not int:
+        raise _wrong_type(name, "an integer", value)
+    _check_range(name, value, low, high)
+
+
+def _number(name: str, value: Any, *, low: float | None = None, high: float | None = None) -> None:
+    if type(value) not in (int, float):
+        raise _wrong_type(name, "a number", value)
+    _check_range(name, value, low, high)
+
+
+def _boolean(name: str, value: Any) -> None:
+    if type(value) is not bool:
+        raise _wrong_type(name, "a boolean", value)
+
+
+def _string(name: str, value: Any) -> None:
+    if type(value) is not str:
+        raise _wrong_type(name, "a string", value)
+
+
+def _stop(name: str, value: Any) -> None:
+    stops = [value] if isinstance(value, str) else value
+    if type(stops) is not list or not all(type(stop) is str for stop in stops):
+        raise _wrong_type(name, "a string or an array of strings", value)
+    if len(stops) > MAX_STOP_STRINGS:
+        raise invalid_parameter(
+            name,
+            f"Invalid '{name}': expected at most {MAX_STOP_STRINGS} strings, got {len(stops)}.",
+        )
+    if "" in stops:
+        raise invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty.")
+
+
+def _stream_options(name: str, value: Any) -> None:
+    if type(value) is not dict:
+        raise _wrong_type(name, "an object", value)
+    if value.get("include_usage") is not None:
+        _boolean(f"{name}.include_usage", value["include_usage"])
+
+
+def _logit_bias(name: str, value: Any) -> None:
+    if type(value) is not dict:
+        raise _wrong_type(name, "an object", value)
+    for token, bias in value.items():
+        if not token.isascii() or not token.isdigit():
+            raise invalid_parameter(name, f"Invalid key in '{name}': '{token}' is not a token id.")
+        try:
+            _number(f"{name}.{token}", bias, low=-100, high=100)
+        except APIError as error:
+            raise invalid_parameter(name, error.message, error.code) from None
+
+
+CHECKS: dict[str, Check] = {
+    "max_tokens": partial(_integer, low=1),
+    "max_completion_tokens": partial(_integer, low=1),
+    "n": partial(_integer, low=1, high=128),
+    "temperature": partial(_number, low=0, high=2),
+    "top_p": partial(_number, low=0, high=1),
+    "top_k": partial(_integer, low=-1),
+    "frequency_penalty": partial(_number, low=-2, high=2),
+    "presence_penalty": partial(_number, low=-2, high=2),
+    "repetition_penalty": partial(_number, low=0.01, high=100),
+    "seed": partial(_integer, low=-(2**63), high=2**63 - 1),
+    "stop": _stop,
+    "stream": _boolean,
+    "stream_options": _stream_options,
+    "logit_bias": _logit_bias,
+    "top_logprobs": partial(_integer, low=0, high=20),
+    "parallel_tool_calls": _boolean,
+    "user": _string,
+}
+CHAT_CHECKS: dict[str, Check] = {**CHECKS, "logprobs": _boolean}
+COMPLETION_CHECKS: dict[str, Check] = {
+    **CHECKS,
+    # With `echo` a caller may want no more than the prompt's own log probabilities.
+    "max_tokens": partial(_integer, low=0),
+    "logprobs": partial(_integer, low=0, high=20),
+    "best_of": partial(_integer, low=1, high=128),
+    "echo": _boolean,
+}
+
+EMBEDDING_CHECKS: dict[str, Check] = {
+    "dimensions": partial(_integer, low=1),
+    "user": _string,
+}
+
+
+def check_parameters(fields: JSONFields, checks: Mapping[str, Check]) -> dict[str, Any]:
+    """Check those of `fields` that `checks` knows; null is the same as not set.
+
+    Returns:
+        The checked parameters, decoded.
+
+    Raises:
+        APIError: 400 with the parameter's name in `param`.
+    """
+    checked: dict[str, Any] = {}
+    for name, raw in fields.items():
+        check = checks.get(name)
+        if check is not None:
+            value = from_raw(raw)
+            if value is not None:
+                check(name, value)
+                checked[name] = value
+    if "stream_options" in checked and not checked.get("stream"):
+        raise invalid_parameter(
+            "stream_options", "'stream_options' is only allowed when 'stream' is true."
+        )
+    if checked.get("max_tokens") == 0 and not checked.get("echo"):
+        raise _out_of_range("max_tokens", 0, 1, None)
+    if checked.get("best_of", 128) < checked.get("n", 1):
+        raise invalid_parameter("best_of", "'best_of' must be at least 'n'.")
+    return checked
+
+
+# --------------------------------------------------------------------------------------------------
+# Which parameters a request sets
+# --------------------------------------------------------------------------------------------------
+
+_ALWAYS_HONOURED = frozenset({"model", "messages", "prompt", "stream", "stream_options", "n"})
+
+_HINTS = frozenset(
+    {
+        "user",
+        "metadata",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "service_tier",
+        "prediction",
+    }
+)
+"""Fields that say something about a request and change nothing about the reply that is due."""
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "functions": ([],),
+    "store": (False,),
+    "modalities": (["text"],),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "stop": ([],),
+    "top_k": (-1, 0),
+}
+"""Values that ask for what happens anyway."""
+
+_STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
+"""Those that are honoured for every provider, and OpenAI's padding of chunks, a mere hint."""
+
+_ONLY_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+
+
+def parameters_set(body: Mapping[str, Any]) -> list[str]:
+    """The parameters of the request `body` that ask something of the provider.
+
+    Left out are those that every request has, nulls, mere hints, and values that ask for what
+    happens anyway. Of `stream_options` its members are named, such as `stream_options.x`.
+    """
+    options = body.get("stream_options") or {}
+    return [
+        f"stream_options.{name}"
+        for name, value in options.items()
+        if value and name not in _STREAM_OPTIONS
+    ] + [
+        name
+        for name, value in body.items()
+        if value is not None
+        and name not in _ALWAYS_HONOURED
+        and name not in _HINTS
+        and not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
+        and not (name in _ONLY_WITH_TOOLS and not body.get("tools"))
+    ]
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    # In Python 0 == False, but `"logprobs": 0` of a text completion does ask for something.
+    return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)
+
+
+# --------------------------------------------------------------------------------------------------
+# What they mean
+# --------------------------------------------------------------------------------------------------
+
+
+_SAMPLING_DEFAULTS = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+
+
+def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
+    """The sampling parameters of a checked request.
+
+    `temperature` 0 (or `top_p` 0) is greedy; unset, both are 1.0.
+    """
+    stop = body.get("stop") or ()
+    max_tokens = body.get("max_completion_tokens")
+    return SamplingParams(
+        strategy=_parse_strategy(body),
+        max_tokens=max_tokens if max_tokens is not None else body.get("max_tokens"),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        seed=body.get("seed"),
+        frequency_penalty=body.get("frequency_penalty") or 0.0,
+        presence_penalty=body.get("presence_penalty") or 0.0,
+        repetition_penalty=body.get("repetition_penalty") or 1.0,
+        logit_bias={
+            int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()
+        },
+        stated=frozenset(
+            name for name, default in _SAMPLING_DEFAULTS.items() if body.get(name) == default
+        ),
+    )
+
+
+def _parse_strategy(body: Mapping[str, Any]) -> SamplingStrategy:
+    temperature, top_p = body.get("temperature"), body.get("top_p")
+    temperature = 1.0 if temperature is None else float(temperature)
+    top_p = 1.0 if top_p is None else float(top_p)
+    if temperature == 0 or top_p == 0:
+        return GreedySamplingStrategy()
+    top_k = body.get("top_k") or 0
+    if top_k > 0:
+        return TopKSamplingStrategy(top_k, temperature, top_p)
+    return TopPSamplingStrategy(temperature, top_p)
+
+
+def render_sampling(sampling: SamplingParams, *, max_tokens_name: str) -> dict[str, Any]:
+    """The request members that say `sampling`; what nobody set is left out."""
+    body: dict[str, Any] = {}
+    strategy = sampling.strategy
+    if isinstance(strategy, GreedySamplingStrategy):
+        body["temperature"] = 0
+    else:
+        body |= _unless_default("temperature", strategy.temperature, sampling)
+        body |= _unless_default("top_p", strategy.top_p, sampling)
+        if isinstance(strategy, TopKSamplingStrategy):
+            body["top_k"] = strategy.top_k
+    if sampling.max_tokens is not None:
+        body[max_tokens_name] = sampling.max_tokens
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    body |= _unless_default("frequency_penalty", sampling.frequency_penalty, sampling)
+    body |= _unless_default("presence_penalty", sampling.presence_penalty, sampling)
+    body |= _unless_default("repetition_penalty", sampling.repetition_penalty, sampling)
+    if sampling.logit_bias:
+        body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    return body
+
+
+def _unless_default(name: str, value: float, sampling: SamplingParams) -> dict[str, float]:
+    if value == _SAMPLING_DEFAULTS[name] and name not in sampling.stated:
+        return {}
+    return {name: value}

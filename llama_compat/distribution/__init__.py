@@ -1,0 +1,19 @@
+"""A YAML template -> validated, typed settings, every mistake with its place in the file."""
+
+from llama_compat.distribution.template import (
+    Distribution,
+    ModelSettings,
+    ProviderSettings,
+    ServerSettings,
+    list_templates,
+    load_distribution,
+)
+
+__all__ = [
+    "Distribution",
+    "ModelSettings",
+    "ProviderSettings",
+    "ServerSettings",
+    "list_templates",
+    "load_distribution",
+]

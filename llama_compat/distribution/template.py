@@ -1,0 +1,275 @@
+"""A YAML template -> validated, typed settings.
+
+A distribution says what one server is: how it listens, which providers it has, and which models it
+offers from them. `README.md` and the files in `templates/` describe the format.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from llama_compat.distribution.env_references import ResolvedDocument
+from llama_compat.distribution.problems import (
+    KeyPath,
+    Problem,
+    TemplateError,
+    UnknownProviderType,
+    did_you_mean,
+    dotted,
+)
+from llama_compat.distribution.validation_messages import explain
+from llama_compat.distribution.yaml_positions import read_yaml
+
+MAX_TEMPLATE_BYTES = 1024 * 1024
+
+# A key whose items are all commented out holds nothing.
+_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+_Name = Annotated[str, Field(min_length=1)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ServerSettings(_Settings):
+    """How the server listens, and what it accepts."""
+
+    host: _Name = "127.0.0.1"
+    """The address to listen on: this machine's own by default, 0.0.0.0 for every network."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    """0 takes a free one."""
+
+    api_keys: Annotated[list[SecretStr], _NothingIsEmpty] = []
+    """Clients send one of them; with none, everybody is let in."""
+
+    max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
+    """Larger requests are refused with 413."""
+
+    shutdown_grace_seconds: Annotated[int, Field(ge=0)] = 30
+    """How long running requests may take to finish once the server is told to stop."""
+
+
+class ProviderSettings(_Settings):
+    """One source of answers."""
+
+    id: _Name
+    type: _Name
+    config: Any = Field(default_factory=dict)
+    """An object of the class that the provider's type asks for, once a template is loaded."""
+
+    @property
+    def discovers_models(self) -> bool:
+        """Whether all models are offered that the vendor lists, whatever the template lists."""
+        return bool(getattr(self.config, "models", None))
+
+
+class ModelSettings(_Settings):
+    """A model that clients can ask for."""
+
+    id: _Name
+    provider: _Name
+    provider_model: _Name | None = None
+    """What the provider calls it; None if that is `id` too."""
+
+    context_length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that it can hold, prompt and completion together; None leaves that to the provider."""
+
+    aliases: Annotated[list[_Name], _NothingIsEmpty] = []
+
+
+class Distribution(_Settings):
+    """What one server is."""
+
+    version: Literal[1] = 1
+    server: Annotated[
+        ServerSettings, BeforeValidator(lambda value: {} if value is None else value)
+    ] = ServerSettings()
+    providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
+    models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+
+
+def load_distribution(
+    source: str, provider_config: Callable[[str], type[BaseModel]]
+) -> Distribution:
+    """Read the template `source`, its references to the environment replaced, and check it.
+
+    Args:
+        source: the name of a template that ships, or the path of a YAML file.
+        provider_config: gives the class of a provider type's settings; raises
+            `UnknownProviderType`.
+
+    Raises:
+        TemplateError: with everything that is wrong, each with its place.
+    """
+    path, text = _read(source)
+    document = ResolvedDocument(read_yaml(text), os.environ)
+    if not isinstance(document.value, dict):
+        raise TemplateError(path, document.problems or [_not_a_template(document)])
+    problems = list(_configure_providers(document, provider_config))
+    distribution = None
+    try:
+        distribution = Distribution.model_validate(document.value)
+    except ValidationError as error:
+        problems.extend(explain(error, Distribution, document))
+    problems.extend(_conflicts(document))
+    # A value that could not be read is not also of a wrong type.
+    unread = {(problem.path, problem.line) for problem in document.problems}
+    problems = [each for each in problems if (each.path, each.line) not in unread]
+    problems.extend(document.problems)
+    if distribution is None or problems:
+        raise TemplateError(path, problems)
+    if not _offers_models(distribution):
+        message = "no models; list one, or set 'models: discover' for a provider"
+        raise TemplateError(path, [document.problem(("models",), message)])
+    return distribution
+
+
+def list_templates() -> list[tuple[str, str]]:
+    """The templates that ship: name, and description from the comment that they begin with."""
+    return [(path.stem, _description(path)) for path in sorted(_template_folder().glob("*.yaml"))]
+
+
+# --------------------------------------------------------------------------------------------------
+# Files
+# --------------------------------------------------------------------------------------------------
+
+
+def _template_folder() -> Path:
+    """In an installed package inside `llama_compat`, in a checkout beside it."""
+    package = Path(__file__).parents[1]
+    installed = package / "templates"
+    return installed if installed.is_dir() else package.parent / "templates"
+
+
+def _description(path: Path) -> str:
+    first_line = path.read_text("utf-8").partition("\n")[0]
+    return first_line.removeprefix("#").strip() if first_line.startswith("#") else ""
+
+
+def _read(source: str) -> tuple[str, str]:
+    """The path of the template `source`, and its text.
+
+    Raises:
+        TemplateError: there is none, or it is not text.
+    """
+    names = [name for name, _ in list_templates()]
+    path = _template_folder() / f"{source}.yaml" if source in names else Path(source)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_TEMPLATE_BYTES + 1)
+        if len(raw) > MAX_TEMPLATE_BYTES:
+            raise _unreadable(path, f"larger than {MAX_TEMPLATE_BYTES} bytes, so not a template")
+        return str(path), raw.decode("utf-8-sig")
+    except FileNotFoundError:
+        problem = f"no such file, and not one of the templates {', '.join(names)}"
+        raise _unreadable(path, problem + did_you_mean(path.stem, names)) from None
+    except IsADirectoryError:
+        raise _unreadable(path, "is a folder; name a template or a YAML file") from None
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, "not UTF-8 text; save the file as UTF-8", line) from None
+    except OSError as error:
+        raise _unreadable(path, f"can't be read: {error.strerror or error}") from None
+
+
+def _unreadable(path: Path, message: str, line: int | None = None) -> TemplateError:
+    return TemplateError(str(path), [Problem(message, line=line)])
+
+
+# --------------------------------------------------------------------------------------------------
+# Checks
+# --------------------------------------------------------------------------------------------------
+
+
+def _not_a_template(document: ResolvedDocument) -> Problem:
+    if document.value is None:
+        return Problem("empty; a template has at least the keys 'providers' and 'models'", line=1)
+    keys = ", ".join(Distribution.model_fields)
+    got = "a list" if isinstance(document.value, list) else "a single value"
+    return document.problem((), f"expected a mapping with the keys {keys}, got {got}")
+
+
+def _configure_providers(
+    document: ResolvedDocument, provider_config: Callable[[str], type[BaseModel]]
+) -> Iterator[Problem]:
+    """Replace each provider's `config` by an object of its class."""
+    for path, provider in _mappings(document, "providers"):
+        type = provider.get("type")
+        if not isinstance(type, str):
+            continue
+        try:
+            model = provider_config(type)
+        except UnknownProviderType as error:
+            at = (*path, "type")
+            yield document.problem(at, document.redact(at, str(error)))
+            continue
+        config = provider.get("config")
+        try:
+            provider["config"] = model.model_validate({} if config is None else config)
+        except ValidationError as error:
+            yield from explain(error, model, document, (*path, "config"))
+
+
+def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
+    """What is wrong between settings that are right for themselves."""
+    provider_ids = list(_texts(document, "providers", "id"))
+    yield from _repeated(document, provider_ids)
+    yield from _repeated(document, _model_names(document))
+    shown = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
+    written = [provider_id for path, provider_id in provider_ids if path not in document.variables]
+    for path, provider in _texts(document, "models", "provider"):
+        if shown and provider not in shown:
+            near = "" if path in document.variables else did_you_mean(provider, written)
+            hint = near or f"; the ids are {', '.join(shown.values())}"
+            message = f"no provider has the id {document.shown(path, provider)}{hint}"
+            yield document.problem(path, message)
+
+
+def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
+    for path, model in _mappings(document, "models"):
+        aliases = enumerate(_list(model.get("aliases")))
+        names = [((*path, "id"), model.get("id"))]
+        names += [((*path, "aliases", index), alias) for index, alias in aliases]
+        yield from ((at, name) for at, name in names if isinstance(name, str))
+
+
+def _repeated(
+    document: ResolvedDocument, names: Iterable[tuple[KeyPath, str]]
+) -> Iterator[Problem]:
+    first: dict[str, KeyPath] = {}
+    for path, name in names:
+        if name not in first:
+            first[name] = path
+            continue
+        taken_by, line = dotted(first[name][:2]), document.places[first[name]].line
+        message = f"{document.shown(path, name)} is taken by {taken_by} on line {line} already"
+        yield document.problem(path, message)
+
+
+def _texts(document: ResolvedDocument, section: str, key: str) -> Iterator[tuple[KeyPath, str]]:
+    for path, item in _mappings(document, section):
+        text = item.get(key)
+        if text and isinstance(text, str):
+            yield (*path, key), text
+
+
+def _mappings(document: ResolvedDocument, section: str) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    for index, item in enumerate(_list(document.value.get(section))):
+        if isinstance(item, dict):
+            yield (section, index), item
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _offers_models(distribution: Distribution) -> bool:
+    return bool(distribution.models) or any(
+        provider.discovers_models for provider in distribution.providers
+    )

@@ -1,0 +1,1 @@
+"""What is found in the text that a model says: markers, reasoning, stop strings."""

@@ -1,0 +1,1 @@
+"""Models on this machine: where they lie, and how they get there."""

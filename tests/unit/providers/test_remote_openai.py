@@ -1,0 +1,705 @@
+"""A provider of the table against a vendor that is a real HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from llama_compat.dialects.openai.mending import CHAT, StreamMender
+from llama_compat.dialects.openai.models import parse_models
+from llama_compat.errors import APIError
+from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import parse_fields
+from providers.base import ProviderStartError
+from providers.remote import discovery
+from providers.remote.openai import RemoteOpenAIProvider, vendor_provider
+from providers.remote.relay import Relay
+
+CHUNKS = [
+    b'{"id":"a","object":"chat.completion.chunk","created":1,"model":"theirs","choices":[{"index":0,'
+    b'"delta":{"role":"assistant","content":"w\xc3\xb6rld \xf0\x9f\x99\x82"},'
+    b'"finish_reason":null}]}',
+    b'{"id":"a","object":"chat.completion.chunk","created":1,"model":"theirs","choices":[{"index":0,'
+    b'"delta":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}}]}',
+    b'{"id":"a","object":"chat.completion.chunk","created":1,"model":"theirs","choices":[{"index":0,'
+    b'"delta":{},"finish_reason":"eos"}]}',
+]
+DONE = b"data: [DONE]\n\n"
+REPLY = (
+    b'{"id":"a","object":"chat.completion","created":1,"model":"theirs","choices":[{"index":0,'
+    b'"message":{"role":"assistant","content":"hi"},"finish_reason":"stop", "x":1.0}]}'
+)
+
+
+def events(*data: bytes) -> bytes:
+    return b"".join(b"data: %b\n\n" % each for each in data)
+
+
+# A vendor -----------------------------------------------------------------------------------------
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Vendor:
+    """A server that remembers what it was asked, and who went away before it had answered."""
+
+    url: str = ""
+    asked: list[tuple[web.Request, bytes]] = field(default_factory=list)
+    connections: list[Any] = field(default_factory=list)
+    deserted: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def vendor_that(answer: Answer) -> AsyncIterator[Vendor]:
+    vendor = Vendor()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        vendor.asked.append((request, await request.read()))
+        vendor.connections.append(request.transport)
+        try:
+            return await answer(request)
+        except (asyncio.CancelledError, ConnectionError):
+            vendor.deserted.set()
+            raise
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    vendor.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield vendor
+    finally:
+        await runner.cleanup()
+
+
+async def says_reply(request: web.Request) -> web.StreamResponse:
+    return web.Response(body=REPLY, content_type="application/json")
+
+
+async def begin(request: web.Request, *parts: bytes) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for part in parts:
+        await response.write(part)
+    return response
+
+
+async def streams(request: web.Request) -> web.StreamResponse:
+    return await begin(request, events(*CHUNKS), DONE)
+
+
+async def cut(request: web.Request) -> web.StreamResponse:
+    """Break the connection."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@asynccontextmanager
+async def provider_for(
+    vendor: Vendor, provider_type: str = "remote::passthrough", **settings: Any
+) -> AsyncIterator[RemoteOpenAIProvider]:
+    made = vendor_provider(provider_type)
+    provider = made("mine", made.Config(**{"base_url": vendor.url, **settings}), ())
+    await provider.start()
+    try:
+        yield provider
+    finally:
+        await provider.stop()
+
+
+def asking(*, stream: bool = False, **members: Any) -> OpenAIRequest:
+    body = json.dumps({"model": "asked", "messages": [], "stream": stream, **members}).encode()
+    return OpenAIRequest("asked", "theirs", parse_fields(body), stream, "req_1")
+
+
+async def read(reply: OpenAIReply) -> bytes:
+    """The whole of a stream."""
+    assert not isinstance(reply.body, bytes)
+    try:
+        return reply.first + b"".join([each async for each in reply.body])
+    finally:
+        await reply.aclose()
+
+
+def chunks_in(stream: bytes) -> list[Any]:
+    return [json.loads(event.data) for event in sse.Decoder().feed(stream) if event.data]
+
+
+async def raised(provider: RemoteOpenAIProvider, **members: Any) -> APIError:
+    """The error that a request is answered with."""
+    with pytest.raises(APIError) as caught:
+        await provider.openai_chat_completion(asking(**members))
+    return caught.value
+
+
+# Requests -----------------------------------------------------------------------------------------
+
+
+async def test_a_request_goes_out_with_the_templates_key() -> None:
+    async with vendor_that(says_reply) as vendor:
+        async with provider_for(
+            vendor, "remote::openai", api_key="sk-theirs\n", headers={"x-team": "blue"}
+        ) as provider:
+            await provider.openai_chat_completion(asking(x={"a": 1.0}))
+        ((asked, body),) = vendor.asked
+    assert asked.path == "/v1/chat/completions"
+    assert asked.headers["authorization"] == "Bearer sk-theirs"
+    assert asked.headers["x-team"] == "blue"
+    assert asked.headers["x-request-id"] == "req_1"
+    assert asked.headers["content-type"] == "application/json"
+    assert json.loads(body) == {"model": "theirs", "messages": [], "stream": False, "x": {"a": 1.0}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(b"You sent %b.", id="text"),
+        pytest.param(b'{"error":{"message":"Bad header: %b"}}', id="error"),
+        pytest.param(b'data: {"error":{"message":"Bad header: %b"}}\n\n', id="event"),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_that_the_vendor_repeats_is_covered(
+    said: bytes, status: int, stream: bool
+) -> None:
+    keys = ("sk-of-the-template", "another-secret")
+
+    async def repeats(request: web.Request) -> web.Response:
+        return web.Response(body=said % " ".join(keys).encode(), status=status)
+
+    async with (
+        vendor_that(repeats) as vendor,
+        provider_for(vendor, api_key=keys[0], headers={"x-key": keys[1]}) as provider,
+    ):
+        error = await raised(provider, stream=stream)
+    assert not any(key in str(error.body()) for key in keys)
+
+
+async def test_azures_path_and_key() -> None:
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, "remote::azure", api_key="k", base_url=vendor.url[:-3]) as provider,
+    ):
+        request = asking()
+        request.provider_model = "my model"
+        await provider.openai_chat_completion(request)
+        ((asked, _),) = vendor.asked
+    assert asked.raw_path == (
+        "/openai/deployments/my%20model/chat/completions?api-version=2024-10-21"
+    )
+    assert asked.headers["api-key"] == "k"
+    assert "authorization" not in asked.headers
+
+
+async def test_a_vendor_without_its_key_is_not_asked() -> None:
+    kind = vendor_provider("remote::groq")
+    provider = kind("groq", kind.Config(), [])  # not started: it could not ask
+    error = await raised(provider)
+    assert (error.status, error.code) == (502, "upstream_authentication")
+
+
+async def test_another_address_may_want_no_key() -> None:
+    async with vendor_that(says_reply) as vendor, provider_for(vendor, "remote::groq") as provider:
+        await provider.openai_chat_completion(asking())
+        ((asked, _),) = vendor.asked
+        assert "authorization" not in asked.headers
+
+
+async def test_a_large_request_arrives_whole() -> None:
+    async def count(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"choices": [], "size": len(await request.read())})
+
+    async with vendor_that(count) as vendor, provider_for(vendor) as provider:
+        vendor_limit = 900_000
+        reply = await provider.openai_chat_completion(asking(user="x" * vendor_limit))
+    assert json.loads(reply.body)["size"] > vendor_limit  # type: ignore[arg-type]
+
+
+async def test_a_proxy_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with vendor_that(says_reply) as vendor:
+        proxy = vendor.url.removesuffix("/v1").replace("http://", "http://me:pass@")
+        elsewhere = {"base_url": "http://vendor.invalid/v1"}
+        async with provider_for(vendor, proxy=proxy, **elsewhere) as provider:
+            await provider.openai_chat_completion(asking())
+        monkeypatch.setenv("http_proxy", proxy)
+        async with provider_for(vendor, **elsewhere) as provider:
+            await provider.openai_chat_completion(asking())
+        monkeypatch.setenv("no_proxy", "vendor.invalid")
+        async with provider_for(vendor, **elsewhere) as provider:
+            assert (await raised(provider)).status == 502
+    assert len(vendor.asked) == 2
+    for asked, _ in vendor.asked:
+        assert asked.raw_path == "http://vendor.invalid/v1/chat/completions"
+        assert asked.headers["proxy-authorization"].startswith("Basic ")
+
+
+async def test_a_ca_file_that_is_none_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nonsense")
+    for name in ("ca.pem", "missing.pem"):
+        with pytest.raises(ProviderStartError, match=name):
+            async with provider_for(Vendor("http://localhost"), ca_file=tmp_path / name):
+                pass
+
+
+# Replies ------------------------------------------------------------------------------------------
+
+
+async def test_a_reply_keeps_its_bytes() -> None:
+    async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_chat_completion(asking())
+    assert reply.body == REPLY.replace(b"theirs", b"asked")
+    assert reply.headers["content-type"] == "application/json"
+
+
+async def test_embeddings_keep_their_bytes() -> None:
+    data = b'[{"object":"embedding", "index":0,"embedding":[1.0,2E-7]}]'
+
+    async def embed(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b'{"object":"list","data":%b,"model":"t"}' % data)
+
+    async with vendor_that(embed) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_embeddings(asking())
+        assert vendor.asked[0][0].path == "/v1/embeddings"
+    assert reply.body == b'{"object":"list","data":%b,"model":"asked"}' % data
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip"])
+async def test_what_can_not_be_decompressed_is_502(encoding: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"\x00nonsense", headers={"content-encoding": encoding})
+
+    async with vendor_that(answer) as vendor, provider_for(vendor) as provider:
+        error = await raised(provider)
+    assert error.status == 502
+    assert "install" not in error.message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", ""),
+        (b"<html><title>Log in</title></html>", "Log in"),
+        (b'{"choices": [', "makes no sense"),
+        (b"[1]", "array"),
+        (b"{}", "no 'choices'"),
+        (b'{"choices": 1}', "array"),
+        (b'{"error": {"message": "It broke."}}', "It broke."),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_502(body: bytes, said: str, stream: bool) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body)
+
+    async with vendor_that(answer) as vendor, provider_for(vendor) as provider:
+        error = await raised(provider, stream=stream)
+    assert error.status == 502
+    assert "'mine'" in error.message
+    assert said in error.message
+
+
+async def test_a_stream_that_nobody_asked_for_is_502() -> None:
+    async with vendor_that(streams) as vendor, provider_for(vendor) as provider:
+        error = await raised(provider)
+    assert error.status == 502
+    assert "stream" in error.message
+
+
+async def test_a_whole_reply_is_streamed_where_a_stream_was_asked_for() -> None:
+    async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
+        said, ended = chunks_in(
+            await read(await provider.openai_chat_completion(asking(stream=True)))
+        )
+    assert said["choices"][0]["delta"] == {"role": "assistant", "content": "hi"}
+    assert ended["choices"][0]["finish_reason"] == "stop"
+    assert said["model"] == "asked"
+
+
+# Streams ------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_is_relayed_event_by_event() -> None:
+    go_on = asyncio.Event()
+
+    async def hesitates(request: web.Request) -> web.StreamResponse:
+        response = await begin(request, events(CHUNKS[0]))
+        await go_on.wait()
+        await response.write(events(*CHUNKS[1:]) + DONE)
+        return response
+
+    async with vendor_that(hesitates) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        (first,) = chunks_in(reply.first)
+        assert first["choices"][0]["delta"]["content"] == "w\u00f6rld \U0001f642"
+        go_on.set()
+        assert len(chunks_in(await read(reply))) == 3
+
+
+async def test_a_connection_is_used_again_after_a_stream() -> None:
+    async with vendor_that(streams) as vendor, provider_for(vendor) as provider:
+        for _ in range(3):
+            await read(await provider.openai_chat_completion(asking(stream=True)))
+        assert len(set(vendor.connections)) == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_who_goes_away_closes_the_vendors_connection(begun: bool) -> None:
+    asked = asyncio.Event()
+
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        response = await begin(request, events(CHUNKS[0])) if begun else web.Response()
+        asked.set()
+        await asyncio.Event().wait()
+        return response
+
+    async with vendor_that(hangs) as vendor, provider_for(vendor) as provider:
+        if begun:
+            reply = await provider.openai_chat_completion(asking(stream=True))
+            await reply.aclose()
+        else:
+            waiting = asyncio.ensure_future(provider.openai_chat_completion(asking()))
+            await asked.wait()
+            waiting.cancel()
+        await asyncio.wait_for(vendor.deserted.wait(), 5)
+
+
+@pytest.mark.parametrize("end", [b"", b'data: {"id":"a","cho', DONE[:-1]])
+async def test_a_stream_that_is_cut_says_so(end: bytes) -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        await begin(request, events(*CHUNKS[:2]) + end.removesuffix(DONE[:-1]))
+        await asyncio.sleep(0.01)
+        return await cut(request)
+
+    async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        with pytest.raises(APIError) as caught:
+            await read(reply)
+    assert caught.value.status == 502
+
+
+async def test_what_came_before_an_error_is_relayed() -> None:
+    error = b'{"error":{"message":"It broke.","type":"odd","code":"x"}}'
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        return await begin(request, events(CHUNKS[0], error) + DONE)
+
+    async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        assert len(chunks_in(reply.first)) == 1
+        with pytest.raises(APIError) as caught:
+            await read(reply)
+    assert (caught.value.message, caught.value.type, caught.value.code) == ("It broke.", "odd", "x")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"object":"error","message":"It broke.","type":"InternalError","code":500}\n\n',
+        b'data: {"detail":"It broke."}\n\n',
+        b'data: [{"error":{"message":"It broke.","code":500}}]\n\n',
+        b"event: error\ndata: It broke.\n\n",
+    ],
+)
+async def test_an_error_in_a_stream_may_have_another_shape(event: bytes) -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        return await begin(request, events(CHUNKS[0]) + event + DONE)
+
+    async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        assert len(chunks_in(reply.first)) == 1
+        with pytest.raises(APIError, match="It broke"):
+            await read(reply)
+
+
+async def test_a_stream_without_all_its_choices_is_cut() -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        await begin(request, events(*CHUNKS))
+        return await cut(request)
+
+    async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
+        chunks = chunks_in(await read(await provider.openai_chat_completion(asking(stream=True))))
+        assert len(chunks) == len(CHUNKS)
+        reply = await provider.openai_chat_completion(asking(stream=True, n=2))
+        with pytest.raises(APIError) as caught:
+            await read(reply)
+    assert caught.value.status == 502
+
+
+async def test_events_that_say_nothing_are_passed_over() -> None:
+    odd = b'data:\n\ndata: {"type":"ping"}\n\ndata: {"object":"chat.completion.chunk","x":1.0}\n\n'
+
+    async def says(request: web.Request) -> web.StreamResponse:
+        return await begin(request, odd[:7] + events(CHUNKS[0]) + odd + events(CHUNKS[2]) + DONE)
+
+    async with vendor_that(says) as vendor, provider_for(vendor) as provider:
+        said = await read(await provider.openai_chat_completion(asking(stream=True)))
+    assert [len(each["choices"]) for each in chunks_in(said)] == [1, 0, 1]
+    assert b'"x":1.0' in said
+
+
+async def test_usage_that_does_not_come_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with vendor_that(streams) as vendor, provider_for(vendor) as provider:
+        options = {"include_usage": True}
+        with caplog.at_level(logging.WARNING):
+            await read(
+                await provider.openai_chat_completion(asking(stream=True, stream_options=options))
+            )
+    assert [record.message for record in caplog.records if "req_1" in record.message]
+
+
+async def test_comments_keep_the_client_waiting() -> None:
+    answer = asyncio.Event()
+
+    async def thinks(request: web.Request) -> web.StreamResponse:
+        await answer.wait()
+        return await streams(request)
+
+    async with (
+        vendor_that(thinks) as vendor,
+        provider_for(vendor, keepalive_seconds=0.01) as provider,
+    ):
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        assert reply.first == b": keepalive\n\n"
+        answer.set()
+        assert len(chunks_in(await read(reply))) == 3
+
+
+async def test_comments_end_where_nobody_waits() -> None:
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with (
+        vendor_that(hangs) as vendor,
+        provider_for(vendor, keepalive_seconds=0.01) as provider,
+    ):
+        reply = await provider.openai_chat_completion(asking(stream=True))
+        await reply.aclose()
+        await asyncio.wait_for(vendor.deserted.wait(), 5)
+
+
+# Connections --------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+    used: set[Any] = set()
+
+    async def once_each(request: web.Request) -> web.StreamResponse:
+        if request.transport in used:
+            return await cut(request)
+        used.add(request.transport)
+        return await says_reply(request)
+
+    async with vendor_that(once_each) as vendor, provider_for(vendor) as provider:
+        for _ in range(3):
+            assert (await provider.openai_chat_completion(asking())).status == 200
+
+
+async def test_what_a_vendor_sends_unasked_answers_nobody() -> None:
+    unasked = REPLY.replace(b'"hi"', b'"for somebody else"')
+    sent = asyncio.Event()
+
+    async def says_more(request: web.Request) -> web.StreamResponse:
+        transport = request.transport
+        assert transport is not None
+
+        def send_more() -> None:
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(unasked)
+            transport.write(head + unasked)
+            sent.set()
+
+        asyncio.get_running_loop().call_later(0.01, send_more)
+        return await says_reply(request)
+
+    async with vendor_that(says_more) as vendor, provider_for(vendor) as provider:
+        for _ in range(2):
+            sent.clear()
+            reply = await provider.openai_chat_completion(asking())
+            assert isinstance(reply.body, bytes)
+            assert b'"hi"' in reply.body
+            await sent.wait()
+            await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_is_dropped_is_not_repeated() -> None:
+    async with vendor_that(cut) as vendor, provider_for(vendor) as provider:
+        assert (await raised(provider)).status == 502
+        assert len(vendor.asked) == 1
+
+
+@pytest.mark.parametrize("limit", ["first_byte", "total"])
+async def test_a_vendor_that_says_nothing_is_504(limit: str) -> None:
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with (
+        vendor_that(hangs) as vendor,
+        provider_for(vendor, timeouts={limit: 0.05}) as provider,
+    ):
+        for stream in (False, True):
+            error = await raised(provider, stream=stream)
+            assert (error.status, error.code) == (504, "upstream_timeout")
+        await asyncio.wait_for(vendor.deserted.wait(), 5)
+
+
+@pytest.mark.parametrize("limit", ["between_bytes", "total"])
+async def test_a_stream_that_stops_is_told(limit: str) -> None:
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        response = await begin(request, events(CHUNKS[0]))
+        await asyncio.Event().wait()
+        return response
+
+    async with (
+        vendor_that(hangs) as vendor,
+        provider_for(vendor, timeouts={limit: 0.05}) as provider,
+    ):
+        with pytest.raises(APIError) as caught:
+            await read(await provider.openai_chat_completion(asking(stream=True)))
+    assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+
+
+async def test_a_body_may_come_long_after_its_headers() -> None:
+    async def thinks(request: web.Request) -> web.StreamResponse:
+        response = await begin(request)
+        await asyncio.sleep(0.1)
+        await response.write(events(*CHUNKS) + DONE)
+        return response
+
+    async with (
+        vendor_that(thinks) as vendor,
+        provider_for(vendor, timeouts={"between_bytes": 0.02}) as provider,
+    ):
+        assert await read(await provider.openai_chat_completion(asking(stream=True)))
+
+
+# Models -------------------------------------------------------------------------------------------
+
+
+async def test_models_are_discovered_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.005)
+    answers: asyncio.Queue[web.Response] = asyncio.Queue()
+    asked = asyncio.Semaphore(0)
+
+    async def list_models(request: web.Request) -> web.StreamResponse:
+        asked.release()
+        return await answers.get()
+
+    async with vendor_that(list_models) as vendor:
+        answers.put_nowait(web.json_response({"data": [{"id": "models/a"}, {"id": "b"}]}))
+        async with provider_for(
+            vendor, "remote::gemini", api_key="k", models="discover", models_refresh_seconds=0.005
+        ) as provider:
+            assert await provider.discovered_models() == ("a", "b")
+            answers.put_nowait(web.Response(status=503))
+            for _ in range(3):
+                await asked.acquire()  # with the third, what was said to the second is known
+            assert await provider.discovered_models() == ("a", "b")
+            answers.put_nowait(web.json_response([{"id": "c"}]))
+            await asked.acquire()
+            assert await provider.discovered_models() == ("c",)
+            answers.put_nowait(web.json_response({"data": []}))
+
+
+def test_a_list_of_models_may_hold_nonsense() -> None:
+    odd = b'{"id":"\\ud83d"},{"id":"a\\nb"},{"id":""},{"id":5},{"id":null},{},5'
+    body = b'{"data":[{"id":"b"},{"id":"models/a"},{"id":"b"},%b]}' % odd
+    assert parse_models(body, "models/") == ["b", "a"]
+
+
+async def test_a_vendor_that_is_down_does_not_stop_the_start() -> None:
+    vendor = Vendor("http://127.0.0.1:1/v1")
+    async with provider_for(vendor, models="discover") as provider:
+        assert not await provider.discovered_models()
+        with pytest.raises(APIError, match="connection refused"):
+            await provider.live_models()
+
+
+async def test_models_are_not_looked_for_unless_asked() -> None:
+    async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
+        assert not await provider.discovered_models()
+        assert not vendor.asked
+
+
+# A stream cut anywhere ----------------------------------------------------------------------------
+
+
+class Recorded:
+    """A recorded answer, as it may come off the wire: in any pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = [piece for piece in pieces if piece]
+
+    async def next_chunk(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+    async def read(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+    async def drain(self) -> None:
+        self._pieces = []
+
+
+RECORDINGS = {
+    "lf": b": hello\n\n" + events(CHUNKS[0]) + b": still here\n\n" + events(*CHUNKS[1:]) + DONE,
+    "crlf": (events(*CHUNKS) + DONE).replace(b"\n", b"\r\n"),
+    "cr": (events(*CHUNKS) + DONE).replace(b"\n", b"\r"),
+    "lines": b"\xef\xbb\xbf"
+    + b"".join(b"event: x\ndata:" + each.replace(b",", b",\ndata:") + b"\n\n" for each in CHUNKS),
+    "open end": events(*CHUNKS)[:-2],
+    "afterwards": events(*CHUNKS) + DONE + DONE + b"data: nonsense\n\n",
+}
+
+
+def relayed(pieces: list[bytes]) -> bytes:
+    async def collect() -> bytes:
+        model = Raw(b'"asked"')
+        mender = StreamMender(CHAT, model)
+        relay = Relay("mine")
+        stream = relay.stream(Recorded(pieces), CHAT, model, mender)  # type: ignore[arg-type]
+        return b"".join([each async for each in stream])
+
+    return asyncio.run(collect())
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_stream_cut_in_two_anywhere_is_the_same(name: str) -> None:
+    recording = RECORDINGS[name]
+    whole = relayed([recording])
+    assert len(chunks_in(whole)) == 3
+    for at in range(1, len(recording)):
+        assert relayed([recording[:at], recording[at:]]) == whole
+
+
+@given(st.sampled_from(sorted(RECORDINGS)), st.lists(st.integers(0, 800), max_size=40))
+def test_a_stream_cut_into_many_pieces_is_the_same(name: str, cuts: list[int]) -> None:
+    recording = RECORDINGS[name]
+    marks = [0, *sorted(cuts), len(recording)]
+    pieces = [recording[a:b] for a, b in pairwise(marks)]
+    assert relayed(pieces) == relayed([recording])
+
+
+def test_byte_by_byte() -> None:
+    for recording in RECORDINGS.values():
+        assert relayed([bytes([each]) for each in recording]) == relayed([recording])

@@ -1,0 +1,151 @@
+"""The rows of the vendors' table, and what they do to a request."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from llama_compat.errors import APIError
+from llama_compat.exchange import OpenAIRequest
+from llama_compat.wire.json_fields import encode_fields, parse_fields
+from providers.remote.openai import vendor_provider
+from providers.remote.openai_requests import vendor_fields, wants_usage
+from providers.remote.vendors import VENDORS
+
+ISSUED = [
+    *("openai", "vllm", "ollama", "nvidia", "fireworks", "together", "groq", "cerebras"),
+    *("sambanova", "anthropic", "gemini", "passthrough", "azure", "openrouter", "mistral"),
+    *("deepseek", "xai", "huggingface", "sglang", "llama-cpp", "lmstudio"),
+]
+
+
+def sent(
+    provider_type: str, body: bytes | dict[str, Any], *, drop: bool = False, chat: bool = True
+) -> tuple[bytes, list[str]]:
+    """What goes to the vendor for a client's `body`, and what was dropped."""
+    raw = body if isinstance(body, bytes) else json.dumps({"model": "mine", **body}).encode()
+    request = OpenAIRequest("mine", "theirs", parse_fields(raw), False, "r")
+    vendor = VENDORS[provider_type]
+    fields = vendor_fields(request, vendor, "p", chat=chat, drop=drop)
+    return encode_fields(fields), request.dropped
+
+
+@pytest.mark.parametrize("name", ISSUED)
+def test_every_vendor_has_usable_settings(name: str) -> None:
+    vendor = VENDORS[f"remote::{name}"]
+    provider = vendor_provider(f"remote::{name}")
+    given = {} if vendor.base_url else {"base_url": "https://example.com/v1/"}
+    config: Any = provider.Config(**given)
+    assert config.base_url == (vendor.base_url or "https://example.com/v1")
+    assert provider("p", config, ()).id == "p"
+    assert vendor.key_variable or not vendor.needs_key
+
+
+@pytest.mark.parametrize("name", ["passthrough", "azure"])
+def test_where_there_is_no_default_the_template_says_where(name: str) -> None:
+    with pytest.raises(ValidationError, match="base_url"):
+        vendor_provider(f"remote::{name}").Config()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"base_url": "api.example.com"},
+        {"base_url": "ftp://example.com"},
+        {"base_url": "https://example.com/?a=b"},
+        {"timeouts": {"connect": 0}},
+        {"proxy": "socks5://localhost"},
+        {"models": "all"},
+        {"nonsense": 1},
+    ],
+)
+def test_wrong_settings_are_found(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        vendor_provider("remote::openai").Config(**setting)
+
+
+def test_the_table_alone_is_light() -> None:
+    program = "import sys, providers.remote.vendors; print('aiohttp' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "False"
+
+
+def test_a_request_keeps_its_bytes() -> None:
+    body = b'{"temperature":1.0,"model":"mine","x":{"a":  1E-7,"b":null},"user":null}'
+    expected = body.replace(b'"mine"', b'"theirs"')
+    for name in ("openai", "passthrough", "vllm", "together"):
+        assert sent(f"remote::{name}", body) == (expected, [])
+
+
+def test_a_parameter_goes_by_the_name_that_the_vendor_knows() -> None:
+    body = b'{"model":"mine","max_completion_tokens":5,"seed":1,"messages":[]}'
+    assert sent("remote::mistral", body)[0] == (
+        b'{"model":"theirs","max_tokens":5,"random_seed":1,"messages":[]}'
+    )
+    assert b'"max_completion_tokens":5' in sent("remote::cerebras", {"max_tokens": 5})[0].replace(
+        b" ", b""
+    )
+    assert b'"max_tokens"' in sent("remote::cerebras", {"max_tokens": 5}, chat=False)[0]
+
+
+def test_the_same_limit_by_both_names() -> None:
+    both = {"max_tokens": 5, "max_completion_tokens": 6}
+    with pytest.raises(APIError) as refused:
+        sent("remote::deepseek", both)
+    assert refused.value.param == "max_completion_tokens"
+    body, dropped = sent("remote::deepseek", both, drop=True)
+    assert (json.loads(body)["max_tokens"], dropped) == (5, ["max_completion_tokens"])
+
+
+def test_what_a_vendor_refuses_is_refused_or_dropped() -> None:
+    with pytest.raises(APIError) as refused:
+        sent("remote::groq", {"logit_bias": {"1": 5}})
+    assert (refused.value.status, refused.value.param) == (400, "logit_bias")
+    assert refused.value.code == "unsupported_parameter"
+    body, dropped = sent("remote::groq", {"logit_bias": {"1": 5}, "top_p": 1}, drop=True)
+    assert json.loads(body) == {"model": "theirs", "top_p": 1}
+    assert dropped == ["logit_bias"]
+
+
+def test_what_asks_for_nothing_is_just_left_out() -> None:
+    body, dropped = sent("remote::groq", {"logprobs": False, "logit_bias": None})
+    assert (json.loads(body), dropped) == ({"model": "theirs"}, [])
+    assert json.loads(sent("remote::ollama", {"n": 1})[0]) == {"model": "theirs"}
+    with pytest.raises(APIError):
+        sent("remote::ollama", {"n": 2})
+
+
+def test_stream_options_where_they_are_not_known() -> None:
+    options = {"stream_options": {"include_usage": True}}
+    assert b"stream_options" in sent("remote::openai", options)[0]
+    assert b"stream_options" not in sent("remote::mistral", options)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, (False, False)),
+        ({}, (False, False)),
+        ({"include_usage": True}, (True, False)),
+        ({"include_usage": True, "continuous_usage_stats": True}, (True, True)),
+    ],
+)
+def test_who_wants_usage(options: Any, expected: tuple[bool, bool]) -> None:
+    assert wants_usage(parse_fields(json.dumps({"stream_options": options}).encode())) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("llama-v3", "accounts/fireworks/models/llama-v3"), ("accounts/me/models/x",) * 2],
+)
+def test_a_vendors_prefix_is_put_before_plain_names(model: str, expected: str) -> None:
+    request = OpenAIRequest("m", model, parse_fields(b'{"model":"m"}'), False, "r")
+    fields = vendor_fields(request, VENDORS["remote::fireworks"], "p", chat=True, drop=False)
+    assert json.loads(encode_fields(fields)) == {"model": expected}

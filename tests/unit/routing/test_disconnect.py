@@ -1,0 +1,85 @@
+"""The watch over a client that may go away."""
+
+import asyncio
+
+import pytest
+
+from routing.ingress.disconnect import ClientGone, ClientWatch
+
+
+class Channel:
+    """An ASGI receive channel that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def receive(self) -> dict[str, str]:
+        return await self.messages.get()
+
+    def disconnect(self) -> None:
+        self.messages.put_nowait({"type": "http.disconnect"})
+
+
+async def test_block_that_ends_is_left_alone() -> None:
+    channel = Channel()
+    async with ClientWatch(channel.receive):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_disconnect_cancels_what_the_block_awaits() -> None:
+    channel = Channel()
+    cancelled = asyncio.Event()
+
+    async def serve() -> None:
+        async with ClientWatch(channel.receive):
+            channel.disconnect()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+    with pytest.raises(ClientGone):
+        await serve()
+    assert cancelled.is_set()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+async def test_messages_before_the_disconnect_are_no_disconnect() -> None:
+    channel = Channel()
+    channel.messages.put_nowait({"type": "http.request"})
+
+    async def serve() -> None:
+        async with ClientWatch(channel.receive):
+            await asyncio.sleep(0)
+            channel.disconnect()
+            await asyncio.Event().wait()
+
+    with pytest.raises(ClientGone):
+        await serve()
+
+
+async def test_cancellation_from_elsewhere_passes_through() -> None:
+    channel = Channel()
+    entered = asyncio.Event()
+
+    async def serve() -> None:
+        async with ClientWatch(channel.receive):
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(serve())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_blocks_own_exception_passes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with ClientWatch(Channel().receive):
+            raise ZeroDivisionError

@@ -1,0 +1,75 @@
+"""What `/docs` is drawn from."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from routing.docs import ASSETS_PATH, add_operations, add_page
+
+SCHEMA = add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
+SCHEMAS = SCHEMA["components"]["schemas"]
+
+
+def references(value: Any) -> list[str]:
+    """Every `$ref` inside `value`."""
+    if isinstance(value, list):
+        return [reference for item in value for reference in references(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["$ref"]] if "$ref" in value else []
+    return own + references(list(value.values()))
+
+
+def test_every_operation_is_there_under_both_prefixes() -> None:
+    assert sorted(SCHEMA["paths"]) == sorted(
+        prefix + path
+        for prefix in ("/v1", "/v1/openai/v1")
+        for path in ("/chat/completions", "/completions", "/embeddings")
+    )
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = references(SCHEMA)
+    assert found
+    for reference in found:
+        assert reference.removeprefix("#/components/schemas/") in SCHEMAS
+
+
+def test_requests_and_replies_have_openais_fields() -> None:
+    request = SCHEMAS["ChatCompletionsRequest"]["properties"]
+    assert {"messages", "model", "tools", "temperature", "stream", "stream_options"} <= set(request)
+    assert request["stream"]["type"] == "boolean"
+    assert {"id", "choices", "usage"} <= set(SCHEMAS["ChatCompletionsResponse"]["properties"])
+    assert {"id", "choices", "usage"} <= set(SCHEMAS["ChatCompletionsChunk"]["properties"])
+    assert "prompt" in SCHEMAS["CompletionsRequest"]["properties"]
+    assert "input" in SCHEMAS["EmbeddingsRequest"]["properties"]
+
+
+def test_streams_and_errors_are_described() -> None:
+    responses = SCHEMA["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
+    embeddings = SCHEMA["paths"]["/v1/embeddings"]["post"]["responses"]
+    assert set(embeddings["200"]["content"]) == {"application/json"}
+    error = SCHEMAS["ErrorResponse"]["properties"]["error"]
+    assert error["required"] == ["message", "type", "param", "code"]
+
+
+def test_operation_ids_are_unique() -> None:
+    ids = [path["post"]["operationId"] for path in SCHEMA["paths"].values()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_page_needs_nobody_else() -> None:
+    app = FastAPI(docs_url=None)
+    add_page(app)
+    (mount,) = (route for route in app.routes if getattr(route, "name", "") == "docs-assets")
+    (page,) = (route for route in app.routes if getattr(route, "path", "") == "/docs")
+    html = asyncio.run(page.endpoint()).body.decode()  # type: ignore[attr-defined]
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', html)
+    assert len(addresses) == 3
+    for address in addresses:
+        name = address.removeprefix(f"{ASSETS_PATH}/")
+        assert Path(mount.app.directory, name).is_file()  # type: ignore[attr-defined]

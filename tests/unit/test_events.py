@@ -1,0 +1,132 @@
+"""Events put together to replies, and replies taken apart."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from msgspec import structs
+
+from llama_compat.events import Collector, add_usage, reply_events
+from llama_compat.types import (
+    ChatCompletionResponse,
+    CompletionMessage,
+    CompletionResponse,
+    ReasoningDelta,
+    RefusalDelta,
+    StopReason,
+    StreamComplete,
+    StreamProgress,
+    StreamStart,
+    TextDelta,
+    TokenLogProb,
+    TokenLogProbs,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallParseStatus,
+    UnparseableToolCall,
+    Usage,
+)
+from tests.unit import vocabulary
+
+A = TokenLogProbs(TokenLogProb("a", b"a", -1.0))
+B = TokenLogProbs(TokenLogProb("b", b"b", -2.0))
+CALL = ToolCall("c1", "f", {}, "{}")
+TORN = UnparseableToolCall("c2", "g", "{")
+
+
+def collect(*events):
+    collector = Collector()
+    for event in events:
+        collector.add(event)
+    return collector
+
+
+def test_every_kind_of_event_is_put_together():
+    status = ToolCallParseStatus
+    collector = collect(
+        StreamStart(5),
+        StreamProgress(ReasoningDelta("wh")),
+        StreamProgress(ReasoningDelta("y")),
+        StreamProgress(TextDelta("a"), (A,)),
+        StreamProgress(TextDelta("b"), (B,)),
+        StreamProgress(RefusalDelta("No")),
+        StreamProgress(RefusalDelta(".")),
+        StreamProgress(ToolCallDelta(1, status.started, call_id="c2", tool_name="g")),
+        StreamProgress(ToolCallDelta(1, status.in_progress, arguments="{")),
+        StreamProgress(ToolCallDelta(1, status.failed, tool_call=TORN)),
+        StreamProgress(ToolCallDelta(0, status.succeeded, tool_call=CALL)),
+        StreamComplete(StopReason.end_of_message, Usage(5, 9)),
+    )
+    assert collector.chat_completion() == ChatCompletionResponse(
+        CompletionMessage(
+            "ab",
+            tool_calls=(CALL, TORN),
+            reasoning="why",
+            refusal="No.",
+            stop_reason=StopReason.end_of_message,
+        ),
+        logprobs=(A, B),
+        usage=Usage(5, 9),
+    )
+    assert collector.completion() == CompletionResponse(
+        "ab", StopReason.end_of_message, (A, B), Usage(5, 9)
+    )
+
+
+def test_what_did_not_come_is_none_and_not_empty():
+    collector = collect(StreamStart(5), StreamComplete(StopReason.out_of_tokens))
+    message = CompletionMessage("", stop_reason=StopReason.out_of_tokens)
+    assert collector.chat_completion() == ChatCompletionResponse(message)
+
+
+def test_logprobs_that_were_asked_for_may_be_none_at_all():
+    collector = collect(StreamProgress(TextDelta(""), ()))
+    assert collector.completion().logprobs == ()
+
+
+def test_the_prompt_is_counted_as_soon_as_the_stream_starts():
+    assert collect(StreamStart(5)).usage == Usage(prompt_tokens=5)
+
+
+@given(vocabulary.responses(signed=True))
+def test_a_reply_taken_apart_is_put_together_as_the_same(response):
+    assert collect(*reply_events(response)).chat_completion() == response
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CompletionMessage("", tool_calls=(TORN,), stop_reason=StopReason.end_of_message),
+        CompletionMessage("", refusal="No.", stop_reason=StopReason.end_of_turn),
+    ],
+)
+def test_failed_calls_and_refusals_survive_it_too(message):
+    response = ChatCompletionResponse(message, logprobs=None)
+    assert collect(*reply_events(response)).chat_completion() == response
+
+
+def test_a_reply_without_a_reason_has_come_to_its_end():
+    events = list(reply_events(ChatCompletionResponse(CompletionMessage("a"), logprobs=(A,))))
+    assert events == [
+        StreamStart(),
+        StreamProgress(TextDelta("a"), (A,)),
+        StreamComplete(StopReason.end_of_turn),
+    ]
+
+
+def test_parts_of_a_content_become_one_text():
+    message = CompletionMessage("ab", stop_reason=StopReason.end_of_turn)
+    parts = structs.replace(message, content=())
+    assert collect(
+        *reply_events(ChatCompletionResponse(parts))
+    ).chat_completion() == ChatCompletionResponse(structs.replace(message, content=""))
+
+
+def test_prompts_are_counted_once_and_completions_all():
+    usages = [Usage(3, 1, 2, 1), Usage(3, 2, 2, None), Usage(5, 4, None, 3), Usage(5, 8, None, 0)]
+    assert add_usage(usages, 2) == Usage(8, 15, 2, 4)
+
+
+def test_what_nobody_told_stays_untold():
+    assert add_usage([Usage(1, 1), Usage(1, 1)], 1) == Usage(2, 2)
+    assert add_usage([Usage(1, 1, 0, 0)], 1) == Usage(1, 1, 0, 0)
