@@ -66,7 +66,9 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return relayed
 
 
-def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: bytes) -> APIError:
+def vendor_error(
+    provider: str, status: int, headers: Mapping[str, str], body: bytes, *, dialect: str = ""
+) -> APIError:
     """What to tell the client of an answer with a `status` of 300 or more.
 
     Status, message, type, code and param are the vendor's. But it is the template's key that a 401
@@ -76,6 +78,7 @@ def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: b
     Args:
         provider: the provider's id.
         status, headers, body: the answer.
+        dialect: in which the client that the answer is for would understand it as it is, if any.
     """
     relayed = relayed_headers(headers)
     if status < 400:
@@ -86,6 +89,8 @@ def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: b
         )
     elif (report := _parse_report(body)) is not None:
         error = _from_report(provider, status, report)
+        if dialect and error.status == status:
+            error.vendor_body = (dialect, body)
         if report.retry_after and "retry-after" not in relayed:
             relayed["retry-after"] = report.retry_after
     elif status in (401, 403):
@@ -303,3 +308,6 @@ def cover_secrets(error: APIError, secrets: Iterable[str]) -> None:
     error.param = error.param and cover(error.param)
     error.code = error.code and cover(error.code)
     error.headers = {name: cover(value) for name, value in error.headers.items()}
+    if error.vendor_body is not None:
+        dialect, body = error.vendor_body
+        error.vendor_body = (dialect, cover(body.decode("latin-1")).encode("latin-1"))

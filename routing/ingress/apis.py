@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from routing.ingress.anthropic import ANTHROPIC_API
 from routing.ingress.api import ClientAPI
 from routing.ingress.openai import OPENAI_API
 
-CLIENT_APIS: tuple[ClientAPI, ...] = (OPENAI_API,)
+CLIENT_APIS: tuple[ClientAPI, ...] = (ANTHROPIC_API, OPENAI_API)
