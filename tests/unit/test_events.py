@@ -58,7 +58,7 @@ def test_every_kind_of_event_is_put_together():
         StreamComplete(StopReason.end_of_message, Usage(5, 9)),
     )
     assert collector.chat_completion() == ChatCompletionResponse(
-        CompletionMessage(
+        CompletionMessage.of(
             "ab",
             tool_calls=(CALL, TORN),
             reasoning="why",
@@ -75,7 +75,7 @@ def test_every_kind_of_event_is_put_together():
 
 def test_what_did_not_come_is_none_and_not_empty():
     collector = collect(StreamStart(5), StreamComplete(StopReason.out_of_tokens))
-    message = CompletionMessage("", stop_reason=StopReason.out_of_tokens)
+    message = CompletionMessage.of("", stop_reason=StopReason.out_of_tokens)
     assert collector.chat_completion() == ChatCompletionResponse(message)
 
 
@@ -96,8 +96,8 @@ def test_a_reply_taken_apart_is_put_together_as_the_same(response):
 @pytest.mark.parametrize(
     "message",
     [
-        CompletionMessage("", tool_calls=(TORN,), stop_reason=StopReason.end_of_message),
-        CompletionMessage("", refusal="No.", stop_reason=StopReason.end_of_turn),
+        CompletionMessage.of("", tool_calls=(TORN,), stop_reason=StopReason.end_of_message),
+        CompletionMessage.of("", refusal="No.", stop_reason=StopReason.end_of_turn),
     ],
 )
 def test_failed_calls_and_refusals_survive_it_too(message):
@@ -106,7 +106,7 @@ def test_failed_calls_and_refusals_survive_it_too(message):
 
 
 def test_a_reply_without_a_reason_has_come_to_its_end():
-    events = list(reply_events(ChatCompletionResponse(CompletionMessage("a"), logprobs=(A,))))
+    events = list(reply_events(ChatCompletionResponse(CompletionMessage.of("a"), logprobs=(A,))))
     assert events == [
         StreamStart(),
         StreamProgress(TextDelta("a"), (A,)),
@@ -115,7 +115,7 @@ def test_a_reply_without_a_reason_has_come_to_its_end():
 
 
 def test_parts_of_a_content_become_one_text():
-    message = CompletionMessage("ab", stop_reason=StopReason.end_of_turn)
+    message = CompletionMessage.of("ab", stop_reason=StopReason.end_of_turn)
     parts = structs.replace(message, content=())
     assert collect(
         *reply_events(ChatCompletionResponse(parts))

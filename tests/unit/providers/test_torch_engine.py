@@ -336,7 +336,7 @@ async def test_a_chat_without_max_tokens_fills_the_context(
 
 def test_tool_calls_are_rendered_as_templates_read_them() -> None:
     call = ToolCall("call_1", "add", {"a": 1}, '{"a": 1}')
-    messages = [CompletionMessage(tool_calls=(call,)), ToolResponseMessage("call_1", "3")]
+    messages = [CompletionMessage.of(tool_calls=(call,)), ToolResponseMessage("call_1", "3")]
     function = {"name": "add", "arguments": {"a": 1}}
     assert render_messages(messages) == [
         {

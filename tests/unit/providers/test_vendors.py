@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
 from llama_compat.errors import APIError
-from llama_compat.exchange import OpenAIRequest
+from llama_compat.exchange import Target
 from llama_compat.wire.json_fields import encode_fields, parse_fields
 from providers.remote.openai import vendor_provider
 from providers.remote.openai_requests import vendor_fields, wants_usage
 from providers.remote.vendors import VENDORS
+from tests.unit.calls import call_of
 
 ISSUED = [
     *("openai", "vllm", "ollama", "nvidia", "fireworks", "together", "groq", "cerebras"),
@@ -26,13 +28,13 @@ ISSUED = [
 
 def sent(
     provider_type: str, body: bytes | dict[str, Any], *, drop: bool = False, chat: bool = True
-) -> tuple[bytes, list[str]]:
+) -> tuple[bytes, tuple[str, ...]]:
     """What goes to the vendor for a client's `body`, and what was dropped."""
     raw = body if isinstance(body, bytes) else json.dumps({"model": "mine", **body}).encode()
-    request = OpenAIRequest("mine", "theirs", parse_fields(raw), False, "r")
+    call = call_of(raw, CHAT if chat else COMPLETIONS)
     vendor = VENDORS[provider_type]
-    fields = vendor_fields(request, vendor, "p", chat=chat, drop=drop)
-    return encode_fields(fields), request.dropped
+    fields, dropped = vendor_fields(call, Target("theirs"), vendor, "p", drop=drop)
+    return encode_fields(fields), dropped
 
 
 @pytest.mark.parametrize("name", ISSUED)
@@ -146,6 +148,6 @@ def test_who_wants_usage(options: Any, expected: tuple[bool, bool]) -> None:
     [("llama-v3", "accounts/fireworks/models/llama-v3"), ("accounts/me/models/x",) * 2],
 )
 def test_a_vendors_prefix_is_put_before_plain_names(model: str, expected: str) -> None:
-    request = OpenAIRequest("m", model, parse_fields(b'{"model":"m"}'), False, "r")
-    fields = vendor_fields(request, VENDORS["remote::fireworks"], "p", chat=True, drop=False)
+    call, target = call_of({"model": "m"}), Target(model)
+    fields, _ = vendor_fields(call, target, VENDORS["remote::fireworks"], "p", drop=False)
     assert json.loads(encode_fields(fields)) == {"model": expected}
