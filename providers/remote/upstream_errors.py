@@ -192,9 +192,12 @@ def _our_status(status: int) -> int:
 
 def _parse_report(body: bytes) -> _Report | None:
     try:
-        value = json.loads(body)
+        return _read_report(json.loads(body))
     except (ValueError, RecursionError):
         return None
+
+
+def _read_report(value: Any) -> _Report | None:
     if isinstance(value, list) and value:
         value = value[0]  # Gemini answers a stream's request with a list of one error
     if not isinstance(value, dict):
@@ -260,11 +263,14 @@ def _status(value: Any) -> int | None:
     return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
+_DELAY = re.compile(r"([0-9]{1,9})(\.[0-9]{1,9})?s")
+
+
 def _retry_after(details: Any) -> str | None:
     # google.rpc.RetryInfo (https://cloud.google.com/apis/design/errors): "retryDelay": "34.07s"
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (seconds := re.fullmatch(r"([0-9]+)(\.[0-9]+)?s", delay)):
+        if isinstance(delay, str) and (seconds := _DELAY.fullmatch(delay)):
             return str(int(seconds[1]) + bool(seconds[2]))
     return None
 
@@ -275,7 +281,16 @@ def _has_reason(details: Any, reason: str) -> bool:
     )
 
 
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile("<title", re.IGNORECASE)
+_TITLE_END = re.compile("</title", re.IGNORECASE)
+
+
+def _title(page: str) -> str | None:
+    # One pattern for all of it would look for the end again from each `<title` there is.
+    opening = _TITLE.search(page)
+    begin = page.find(">", opening.end()) + 1 if opening else 0
+    end = _TITLE_END.search(page, begin) if begin else None
+    return html.unescape(page[begin : end.start()]) if end else None
 
 
 class PlainText(NamedTuple):
@@ -295,8 +310,8 @@ def plain_text(body: bytes) -> PlainText:
     text = body[: 1 << 16].decode(errors="replace").strip()
     is_html = text.startswith("<")
     if is_html:
-        title = _TITLE.search(text)
-        text = html.unescape(title[1]) if title else "(without a title)"
+        title = _title(text)
+        text = "(without a title)" if title is None else title
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return PlainText(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...", is_html)
 

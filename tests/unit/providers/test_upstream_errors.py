@@ -127,11 +127,16 @@ def test_geminis_refused_key() -> None:
     ("status", "body", "seen_status", "said"),
     [
         (502, b"<html><title>502 Bad\nGateway</title><h1>x</h1></html>", 502, "502 Bad Gateway"),
+        (502, b'<HTML><TITLE id="a">A &amp; B</Title>', 502, "A & B"),
+        (502, b"<html><title>" * 5000, 502, "without a title"),
+        (502, b"<html><title" * 5000, 502, "without a title"),
         (503, b"<!DOCTYPE html><body>long</body>", 503, "503"),
         (404, b"<html><title>Welcome</title></html>", 502, "base_url"),
         (429, b"slow down", 429, "slow down"),
         (500, b"", 500, "empty body"),
         (500, b'{"error": {"mess', 500, "500"),
+        (500, b'{"error": {"message": ' + b"[" * 900 + b"]" * 900 + b"}}", 500, "500"),
+        (500, b"[" * 100_000, 500, "500"),
         (500, b"\xff\xfe\x00binary", 500, "500"),
         (302, b"", 502, "redirection"),
         (407, b"", 502, "407"),
@@ -202,6 +207,12 @@ def test_geminis_delay_is_a_retry_after() -> None:
     body = json.dumps({"error": {"message": "Quota.", "details": details}}).encode()
     assert vendor_error("mine", 429, {}, body).headers == {"retry-after": "35"}
     assert vendor_error("mine", 429, {"Retry-After": "1"}, body).headers == {"retry-after": "1"}
+
+
+def test_a_delay_without_end_is_none() -> None:
+    details = [{"retryDelay": "1" * 5000 + "s"}]
+    body = json.dumps({"error": {"message": "Quota.", "details": details}}).encode()
+    assert vendor_error("mine", 429, {}, body).headers == {}
 
 
 @pytest.mark.parametrize(
