@@ -36,6 +36,7 @@ class BrokenOffError(ValueError):
     def __init__(self, word: str) -> None:
         super().__init__(f"the vendor broke the reply off (its finish reason is '{word}')")
 
+
 _FINISH_REASONS: dict[StopReason, str] = {
     StopReason.end_of_turn: "stop",
     StopReason.end_of_message: "stop",
