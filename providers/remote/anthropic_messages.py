@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import anthropic_messages
-from llama_compat.dialects.anthropic_messages.errors import DIALECT
 from llama_compat.events import reply_events
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
@@ -149,7 +148,6 @@ class AnthropicMessagesProvider(
                 body,
                 request_id=call.request_id,
                 headers={**headers, **self._versions(call.headers)},
-                dialect=DIALECT,
             )
 
         return await relay_messages(self.id, call, target.model, post)

@@ -82,13 +82,14 @@ def _vendor_fields(call: Call, model: str) -> JSONFields:
 
 
 def _keep_words(error: APIError) -> None:
-    """See to it that the client gets the vendor's own words only where it understands them."""
+    """See to it that the client gets the vendor's own words where it understands them."""
     if error.vendor_body is None:
         return
-    if not _is_anthropics(error.vendor_body[1]):
-        error.vendor_body = None
-    elif "x-upstream-request-id" in error.headers:
-        error.headers["request-id"] = error.headers["x-upstream-request-id"]
+    _, body = error.vendor_body
+    if _is_anthropics(body):
+        error.vendor_body = (DIALECT, body)
+        if "x-upstream-request-id" in error.headers:
+            error.headers["request-id"] = error.headers["x-upstream-request-id"]
 
 
 def _is_anthropics(body: bytes) -> bool:
@@ -290,8 +291,6 @@ class MessagesStream:
             raise makes_no_sense(self._provider, error) from None
         if name == b"error" or fields.get("error") not in NO_ERROR:
             told = error_in_stream(self._provider, data)
-            if told.code != "upstream_authentication":
-                told.vendor_body = (DIALECT, data)
             _keep_words(told)
             raise told
         return fields

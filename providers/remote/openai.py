@@ -164,7 +164,6 @@ class RemoteOpenAIProvider(
                 base_url=base_url,
                 # Anthropic's own header for a key, besides the one that the vendor usually wants.
                 headers={**headers, **({"x-api-key": self.api_key} if self.api_key else {})},
-                dialect=call.operation.dialect.name,
             )
 
         return await relay_messages(self.id, call, vendor_model(target.model, self.vendor), post)

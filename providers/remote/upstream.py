@@ -193,7 +193,6 @@ class Upstream:
         request_id: str = "",
         base_url: str | None = None,
         headers: Mapping[str, str] = {},
-        dialect: str = "",
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send JSON; the context is the answer, and leaving it early closes the connection.
 
@@ -205,7 +204,6 @@ class Upstream:
             request_id: sent as `x-request-id`, if there is one.
             base_url: in place of the configured one.
             headers: more of them, over those of every request.
-            dialect: in which the client would understand an error of the vendor's as it is.
 
         Raises (on entering):
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
@@ -213,7 +211,7 @@ class Upstream:
         """
         if request_id:
             headers = {**headers, "x-request-id": request_id}
-        return self._exchange("POST", path, body, headers, base_url, dialect)
+        return self._exchange("POST", path, body, headers, base_url)
 
     def get(
         self, path: str, *, headers: Mapping[str, str] = {}
@@ -229,7 +227,6 @@ class Upstream:
         body: bytes | None,
         headers: Mapping[str, str],
         base_url: str | None,
-        dialect: str = "",
     ) -> AsyncIterator[UpstreamResponse]:
         url, proxy = self._target(base_url, path)
         try:
@@ -239,7 +236,7 @@ class Upstream:
         try:
             response = UpstreamResponse(self._provider, answer, self._config.timeouts)
             if answer.status >= 300:
-                raise await self._vendor_error(response, dialect)
+                raise await self._vendor_error(response)
             yield response
         except APIError as error:
             # Whatever is made of the answer, here or by whoever reads it.
@@ -283,16 +280,14 @@ class Upstream:
             method, url, data=_payload(body), headers=headers, proxy=proxy, allow_redirects=False
         )
 
-    async def _vendor_error(self, response: UpstreamResponse, dialect: str) -> APIError:
+    async def _vendor_error(self, response: UpstreamResponse) -> APIError:
         body = bytearray()
         try:
             while len(body) < ERROR_BODY_BYTES and (chunk := await response.next_chunk()):
                 body += chunk
         except APIError:
             log.debug("provider %s: the body of an error broke off", self._provider)
-        return vendor_error(
-            self._provider, response.status, response.headers, bytes(body), dialect=dialect
-        )
+        return vendor_error(self._provider, response.status, response.headers, bytes(body))
 
     def _target(self, base_url: str | None, path: str) -> tuple[URL, URL | None]:
         target = self._targets.get((base_url, path))
