@@ -897,8 +897,11 @@ def test_a_prompt_that_is_too_long_is_called_so() -> None:
     error = context_length_exceeded(10, 20, 5)
     message = json.loads(ANTHROPIC.render_error(error, ""))["error"]["message"]
     assert message == f"prompt is too long: {error.message}"
-    said = APIError(400, "Prompt is too long: 20 > 10")
-    assert json.loads(ANTHROPIC.render_error(said, ""))["error"]["message"] == said.message
+    for other in (
+        APIError(400, "Prompt is too long: 20 > 10"),
+        context_length_exceeded(10, 5, 20),  # a shorter conversation would be no help
+    ):
+        assert json.loads(ANTHROPIC.render_error(other, ""))["error"]["message"] == other.message
 
 
 def test_a_vendors_own_words_are_kept_for_those_who_understand_them() -> None:
