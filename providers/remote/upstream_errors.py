@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+from llama_compat.dialects.openai.finish_reasons import BrokenOffError
+from llama_compat.error_classes import OPENAI_CODES, ErrorClass
 from llama_compat.errors import APIError, upstream_error
 
 _NO_MESSAGE = "an error without a message"
@@ -123,6 +125,8 @@ def error_in_stream(provider: str, data: bytes) -> APIError:
 
 def makes_no_sense(provider: str, error: ValueError) -> APIError:
     """502: what the vendor sent is not what was asked for; `error` says why."""
+    if isinstance(error, BrokenOffError):
+        return upstream_error(provider, f"{error}.", code="upstream_aborted")
     return upstream_error(provider, f"sent what makes no sense: {error}.")
 
 
@@ -164,15 +168,21 @@ class _Report:
 
 
 def _from_report(provider: str, status: int, report: _Report) -> APIError:
-    if report.is_about_the_key(status):
-        return upstream_authentication(provider, status)
-    return APIError(
+    error = APIError(
         _our_status(status),
         report.message,
         type=report.type,
         param=report.param,
         code=report.code,
     )
+    kind = error.error_class
+    if kind in OPENAI_CODES:
+        error.code = OPENAI_CODES[kind]
+        if kind is ErrorClass.context_length:
+            error.status = 400  # whatever the vendor makes of it: the request is what has to change
+    elif report.is_about_the_key(status):
+        return upstream_authentication(provider, status)
+    return error
 
 
 def _our_status(status: int) -> int:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from providers.remote.upstream_errors import (
     cover_secrets,
     error_in_answer,
     error_in_stream,
+    makes_no_sense,
     relayed_headers,
     vendor_error,
 )
@@ -50,7 +52,7 @@ SHAPES: list[tuple[str, int, Any, dict[str, Any]]] = [
         "Gemini's list",
         429,
         [{"error": {"code": 429, "message": "Quota.", "status": "RESOURCE_EXHAUSTED"}}],
-        {"message": "Quota.", "code": "RESOURCE_EXHAUSTED"},
+        {"message": "Quota.", "code": "rate_limit_exceeded"},
     ),
     ("Ollama", 404, {"error": "model 'x' not found"}, {"message": "model 'x' not found"}),
     (
@@ -236,3 +238,40 @@ def test_an_error_that_is_no_json(data: bytes) -> None:
     for error in (error_in_stream("mine", data), error_in_answer("mine", data)):
         assert error.status == 502
         assert error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "ours"),
+    [
+        (
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "message": "exceeds the available context size (512 tokens)",
+                    "type": "exceed_context_size_error",
+                }
+            },
+            (400, "context_length_exceeded"),
+        ),
+        (
+            413,
+            {"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}},
+            (400, "context_length_exceeded"),
+        ),
+        (402, {"error": {"message": "Insufficient Balance"}}, (402, "insufficient_quota")),
+        (403, {"error": {"message": "Flagged by moderation."}}, (403, "content_filter")),
+        (400, {"error": {"message": "no", "code": "own_word"}}, (400, "own_word")),
+    ],
+)
+def test_the_code_is_openais_whatever_vendor_it_was(
+    status: int, body: object, ours: tuple[int, str]
+) -> None:
+    error = vendor_error("p", status, {}, json.dumps(body).encode())
+    assert (error.status, error.code) == ours
+
+
+def test_a_reply_that_was_broken_off_has_a_code_of_its_own() -> None:
+    error = makes_no_sense("p", BrokenOffError("abort"))
+    assert (error.status, error.code) == (502, "upstream_aborted")
+    assert "'abort'" in error.message
