@@ -80,7 +80,8 @@ def _add_routes(app: Application) -> None:
             app.router.add_api_route(
                 f"{prefix}/models{path}",
                 answer,
-                include_in_schema=False,
+                tags=["gemini"],
+                include_in_schema=prefix == "/v1beta",
                 route_class_override=_GooglesRoute if prefix == "/v1" else None,
             )
 
@@ -111,5 +112,20 @@ def _owns(scope: Scope) -> bool:
 
 
 GEMINI_API = ClientAPI(
-    name="gemini", dialect=GEMINI, owns=_owns, patterns=_PATTERNS, add_routes=_add_routes
+    name="gemini",
+    dialect=GEMINI,
+    owns=_owns,
+    patterns=_PATTERNS,
+    add_routes=_add_routes,
+    summaries={
+        f"{prefix}/models/{{model}}:{method}": summary
+        for prefix in PREFIXES
+        for method, summary in {
+            "generateContent": "Say the next message of a conversation.",
+            "streamGenerateContent": "The same as a stream; as events with `?alt=sse`.",
+            "countTokens": "Count the tokens of a conversation.",
+            "embedContent": "Embed one text.",
+            "batchEmbedContents": "Embed texts.",
+        }.items()
+    },
 )

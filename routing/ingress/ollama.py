@@ -123,14 +123,10 @@ def _add_routes(app: Application) -> None:
         """That the server is there."""
         return Response()
 
-    get_and_head = ["GET", "HEAD"]
-    for path, answer, tag in (
-        ("/api/version", version, get_and_head),
-        ("/api/tags", tags, get_and_head),
-        ("/api/ps", running, ["GET"]),
-    ):
-        app.add_api_route(path, answer, methods=tag, tags=["ollama"], include_in_schema=False)
-    app.add_api_route("/api/show", show, methods=["POST"], include_in_schema=False)
+    for path, answer in (("/api/version", version), ("/api/tags", tags), ("/api/ps", running)):
+        app.add_api_route(path, answer, tags=["ollama"])
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+    app.add_api_route("/api/show", show, methods=["POST"], tags=["ollama"])
     app.add_api_route("/", heartbeat, methods=["HEAD"], include_in_schema=False)
     for method, path in _MANAGED:
         app.add_api_route(path, managed, methods=[method], include_in_schema=False)
@@ -150,4 +146,10 @@ OLLAMA_API = ClientAPI(
         }.items()
     },
     add_routes=_add_routes,
+    summaries={
+        "/api/chat": "Say the next message of a conversation.",
+        "/api/generate": "Answer a prompt, or continue it in raw mode.",
+        "/api/embed": "Embed texts.",
+        "/api/embeddings": "Embed one text.",
+    },
 )
