@@ -39,7 +39,7 @@ class Collector:
     """
 
     def __init__(self) -> None:
-        self._parts: dict[int, list[Delta]] = {}
+        self._parts: dict[tuple[int, type[Delta], int], list[Delta]] = {}
         self._logprobs: list[TokenLogProbs] | None = None
         self._complete = StreamComplete(StopReason.end_of_turn)
         self.usage = Usage()
@@ -54,9 +54,9 @@ class Collector:
             delta = event.delta
             if not isinstance(delta, ToolCallDelta):
                 if not (isinstance(delta, TextDelta) and not delta.text):
-                    self._parts.setdefault(event.part, []).append(delta)
+                    self._parts.setdefault((event.part, type(delta), 0), []).append(delta)
             elif delta.tool_call is not None:
-                self._parts[event.part] = [delta]
+                self._parts[event.part, ToolCallDelta, delta.index] = [delta]
         elif isinstance(event, StreamComplete):
             self._complete = event
             self.usage = event.usage
@@ -85,13 +85,18 @@ class Collector:
 
     def _message(self) -> CompletionMessage:
         return CompletionMessage(
-            tuple(_part(deltas) for _, deltas in sorted(self._parts.items())),
+            tuple(_part(self._parts[key]) for key in sorted(self._parts, key=_number)),
             self._complete.stop_reason,
             self._complete.stop_string,
         )
 
     def _whole_logprobs(self) -> tuple[TokenLogProbs, ...] | None:
         return None if self._logprobs is None else tuple(self._logprobs)
+
+
+def _number(key: tuple[int, type[Delta], int]) -> int:
+    """A part's number; parts that were not told apart stay in the order in which they began."""
+    return key[0]
 
 
 def _part(deltas: Sequence[Delta]) -> MessagePart:

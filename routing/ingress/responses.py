@@ -123,7 +123,9 @@ class _Turn:
             raise invalid_parameter(
                 "background", "A response in the background has to be stored: leave 'store' out."
             )
-        found = [references.get(item["id"], item) if _is_reference(item) else item for item in value]
+        found = [
+            references.get(item["id"], item) if _is_reference(item) else item for item in value
+        ]
         # Another last word than those of the output's ids.
         return cls(call, keeping, store, described_items(found, f"{unique}f"), previous)
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from msgspec import structs
 
 from llama_compat.events import Collector, add_usage, reply_events
 from llama_compat.types import (
     ChatCompletionResponse,
     CompletionMessage,
     CompletionResponse,
+    ReasoningContent,
     ReasoningDelta,
+    RefusalContent,
     RefusalDelta,
     StopReason,
     StreamComplete,
     StreamProgress,
     StreamStart,
+    TextContent,
     TextDelta,
     TokenLogProb,
     TokenLogProbs,
@@ -47,29 +49,36 @@ def test_every_kind_of_event_is_put_together():
         StreamStart(5),
         StreamProgress(ReasoningDelta("wh")),
         StreamProgress(ReasoningDelta("y")),
-        StreamProgress(TextDelta("a"), (A,)),
-        StreamProgress(TextDelta("b"), (B,)),
-        StreamProgress(RefusalDelta("No")),
-        StreamProgress(RefusalDelta(".")),
-        StreamProgress(ToolCallDelta(1, status.started, call_id="c2", tool_name="g")),
-        StreamProgress(ToolCallDelta(1, status.in_progress, arguments="{")),
-        StreamProgress(ToolCallDelta(1, status.failed, tool_call=TORN)),
-        StreamProgress(ToolCallDelta(0, status.succeeded, tool_call=CALL)),
-        StreamComplete(StopReason.end_of_message, Usage(5, 9)),
+        StreamProgress(ReasoningDelta("", "sealed", "anthropic")),
+        StreamProgress(TextDelta("a"), (A,), part=1),
+        StreamProgress(TextDelta("b"), (B,), part=1),
+        StreamProgress(ToolCallDelta(1, status.started, call_id="c2", tool_name="g"), part=4),
+        StreamProgress(ToolCallDelta(1, status.in_progress, arguments="{"), part=4),
+        StreamProgress(ToolCallDelta(1, status.failed, tool_call=TORN), part=4),
+        StreamProgress(ToolCallDelta(0, status.succeeded, tool_call=CALL), part=3),
+        StreamProgress(TextDelta("c"), part=5),
+        StreamProgress(RefusalDelta("No"), part=2),
+        StreamProgress(RefusalDelta("."), part=2),
+        StreamComplete(StopReason.end_of_message, Usage(5, 9), "STOP"),
     )
     assert collector.chat_completion() == ChatCompletionResponse(
-        CompletionMessage.of(
-            "ab",
-            tool_calls=(CALL, TORN),
-            reasoning="why",
-            refusal="No.",
-            stop_reason=StopReason.end_of_message,
+        CompletionMessage(
+            (
+                ReasoningContent("why", "sealed", "anthropic"),
+                TextContent("ab"),
+                RefusalContent("No."),
+                CALL,
+                TORN,
+                TextContent("c"),
+            ),
+            StopReason.end_of_message,
+            "STOP",
         ),
         logprobs=(A, B),
         usage=Usage(5, 9),
     )
     assert collector.completion() == CompletionResponse(
-        "ab", StopReason.end_of_message, (A, B), Usage(5, 9)
+        "abc", StopReason.end_of_message, (A, B), Usage(5, 9), "STOP"
     )
 
 
@@ -115,11 +124,11 @@ def test_a_reply_without_a_reason_has_come_to_its_end():
 
 
 def test_parts_of_a_content_become_one_text():
-    message = CompletionMessage.of("ab", stop_reason=StopReason.end_of_turn)
-    parts = structs.replace(message, content=())
-    assert collect(
-        *reply_events(ChatCompletionResponse(parts))
-    ).chat_completion() == ChatCompletionResponse(structs.replace(message, content=""))
+    message = CompletionMessage.of(
+        (TextContent("a"), TextContent("b")), stop_reason=StopReason.end_of_turn
+    )
+    assert message.content == "ab"
+    assert collect(*reply_events(ChatCompletionResponse(message))).completion().content == "ab"
 
 
 def test_prompts_are_counted_once_and_completions_all():

@@ -60,7 +60,15 @@ class TorchConfig(ProviderConfig):
     """CPU threads of one operation, in place of torch's own choice; they are the process's."""
 
     tool_format: Literal[
-        "auto", "none", "hermes", "llama3", "llama3_json", "mistral", "pythonic"
+        "auto",
+        "none",
+        "hermes",
+        "llama3",
+        "llama3_json",
+        "mistral",
+        "pythonic",
+        "qwen",
+        "qwen3_coder",
     ] = "auto"
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""

@@ -358,9 +358,7 @@ class _Row(Struct, frozen=True):
         )
 
 
-def _index(
-    connection: sqlite3.Connection, response_id: str, input: bytes, response: bytes
-) -> None:
+def _index(connection: sqlite3.Connection, response_id: str, input: bytes, response: bytes) -> None:
     held = msgspec.json.decode(input) + msgspec.json.decode(response)["output"]
     connection.executemany(
         "INSERT OR IGNORE INTO items VALUES (?, ?)", [(item["id"], response_id) for item in held]

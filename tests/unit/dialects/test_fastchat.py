@@ -252,7 +252,7 @@ conversations = st.builds(
     lambda system, turns: (*system, *turns),
     st.lists(st.builds(SystemMessage, plain_text.filter(bool)), max_size=1),
     st.lists(
-        st.builds(UserMessage, plain_text) | st.builds(CompletionMessage, plain_text),
+        st.builds(UserMessage, plain_text) | st.builds(CompletionMessage.of, plain_text),
         min_size=1,
         max_size=5,
     ),

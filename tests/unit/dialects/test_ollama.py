@@ -222,7 +222,7 @@ messages = st.one_of(
     st.builds(UserMessage, contents),
     st.builds(ToolResponseMessage, call_ids, text),
     st.builds(
-        CompletionMessage,
+        CompletionMessage.of,
         text,
         tool_calls=st.lists(calls | broken_calls, max_size=2).map(tuple),
         reasoning=st.none() | text,
@@ -479,7 +479,7 @@ def test_thinking_comes_as_reasoning_and_before_the_text() -> None:
     ) == [
         StreamStart(),
         StreamProgress(ReasoningDelta("Hm")),
-        StreamProgress(TextDelta("Hi")),
+        StreamProgress(TextDelta("Hi"), part=1),
         StreamComplete(StopReason.end_of_turn),
     ]
 

@@ -538,9 +538,11 @@ def responses(draw: st.DrawFn) -> ChatCompletionResponse:
     response = draw(vocabulary.responses(signed=True))
     calls = draw(vocabulary.call_lists(signed=True))
     ended = StopReason.end_of_message if calls else StopReason.end_of_turn
-    message = structs.replace(
-        response.completion_message,
-        tool_calls=calls,
+    said = response.completion_message
+    message = CompletionMessage.of(
+        said.content,
+        calls,
+        reasoning=said.reasoning,
         refusal=draw(st.none() | vocabulary.texts),
         stop_reason=draw(
             st.sampled_from([ended, StopReason.out_of_tokens, StopReason.content_filter])
@@ -955,7 +957,7 @@ def test_chunks_become_events():
     assert events == [
         StreamStart(),
         StreamProgress(ReasoningDelta("why")),
-        StreamProgress(TextDelta("Hi")),
+        StreamProgress(TextDelta("Hi"), part=1),
         StreamComplete(StopReason.out_of_tokens, Usage(3, 1)),
     ]
 

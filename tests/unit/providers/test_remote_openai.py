@@ -468,37 +468,6 @@ async def test_usage_that_does_not_come_is_logged(caplog: pytest.LogCaptureFixtu
     assert [record.message for record in caplog.records if "req_1" in record.message]
 
 
-async def test_comments_keep_the_client_waiting() -> None:
-    answer = asyncio.Event()
-
-    async def thinks(request: web.Request) -> web.StreamResponse:
-        await answer.wait()
-        return await streams(request)
-
-    async with (
-        vendor_that(thinks) as vendor,
-        provider_for(vendor, keepalive_seconds=0.01) as provider,
-    ):
-        reply = await provider.relay(asking(stream=True), THEIRS)
-        assert reply.first == b": keepalive\n\n"
-        answer.set()
-        assert len(chunks_in(await read(reply))) == 3
-
-
-async def test_comments_end_where_nobody_waits() -> None:
-    async def hangs(request: web.Request) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    async with (
-        vendor_that(hangs) as vendor,
-        provider_for(vendor, keepalive_seconds=0.01) as provider,
-    ):
-        reply = await provider.relay(asking(stream=True), THEIRS)
-        await reply.aclose()
-        await asyncio.wait_for(vendor.deserted.wait(), 5)
-
-
 # Connections --------------------------------------------------------------------------------------
 
 

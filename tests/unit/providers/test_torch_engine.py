@@ -538,13 +538,15 @@ async def test_a_model_that_is_not_there(tmp_path: Path) -> None:
         await started(tmp_path / "nothing")
 
 
-async def test_the_shorter_context_counts(folder: str) -> None:
-    models = [ProviderModel(folder, 4096), ProviderModel(folder, 100), ProviderModel(folder)]
-    provider = TorchProvider("local", TorchConfig(device="cpu"), models)
+async def test_the_templates_context_counts_where_it_is_less(folder: str) -> None:
+    provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(folder, 100)])
     assert provider.context_length(folder) == 100
     await provider.start()
     assert provider.context_length(folder) == 100
-    assert len(provider.engines) == 1
+    request = CompletionRequest(folder, "Hello", SamplingParams(max_tokens=20), context_length=20)
+    with pytest.raises(APIError, match="maximum context length is 20") as raised:
+        [event async for event in provider.completion(request)]
+    assert raised.value.code == "context_length_exceeded"
     await provider.stop()
 
 
