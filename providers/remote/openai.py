@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import cache, partial
 from typing import Any, ClassVar, Literal, cast
@@ -46,6 +46,7 @@ from providers.remote.openai_requests import (
 )
 from providers.remote.provider import RemoteProvider
 from providers.remote.relay import relay_stream
+from providers.remote.responses_relay import relay_responses
 from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
 from providers.remote.vendors import ALL_WIRES, VENDORS, Vendor
@@ -150,6 +151,14 @@ class RemoteOpenAIProvider(
             APIError: 400 for what the vendor can't honour; whatever went wrong with the vendor.
         """
         self._check_key()
+        return await _RELAYS[call.operation.name](self, call, target)
+
+    async def _relay_responses(self, call: Call, target: Target) -> Reply:
+        model = vendor_model(target.model, self.vendor)
+        post = partial(self._exchange, call, target)
+        return await relay_responses(self.id, call, model, post, self.upstream.cover)
+
+    async def _relay_openai(self, call: Call, target: Target) -> Reply:
         drop = self.config.unsupported == "drop"
         fields, dropped = vendor_fields(call, target, self.vendor, self.id, drop=drop)
         exchange = self._exchange(call, target, encode_fields(fields))
@@ -287,6 +296,17 @@ class RemoteOpenAIProvider(
         is_vendor = self.config.base_url == self.vendor.base_url
         if self.vendor.needs_key and is_vendor and not self.api_key and not self.config.headers:
             raise missing_api_key(self.id, self.vendor.key_variable)
+
+
+_RELAYS: Mapping[str, Callable[[RemoteOpenAIProvider, Call, Target], Awaitable[Reply]]] = {
+    "chat": RemoteOpenAIProvider._relay_openai,
+    "completions": RemoteOpenAIProvider._relay_openai,
+    "embeddings": RemoteOpenAIProvider._relay_openai,
+    "responses": RemoteOpenAIProvider._relay_responses,
+    "input_tokens": RemoteOpenAIProvider._relay_responses,
+    "compact": RemoteOpenAIProvider._relay_responses,
+}
+"""How each wire is relayed."""
 
 
 def _whole_reply(response: UpstreamResponse, fields: JSONFields) -> Reply:

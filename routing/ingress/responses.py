@@ -24,7 +24,6 @@ from llama_compat.dialects.openai_responses.operations import (
     kept,
 )
 from llama_compat.dialects.openai_responses.requests import ResponsesCall
-from llama_compat.dialects.openai_responses.sealed import unseal
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.translation import JSON_HEADERS, honoured
@@ -175,20 +174,11 @@ async def _expanded(call: Call, store: ResponseStore) -> Call:
         if error.code == "previous_response_not_found":
             return call
         raise
-    items = [_for_others(item) for item in earlier if not _is_sealed_here(item)]
+    # Ids of items mean nothing to another server; the relay sees to what is sealed.
+    items = [{name: each[name] for name in each if name != "id"} for each in earlier]
     fields = {**call.fields, "input": to_raw([*items, *_input(call.fields)])}
     del fields["previous_response_id"]
     return replace(call, fields=fields)
-
-
-def _for_others(item: Mapping[str, Any]) -> dict[str, Any]:
-    """`item` without the id, which means nothing to another server."""
-    return {name: value for name, value in item.items() if name != "id"}
-
-
-def _is_sealed_here(item: Mapping[str, Any]) -> bool:
-    sealed = item.get("encrypted_content")
-    return isinstance(sealed, str) and unseal(sealed) is not None
 
 
 def _is_reference(item: Mapping[str, Any]) -> bool:

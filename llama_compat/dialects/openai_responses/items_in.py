@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from llama_compat.dialects.openai_responses.custom_input import wrap
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
@@ -19,7 +19,7 @@ from llama_compat.dialects.openai_responses.members import (
     optional_text_in,
     text_in,
 )
-from llama_compat.dialects.openai_responses.sealed import CallSeal, Summary, unseal
+from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
 from llama_compat.dialects.openai_responses.tools import model_name
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.tools.calls import parse_tool_call
@@ -38,6 +38,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
+from llama_compat.wire.json_fields import from_raw, to_raw
 
 SUMMARY_INTRODUCTION = "Summary of the conversation up to here:\n\n"
 
@@ -238,6 +239,30 @@ def _summary(item: Mapping[str, Any]) -> Summary | None:
     sealed = item.get("encrypted_content")
     own = unseal(sealed) if isinstance(sealed, str) else None
     return own if isinstance(own, Summary) else None
+
+
+def for_other_servers(value: Raw) -> Raw:
+    """An `input` without what only this server can unseal; a summary is put in clear.
+
+    Another server would take it for its own, and refuse it.
+    """
+    if PREFIX.encode() not in bytes(value):
+        return value
+    items = from_raw(value)
+    if not isinstance(items, list):
+        return value
+    return to_raw([each for item in items if (each := for_another_server(item)) is not None])
+
+
+def for_another_server(item: Any) -> Any:
+    """As `for_other_servers`, for one item; None for one that is left out."""
+    sealed = item.get("encrypted_content") if isinstance(item, dict) else None
+    own = unseal(sealed) if isinstance(sealed, str) else None
+    if own is None:
+        return item
+    if isinstance(own, Summary):
+        return {"type": "message", "role": "user", "content": SUMMARY_INTRODUCTION + own.text}
+    return None
 
 
 def parse_content(value: Any, path: str) -> Content:

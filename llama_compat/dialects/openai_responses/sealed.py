@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from llama_compat.types import ReasoningContent
 
-_PREFIX = "llama-compat.1."
+PREFIX = "llama-compat.1."
+"""What begins so is this server's own."""
 
 
 class CallSeal(Struct, frozen=True, tag="call_seal"):
@@ -38,15 +39,15 @@ _decoder = msgspec.json.Decoder(Sealed)
 
 def seal(content: Sealed) -> str:
     """`content` as `encrypted_content`."""
-    return _PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(content)).decode()
+    return PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(content)).decode()
 
 
 def unseal(text: str) -> Sealed | None:
     """What `seal` made `text` of; None if it did not."""
-    if not text.startswith(_PREFIX):
+    if not text.startswith(PREFIX):
         return None
     try:
-        content: Sealed = _decoder.decode(base64.urlsafe_b64decode(text.removeprefix(_PREFIX)))
+        content: Sealed = _decoder.decode(base64.urlsafe_b64decode(text.removeprefix(PREFIX)))
         return content
     except (binascii.Error, ValueError):
         return None
