@@ -47,6 +47,7 @@ from providers.remote.openai_requests import (
 )
 from providers.remote.provider import RemoteProvider
 from providers.remote.relay import relay_stream
+from providers.remote.responses_relay import relay_responses
 from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
 from providers.remote.vendors import ALL_WIRES, VENDORS, Vendor
@@ -167,6 +168,11 @@ class RemoteOpenAIProvider(
             )
 
         return await relay_messages(self.id, call, vendor_model(target.model, self.vendor), post)
+
+    async def _relay_responses(self, call: Call, target: Target) -> Reply:
+        model = vendor_model(target.model, self.vendor)
+        post = partial(self._exchange, call, target)
+        return await relay_responses(self.id, call, model, post, self.upstream.cover)
 
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
         drop = self.config.unsupported == "drop"
@@ -314,6 +320,9 @@ _RELAYS: Mapping[str, Callable[[RemoteOpenAIProvider, Call, Target], Awaitable[R
     "embeddings": RemoteOpenAIProvider._relay_openai,
     "messages": RemoteOpenAIProvider._relay_messages,
     "count_tokens": RemoteOpenAIProvider._relay_messages,
+    "responses": RemoteOpenAIProvider._relay_responses,
+    "input_tokens": RemoteOpenAIProvider._relay_responses,
+    "compact": RemoteOpenAIProvider._relay_responses,
 }
 """How each wire is relayed."""
 

@@ -67,7 +67,7 @@ class Endpoint:
                 fields = parse_body(body)
                 asked = self.operation.look(fields, path)
                 answer.model = asked.model
-                route = await runtime.models.resolve(asked.model)
+                route = await self.route(asked.model, runtime)
                 _check_context(asked, route.target.context_length)
                 call = Call(
                     operation=self.operation,
@@ -101,6 +101,14 @@ class Endpoint:
                 await answer.reply(reply)
             finally:
                 await reply.aclose()
+
+    async def route(self, model: str, runtime: Runtime) -> Route:
+        """Where requests for `model` go.
+
+        Raises:
+            APIError: 404, nowhere.
+        """
+        return await runtime.models.resolve(model)
 
     async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
         """Have the route's provider answer `call`."""
