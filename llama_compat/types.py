@@ -165,8 +165,16 @@ class CompletionMessage(Struct, frozen=True, tag="assistant"):
     def reasoning(self) -> str | None:
         """All reasoning, joined; None where there is none that can be read."""
         thoughts = [part for part in self.parts if isinstance(part, ReasoningContent)]
-        readable = [part.text for part in thoughts if not part.redacted]
-        return "".join(readable) if readable else None
+        return "".join(part.text for part in thoughts if not part.redacted) or None
+
+    @property
+    def unsealed_reasoning(self) -> str | None:
+        """The reasoning that can be given to any model, joined; None where there is none.
+
+        What a family of models has sealed is for models of that family alone.
+        """
+        thoughts = [part for part in self.parts if isinstance(part, ReasoningContent)]
+        return "".join(part.text for part in thoughts if not part.sealed_by) or None
 
     @property
     def refusal(self) -> str | None:

@@ -146,14 +146,16 @@ def responses(draw: st.DrawFn, *, signed: bool = False) -> ChatCompletionRespons
 
 
 @st.composite
-def ordered_responses(draw: st.DrawFn, family: str = "anthropic") -> ChatCompletionResponse:
+def ordered_responses(
+    draw: st.DrawFn, family: str = "anthropic", *, signed: bool = False
+) -> ChatCompletionResponse:
     """A reply whose parts come in any order, with thoughts that `family` or nobody sealed."""
     seals = identifiers.map(lambda seal: ("", seal, family))
     thoughts = st.builds(ReasoningContent, texts) | seals.map(
         lambda each: ReasoningContent(each[0], each[1], each[2], redacted=True)
     )
     sealed = st.builds(ReasoningContent, st.text(max_size=20), identifiers, st.just(family))
-    made = list(draw(call_lists(unparseable=False)))
+    made = list(draw(call_lists(unparseable=False, signed=signed)))
     parts: list[MessagePart] = []
     for kind in draw(st.lists(st.sampled_from(["text", "thought", "sealed", "call"]), max_size=6)):
         if kind == "call" and made:

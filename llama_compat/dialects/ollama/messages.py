@@ -165,8 +165,8 @@ def _render_message(message: Message, tool_names: Mapping[str, str], param: str)
     rendered = {"role": "assistant", **_render_content(message.content, param)}
     if message.refusal is not None and not rendered["content"]:
         rendered["content"] = message.refusal
-    if message.reasoning is not None:
-        rendered["thinking"] = message.reasoning
+    if message.unsealed_reasoning is not None:
+        rendered["thinking"] = message.unsealed_reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
     return rendered

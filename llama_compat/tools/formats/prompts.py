@@ -53,7 +53,7 @@ def plain_messages(
             calls = tool_format.render_calls(message.tool_calls)
             message = CompletionMessage.of(
                 _with_text(message.content, calls, "\n"),
-                reasoning=message.reasoning,
+                reasoning=message.unsealed_reasoning,
                 name=message.name,
             )
         plain.append(message)

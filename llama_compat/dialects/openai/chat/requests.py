@@ -369,8 +369,8 @@ def _render_assistant(message: CompletionMessage) -> dict[str, Any]:
     }
     if message.refusal is not None:
         rendered["refusal"] = message.refusal
-    if message.reasoning is not None:
-        rendered["reasoning_content"] = message.reasoning
+    if message.unsealed_reasoning is not None:
+        rendered["reasoning_content"] = message.unsealed_reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
     return rendered
