@@ -190,6 +190,15 @@ class ToolResponseMessage(Struct, frozen=True, tag="tool"):
     content: Content
     is_error: bool = False
 
+    @property
+    def told(self) -> Content:
+        """The content for a model that can be told in words alone that the call failed."""
+        if not self.is_error:
+            return self.content
+        if isinstance(self.content, str):
+            return f"Error: {self.content}"
+        return (TextContent("Error: "), *self.content)
+
 
 Message = SystemMessage | UserMessage | CompletionMessage | ToolResponseMessage
 

@@ -441,7 +441,7 @@ def test_several_calls_and_their_answers(
     ]
     assert answers == [
         {"role": "tool", "tool_call_id": "0", "content": "Sun"},
-        {"role": "tool", "tool_call_id": "1", "content": "No clock"},
+        {"role": "tool", "tool_call_id": "1", "content": "Error: No clock"},
         {"role": "user", "content": "So?"},
     ]
 

@@ -158,7 +158,7 @@ def _render_message(message: Message, tool_names: Mapping[str, str], param: str)
         case UserMessage():
             return {"role": "user", **_render_content(message.content, param)}
         case ToolResponseMessage():
-            rendered = {"role": "tool", **_render_content(message.content, param)}
+            rendered = {"role": "tool", **_render_content(message.told, param)}
             if message.call_id in tool_names:
                 rendered["tool_name"] = tool_names[message.call_id]
             return {**rendered, "tool_call_id": message.call_id}

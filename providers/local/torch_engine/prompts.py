@@ -221,6 +221,7 @@ def _render_message(message: Message, path: str, tool_names: dict[str, str]) -> 
         case UserMessage():
             return _named({"role": "user", "content": text}, message.name)
         case ToolResponseMessage():
+            text = _text_only(message.told, path)
             rendered = {"role": "tool", "content": text, "tool_call_id": message.call_id}
             return _named(rendered, tool_names.get(message.call_id))
         case CompletionMessage():
