@@ -259,6 +259,7 @@ class Client:
             task = asyncio.create_task(
                 self._dial(route, wanted), name=f"connection to {route.origin}"
             )
+            task.add_done_callback(self._ending.discard)
             wanted.dialing.append(task)
         try:
             return await self._until(waiter, deadline)
@@ -283,8 +284,6 @@ class Client:
                 self._open.add(connection)
             self._offer(connection, was_idle=False)
             return
-        finally:
-            self._ending.discard(task)
         wanted.dialing.remove(task)
         if wanted.waiters:
             _fail(wanted.waiters.popitem(last=False)[0], failure)

@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
         self._total_deadline = total_deadline
         self._silence = self._timeouts.first_byte
         self._expect_within(self._silence)
-        self._head = self._loop.create_future()
+        answer = self._head = self._loop.create_future()
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
         else:
@@ -161,12 +161,13 @@ class Connection(asyncio.Protocol):
             self._unsent = memoryview(body)
             self._write_more()
         try:
-            return await self._head
+            return await answer
         except asyncio.CancelledError:
-            self.abort()
+            if answer.cancelled():
+                self.abort()
+            elif answer.exception() is None:
+                answer.result().close()  # the connection may have gone on to another exchange
             raise
-        finally:
-            self._head = None
 
     def abort(self, error: HTTPError | None = None) -> None:
         """Close at once; whoever waits for something gets `error`."""
@@ -251,8 +252,9 @@ class Connection(asyncio.Protocol):
 
     def _begin_response(self) -> Response:
         response = self._response = Response(self, self._parser)
-        if self._head is not None and not self._head.done():
-            self._head.set_result(response)
+        head, self._head = self._head, None
+        if head is not None and not head.done():
+            head.set_result(response)
         if response.status >= 300 and self._unsent is not None:
             # It is refused already. Never None again: this connection can't be used any more.
             self._unsent = memoryview(b"")

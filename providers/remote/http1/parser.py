@@ -146,6 +146,8 @@ class ResponseParser:
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
+        if self.complete:
+            return
         self._overhead = 0
         self.body.append(data)
 

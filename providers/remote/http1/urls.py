@@ -13,7 +13,7 @@ from providers.remote.http1.headers import HeaderBlock, encode_headers
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_HOST = re.compile(r"[0-9A-Za-z._~%!$&'()*+,;=\-]+|[0-9A-Fa-f:.]+(%[0-9A-Za-z._~\-]+)?")
+_HOST = re.compile(r"[0-9A-Za-z._~\-]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]+(%[0-9A-Za-z._~\-]+)?")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
@@ -65,8 +65,7 @@ def parse_url(text: str) -> URL:
     Raises:
         InvalidURLError: it is no http(s) URL, or none that can be asked for.
     """
-    if _CONTROL.search(text.strip()):
-        text = re.sub(_CONTROL, lambda found: quote(found[0]), text.strip())
+    text = _CONTROL.sub(lambda found: quote(found[0]), text.strip())
     try:
         parts = urlsplit(text)
         port = parts.port
