@@ -153,7 +153,8 @@ class Connection(asyncio.Protocol):
         self._total_deadline = total_deadline
         self._silence = self._timeouts.first_byte
         self._expect_within(self._silence)
-        answer = self._head = self._loop.create_future()
+        answer: asyncio.Future[Response] = self._loop.create_future()
+        self._head = answer
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
         else:
