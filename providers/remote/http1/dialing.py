@@ -6,8 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -100,13 +99,17 @@ class Dialer:
                 raise ProxyError(OSError("its host name is not known")) from error
             except ConnectError as error:
                 raise ProxyError(error.reason) from error
+        loop = asyncio.get_running_loop()
+        if route.proxy is None and route.origin.scheme == "http":
+            _, connection = await loop.create_connection(make, sock=opened)
+            return connection
+        # TLS is begun on a transport that is there already: a handshake that is cancelled may
+        # leave the one behind that asyncio has made for it.
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=opened)
         try:
-            if route.is_tunnel:
-                return await self._connect_by_proxy(route, opened, make)
-            tls = route.proxy.origin if route.proxy is not None else route.origin
-            return await self._connect(opened, tls, make)
+            return await self._secure(transport, route, make())
         except BaseException:
-            opened.close()
+            transport.abort()
             raise
 
     async def _open(self, origin: Origin) -> socket.socket:
@@ -116,65 +119,52 @@ class Dialer:
         except OSError as error:
             raise ConnectError(error) from error
 
-    async def _connect(
-        self, opened: socket.socket, origin: Origin, make: Callable[[], Connection]
+    async def _secure(
+        self, transport: asyncio.Transport, route: Route, connection: Connection
     ) -> Connection:
-        loop = asyncio.get_running_loop()
-        if origin.scheme == "http":
-            _, connection = await loop.create_connection(make, sock=opened)
-            return connection
-        with _tls_errors():
-            _, connection = await loop.create_connection(
-                make, sock=opened, **self._tls_options(origin)
-            )
-        return connection
-
-    async def _connect_by_proxy(
-        self, route: Route, opened: socket.socket, make: Callable[[], Connection]
-    ) -> Connection:
-        loop = asyncio.get_running_loop()
-        assert route.proxy is not None
-        is_secure = route.proxy.origin.scheme == "https"
-        secured = self._tls_options(route.proxy.origin) if is_secure else {}
-        try:
-            outer, tunnel = await loop.create_connection(
-                lambda: _Tunnel(route), sock=opened, **secured
-            )
-        except (OSError, ssl.SSLError) as error:
-            raise ProxyError(error) from error
-        try:
+        """Begin TLS with the proxy, ask it to connect, begin TLS with the server; what applies."""
+        if route.proxy is not None and route.proxy.origin.scheme == "https":
+            try:
+                transport = await self._start_tls(transport, asyncio.Protocol(), route.proxy.origin)
+            except TLSError as error:
+                raise ProxyError(error.reason) from error
+        if route.is_tunnel:
+            tunnel = _Tunnel(route)
+            transport.set_protocol(tunnel)
+            tunnel.connection_made(transport)
             await tunnel.opened
-            connection = make()
-            with _tls_errors():
-                options = self._tls_options(route.origin)
-                inner = await loop.start_tls(outer, connection, options.pop("ssl"), **options)
-        except BaseException:
-            outer.abort()
-            raise
-        if inner is None:
-            raise TLSError(ConnectionResetError("the connection was closed"))
-        connection.connection_made(inner)
+        if route.origin.scheme == "https":
+            transport = await self._start_tls(transport, connection, route.origin)
+        else:
+            transport.set_protocol(connection)
+        connection.connection_made(transport)
         return connection
 
-    def _tls_options(self, origin: Origin) -> dict[str, Any]:
-        return {
-            "ssl": self._tls or default_tls_context(),
-            "server_hostname": origin.host,
-            "ssl_handshake_timeout": self._seconds,
-        }
+    async def _start_tls(
+        self, transport: asyncio.Transport, protocol: asyncio.Protocol, origin: Origin
+    ) -> asyncio.Transport:
+        """Begin TLS on `transport`; the transport that is to be used instead.
 
-
-@contextmanager
-def _tls_errors() -> Iterator[None]:
-    """Makes what goes wrong in a TLS handshake a `TLSError`."""
-    try:
-        yield
-    except ssl.SSLCertVerificationError as error:
-        raise CertificateError(error) from error
-    except TimeoutError:
-        raise
-    except OSError as error:
-        raise TLSError(error) from error
+        Raises:
+            TLSError: the handshake failed.
+        """
+        try:
+            inner = await asyncio.get_running_loop().start_tls(
+                transport,
+                protocol,
+                self._tls or default_tls_context(),
+                server_hostname=origin.host,
+                ssl_handshake_timeout=self._seconds,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise CertificateError(error) from error
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise TLSError(error) from error
+        if inner is None:
+            raise TLSError(ConnectionResetError())
+        return inner
 
 
 # Names --------------------------------------------------------------------------------------------
