@@ -15,11 +15,19 @@ class StopStrings:
 
     Args:
         stops: strings that end the text, none of them empty.
+
+    Attributes:
+        matched: the one that has ended the text; None as long as none has.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._matchers = [_Matcher(stop) for stop in stops]
-        self.stopped = False
+        self.matched: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self.matched is not None
 
     def push(self, text: str) -> tuple[str, bool]:
         """More of the text.
@@ -34,10 +42,11 @@ class StopStrings:
             return text, False
         held = self._held()
         for position, character in enumerate(text):
-            matched = [m.length for m in self._matchers if m.advance(character)]
-            if matched:
-                self.stopped = True
-                return _head(held, text, len(held) + position + 1 - max(matched)), True
+            complete = [each.stop for each in self._matchers if each.advance(character)]
+            if complete:
+                self.matched = max(complete, key=len)
+                length = len(held) + position + 1 - len(self.matched)
+                return _head(held, text, length), True
         return _head(held, text, len(held) + len(text) - len(self._held())), False
 
     def flush(self) -> str:
@@ -49,7 +58,7 @@ class StopStrings:
 
     def _held(self) -> str:
         """What the text ends with that may be the beginning of a stop string."""
-        return max((matcher.matched for matcher in self._matchers), key=len, default="")
+        return max((matcher.begun for matcher in self._matchers), key=len, default="")
 
 
 def _head(first: str, second: str, length: int) -> str:
@@ -61,30 +70,29 @@ class _Matcher:
     """Knuth, Morris and Pratt's search for one string, a character at a time.
 
     Attributes:
-        length: of the string.
+        stop: the string.
         state: how many of its characters the text ends with.
     """
 
     def __init__(self, stop: str) -> None:
-        self.length = len(stop)
+        self.stop = stop
         self.state = 0
-        self._stop = stop
         self._fallback = _fallbacks(stop)
 
     @property
-    def matched(self) -> str:
+    def begun(self) -> str:
         """The characters of the string that the text ends with."""
-        return self._stop[: self.state]
+        return self.stop[: self.state]
 
     def advance(self, character: str) -> bool:
         """Take the text's next character; whether the string is complete with it."""
         state = self.state
-        while state and self._stop[state] != character:
+        while state and self.stop[state] != character:
             state = self._fallback[state - 1]
-        if self._stop[state] == character:
+        if self.stop[state] == character:
             state += 1
         self.state = state
-        return state == self.length
+        return state == len(self.stop)
 
 
 def _fallbacks(stop: str) -> list[int]:

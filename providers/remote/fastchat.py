@@ -14,11 +14,11 @@ from pydantic import Field
 
 from llama_compat.dialects import fastchat
 from llama_compat.dialects.fastchat.templates import ConversationTemplate, parse_template
-from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -45,6 +45,9 @@ MAX_WORKERS_TRIED = 5
 WORKER_REFRESH_SECONDS = 300.0
 """How long a worker's template and context length are taken for granted."""
 
+MAX_WORKERS_REMEMBERED = 1000
+"""Of more (a worker counts once a model) those are forgotten that have been known longest."""
+
 
 class FastChatConfig(ImageFetchingConfig):
     """The settings of `remote::fastchat`; `base_url` is the controller's."""
@@ -70,7 +73,7 @@ class FastChatProvider(
     Config: ClassVar[type[ProviderConfig]] = FastChatConfig
     config: FastChatConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "echo",
             "frequency_penalty",
@@ -92,9 +95,11 @@ class FastChatProvider(
         super().__init__(provider_id, config, models)
         self._workers: dict[tuple[str, str], _Worker] = {}
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
         """Workers tell the chosen token's log probability alone."""
-        if (body.get("logprobs") or 0) > 1:
+        if (request.logprobs or 0) > 1:
             return {"logprobs": "FastChat's workers tell no alternatives; 1 is the most"}
         return {}
 
@@ -145,7 +150,7 @@ class FastChatProvider(
         chat = isinstance(request, ChatCompletionRequest)
         template = await worker.template(request.request_id) if chat else None
         body = fastchat.render_request(request, template)
-        context_length = self.context_length(request.model)
+        context_length = request.context_length
         if context_length is None:
             context_length = await worker.context_length(request.request_id)
         if context_length is not None:
@@ -229,7 +234,10 @@ class FastChatProvider(
     def _worker(self, address: str, model: str) -> _Worker:
         worker = self._workers.get((address, model))
         if worker is None or worker.is_old():
+            self._workers.pop((address, model), None)
             worker = self._workers[address, model] = _Worker(self.id, self.upstream, address, model)
+            if len(self._workers) > MAX_WORKERS_REMEMBERED:
+                del self._workers[next(iter(self._workers))]
         return worker
 
     def _give_up(self, worker: _Worker, error: APIError) -> None:

@@ -118,6 +118,11 @@ class Upstream:
         self._base = lru_cache(MAX_BASES_KEPT)(self._look_at_base)
         self._client: http1.Client | None = None
 
+    @property
+    def connections(self) -> http1.Counts:
+        """How many there are now."""
+        return self._client.counts if self._client is not None else http1.Counts(0, 0, 0)
+
     async def start(self) -> None:
         """Make the pool; connections are opened when they are needed.
 
@@ -146,6 +151,7 @@ class Upstream:
         *,
         request_id: str = "",
         base_url: str | None = None,
+        headers: Mapping[str, str] = {},
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send JSON; the context is the answer, and leaving it early closes the connection.
 
@@ -156,24 +162,21 @@ class Upstream:
             body: what to send.
             request_id: sent as `x-request-id`, if there is one.
             base_url: in place of the configured one.
+            headers: more of them, over those of every request.
 
         Raises (on entering):
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
                 the vendor's own 401 and 403 are 502 `upstream_authentication`.
         """
-        headers = self._header_block
         if request_id:
-            headers = http1.HeaderBlock(
-                headers + http1.encode_headers({"x-request-id": request_id})
-            )
-        return _Exchange(self, "POST", base_url, path, headers, body)
+            headers = {**headers, "x-request-id": request_id}
+        return _Exchange(self, "POST", base_url, path, self._encoded(headers), body)
 
     def get(
         self, path: str, *, headers: Mapping[str, str] = {}
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Ask for `path`, with further `headers`; otherwise as `post`."""
-        block = http1.encode_headers(_merged(self._headers, headers))
-        return _Exchange(self, "GET", None, path, block, None)
+        return _Exchange(self, "GET", None, path, self._encoded(headers), None)
 
     async def send(
         self,
@@ -211,6 +214,12 @@ class Upstream:
     def cover_secrets(self, error: APIError) -> None:
         """Take what the vendor must not know of the template out of `error`."""
         cover_secrets(error, self._secrets)
+
+    def _encoded(self, headers: Mapping[str, str]) -> http1.HeaderBlock:
+        """Every request's headers and those of one, which count where both name the same."""
+        if any(name.lower() in self._headers for name in headers):
+            return http1.encode_headers(_merged(self._headers, headers))
+        return http1.HeaderBlock(self._header_block + http1.encode_headers(headers))
 
     def _look_at_base(self, base_url: str) -> tuple[http1.Route, str]:
         url = http1.parse_url(base_url)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import structs
 from pydantic import PositiveInt, StringConstraints
@@ -60,7 +60,15 @@ class TorchConfig(ProviderConfig):
     """CPU threads of one operation, in place of torch's own choice; they are the process's."""
 
     tool_format: Literal[
-        "auto", "none", "hermes", "llama3", "llama3_json", "mistral", "pythonic"
+        "auto",
+        "none",
+        "hermes",
+        "llama3",
+        "llama3_json",
+        "mistral",
+        "pythonic",
+        "qwen",
+        "qwen3_coder",
     ] = "auto"
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""
@@ -78,7 +86,7 @@ class TorchProvider(
     Config: ClassVar[type[ProviderConfig]] = TorchConfig
     config: TorchConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "max_tokens",
             "max_completion_tokens",
@@ -154,8 +162,7 @@ class TorchProvider(
         return engine
 
     def _wanted_context_length(self, name: str) -> int | None:
-        lengths = [model.context_length for model in self.models if model.name == name]
-        return min((length for length in lengths if length is not None), default=None)
+        return next((each.context_length for each in self.models if each.name == name), None)
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` holds: the model's own limit, or the template's lower one."""
@@ -164,9 +171,11 @@ class TorchProvider(
             self._wanted_context_length(model) if engine is None else engine.loaded.context_length
         )
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
         """Tools need a model whose way of writing calls is known."""
-        engine = self.engines.get(body["model"])
+        engine = self.engines.get(request.model)
         if engine is None or engine.loaded.tool_format is not None:
             return {}
         if self.config.tool_format == "none":
@@ -199,7 +208,7 @@ class TorchProvider(
         generation = Generation(
             prompt_ids,
             request.sampling,
-            max_tokens=_max_tokens(request.sampling, len(prompt_ids), engine.loaded, "prompt"),
+            max_tokens=_max_tokens(request, len(prompt_ids), engine.loaded, "prompt"),
             logprobs=request.logprobs,
             echo=_echoed_text(request, engine.loaded),
         )
@@ -224,7 +233,7 @@ class TorchProvider(
         generation = Generation(
             prompt.token_ids,
             sampling,
-            max_tokens=_max_tokens(sampling, len(prompt.token_ids), loaded, "messages"),
+            max_tokens=_max_tokens(request, len(prompt.token_ids), loaded, "messages"),
             logprobs=request.logprobs,
             openings=prompt.opening_ids,
             shown_tokens=_shown_tokens(loaded, with_calls=bool(rules.tools)),
@@ -234,19 +243,31 @@ class TorchProvider(
             async for event in events:
                 yield event
 
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the model's chat template makes of the conversation."""
+        loaded = self.engines[request.model].loaded
+        prompt = await self._tokenize(chat_prompt, loaded, request, call_rules(request))
+        return len(prompt.token_ids)
+
     async def _tokenize(self, make: Callable[..., T], *args: object) -> T:
         # In one thread, since tokenizers are not made for several, and long prompts take a while.
         return await asyncio.get_running_loop().run_in_executor(self._tokenizing, make, *args)
 
 
 def _max_tokens(
-    sampling: SamplingParams, prompt_tokens: int, loaded: LoadedModel, param: str
+    request: ChatCompletionRequest | CompletionRequest,
+    prompt_tokens: int,
+    loaded: LoadedModel,
+    param: str,
 ) -> int:
     """How many tokens may be generated: as many as were asked for, or all that fit."""
-    room = loaded.context_length - prompt_tokens
-    wanted = max(room, 1) if sampling.max_tokens is None else sampling.max_tokens
+    context_length = min(request.context_length or loaded.context_length, loaded.context_length)
+    room = context_length - prompt_tokens
+    wanted = request.sampling.max_tokens
+    if wanted is None:
+        wanted = max(room, 1)
     if wanted > room:
-        error = context_length_exceeded(loaded.context_length, prompt_tokens, wanted)
+        error = context_length_exceeded(context_length, prompt_tokens, wanted)
         if room <= 0:
             error.param = param
         raise error

@@ -5,7 +5,7 @@ take answers apart without any I/O, `connection` runs one exchange after another
 connections, and `client` owns them all.
 """
 
-from providers.remote.http1.client import Client
+from providers.remote.http1.client import Client, Counts
 from providers.remote.http1.connection import Timeouts
 from providers.remote.http1.dialing import default_tls_context, new_tls_context
 from providers.remote.http1.errors import (
@@ -40,6 +40,7 @@ __all__ = [
     "ConnectError",
     "ConnectTimeout",
     "ContentEncodingError",
+    "Counts",
     "DisconnectedError",
     "HTTPError",
     "HTTPTimeout",

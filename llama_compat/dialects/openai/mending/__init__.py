@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.openai.embeddings import base64_of
-from llama_compat.dialects.openai.finish_reasons import STOP_REASONS
 from llama_compat.dialects.openai.finish_reasons import finish_reason as finish_word
+from llama_compat.dialects.openai.finish_reasons import stop_reason
 from llama_compat.wire.json_fields import (
     JSONFields,
     from_raw,
@@ -179,7 +179,7 @@ class StreamMender:
         wanted_choices: how many the client asked for.
 
     Attributes:
-        usage_seen: whether the vendor sent any usage.
+        last_usage: the last usage that the vendor sent, if any.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class StreamMender:
         self._choices: dict[bytes, _ChoiceState] = {}
         self._usage: Raw | None = None
         self._usage_sent = False
-        self.usage_seen = False
+        self.last_usage: Raw | None = None
 
     @property
     def finished(self) -> bool:
@@ -266,7 +266,7 @@ class StreamMender:
         usage = chunk["usage"]
         if usage == _NULL:
             return True
-        self.usage_seen = True
+        self.last_usage = usage
         if self._keep_usage:
             return True
         if not self._include_usage:
@@ -355,18 +355,18 @@ def _is_null(value: Raw | None) -> bool:
 
 
 def _mended_finish_reason(raw: Raw, called_tools: bool) -> Raw | None:
-    """OpenAI's word for what the vendor wrote; None where it needs no other."""
+    """OpenAI's word for what the vendor wrote; None where it needs no other.
+
+    Raises:
+        BrokenOffError: the vendor wrote that the reply is not all of it.
+    """
     word = from_raw(raw)
     if not isinstance(word, str):
         return None
     if word in _OWN_WORDS:
         mended = "tool_calls" if called_tools and word in ("stop", "function_call") else word
-    elif not word:
-        mended = "tool_calls" if called_tools else "stop"
-    elif (reason := STOP_REASONS.get(word.lower())) is not None:
-        mended = finish_word(reason, called_tools=called_tools)
     else:
-        return None
+        mended = finish_word(stop_reason(word), called_tools=called_tools)
     return None if mended == word else to_raw(mended)
 
 
