@@ -661,7 +661,7 @@ def test_a_name_that_no_file_can_have() -> None:
 def test_loading_settings_imports_nothing_heavy() -> None:
     code = (
         "import sys, providers.registry, llama_compat.distribution;"
-        "print(sorted({'torch', 'transformers', 'openai', 'aiohttp', 'fastapi', 'llama_cpp'}"
+        "print(sorted({'torch', 'transformers', 'openai', 'httptools', 'fastapi', 'llama_cpp'}"
         " & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
