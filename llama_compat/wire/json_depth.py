@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import accumulate
 
-from llama_compat.wire.json_fields import JSONFields
+from msgspec import Raw
 
 MAX_DEPTH = 128
 """Of arrays and objects in one another; as many as serde_json takes by default, which many vendors'
@@ -35,7 +36,7 @@ def is_deeper(data: bytes, limit: int = MAX_DEPTH) -> bool:
     return max(accumulate(steps), default=0) > limit
 
 
-def too_deep(fields: JSONFields) -> str | None:
+def too_deep(fields: Mapping[str, Raw]) -> str | None:
     """The first member of a request that nests it deeper than `MAX_DEPTH`, if one does."""
     return next(
         (name for name, raw in fields.items() if is_deeper(bytes(raw), MAX_DEPTH - 1)), None

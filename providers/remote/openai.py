@@ -35,6 +35,7 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
 from providers.remote.event_stream import EventStream
 from providers.remote.json_objects import encode, read_object
+from providers.remote.messages_relay import relay_messages
 from providers.remote.openai_events import read_chat, read_completion
 from providers.remote.openai_replies import completion_fields, embedding_fields
 from providers.remote.openai_requests import (
@@ -152,6 +153,21 @@ class RemoteOpenAIProvider(
         """
         self._check_key()
         return await _RELAYS[call.operation.name](self, call, target)
+
+    async def _relay_messages(self, call: Call, target: Target) -> Reply:
+        path, base_url = self._place(call.operation.name, target)
+
+        def post(body: bytes, headers: Mapping[str, str]) -> Exchange:
+            return self.upstream.post(
+                path,
+                body,
+                request_id=call.request_id,
+                base_url=base_url,
+                # Anthropic's own header for a key, besides the one that the vendor usually wants.
+                headers={**headers, **({"x-api-key": self.api_key} if self.api_key else {})},
+            )
+
+        return await relay_messages(self.id, call, vendor_model(target.model, self.vendor), post)
 
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
@@ -302,6 +318,8 @@ _RELAYS: Mapping[str, Callable[[RemoteOpenAIProvider, Call, Target], Awaitable[R
     "chat": RemoteOpenAIProvider._relay_openai,
     "completions": RemoteOpenAIProvider._relay_openai,
     "embeddings": RemoteOpenAIProvider._relay_openai,
+    "messages": RemoteOpenAIProvider._relay_messages,
+    "count_tokens": RemoteOpenAIProvider._relay_messages,
     "responses": RemoteOpenAIProvider._relay_responses,
     "input_tokens": RemoteOpenAIProvider._relay_responses,
     "compact": RemoteOpenAIProvider._relay_responses,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -129,4 +129,5 @@ INPUT_TOKENS = Operation(
 
 def kept(operation: Operation, keeping: Keeping) -> Operation:
     """`operation` for one request, with what a store brings to it."""
-    return replace(operation, parse=partial(operation.parse, keeping=keeping))
+    parse: Callable[..., Any] = operation.parse
+    return replace(operation, parse=partial(parse, keeping=keeping))

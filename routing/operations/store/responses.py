@@ -288,7 +288,8 @@ class ResponseStore:
             if item_id in found:
                 continue
             row = connection.execute(
-                "SELECT response, input FROM responses JOIN items ON items.response = responses.id"
+                "SELECT responses.response, input FROM items JOIN responses"
+                " ON items.response = responses.id"
                 " WHERE items.id = ? AND owner = ? AND created >= ? LIMIT 1",
                 (item_id, owner, self._oldest()),
             ).fetchone()
