@@ -24,7 +24,7 @@ from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
-from routing.ingress.websocket import refuse_websocket
+from routing.ingress.websocket import no_websocket, refuse_websocket
 from routing.runtime import Runtime
 
 
@@ -176,6 +176,8 @@ class Application(FastAPI):
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
+    if (b"upgrade", b"websocket") in scope["headers"]:
+        return no_websocket(scope)
     return APIError(
         405,
         f"Method Not Allowed: {scope['method']} {scope['path']}. Use POST.",

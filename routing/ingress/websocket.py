@@ -6,17 +6,22 @@ from llama_compat.errors import APIError
 from routing.asgi import Scope, Send
 
 
-async def refuse_websocket(scope: Scope, send: Send) -> None:
-    """Answer the request for a WebSocket with 426, or, where the server can't, with its own 403."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    error = APIError(
+def no_websocket(scope: Scope) -> APIError:
+    """426: there is no WebSocket at this path."""
+    return APIError(
         426,
         f"There is no WebSocket at {scope['path']} yet. Send a POST, with 'stream' for a stream of"
         " events.",
         code="websocket_not_supported",
     )
+
+
+async def refuse_websocket(scope: Scope, send: Send) -> None:
+    """Tell so on the connection of a server that takes WebSockets; ours passes them as a GET."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    error = no_websocket(scope)
     body = error.json()
     headers = [
         (b"content-type", b"application/json"),
