@@ -181,6 +181,28 @@ async def test_what_is_larger_than_all_of_the_store_takes_nobodys_place(
     assert not await is_kept(store, "r2")
 
 
+async def test_a_caller_that_leaves_does_not_stop_the_keeping(store: ResponseStore) -> None:
+    saving = asyncio.create_task(save(store, "r1"))
+    await asyncio.sleep(0)
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    # The store has one thread: what is asked after it comes after it.
+    assert await is_kept(store, "r1")
+
+
+async def test_a_store_that_fails_is_503_and_what_it_began_is_undone(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(module, "_index", full)
+    assert await code_of(store.save(OWNER, response("r1"), [])) == (503, "store_unavailable")
+    assert "disk is full" in caplog.text
+    assert not await is_kept(store, "r1")
+
+
 # --------------------------------------------------------------------------------------------------
 # In the background
 # --------------------------------------------------------------------------------------------------
