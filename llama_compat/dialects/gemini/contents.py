@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.gemini.members import list_in, member, object_in, text_in
-from llama_compat.dialects.gemini.seals import FAMILY, parse_seal
+from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
@@ -252,6 +252,6 @@ def _parse_call(function: Mapping[str, Any], path: str, signature: str | None) -
     arguments = object_in(function.get("args") or {}, f"{path}.args")
     call_id = text_in(function, "id", path) or new_call_id()
     call = parse_tool_call(call_id, name, arguments_text(arguments))
-    if signature is not None and isinstance(call, ToolCall):
+    if signature not in (None, ANY_SIGNATURE) and isinstance(call, ToolCall):
         return structs.replace(call, thought_signature=signature)
     return call
