@@ -185,6 +185,12 @@ class Upstream:
             if session is not None:
                 await session.close()
 
+    def cover(self, body: bytes) -> bytes:
+        """`body` with `***` in the place of the key and of configured headers."""
+        for secret in self._secrets:
+            body = body.replace(secret.encode(), b"***")
+        return body
+
     def post(
         self,
         path: str,

@@ -118,11 +118,13 @@ class Endpoint:
         wanted = self.operation.dialect.forwarded_headers
         if not wanted:
             return {}
-        return {
-            decoded: value.decode("latin-1")
-            for name, value in scope["headers"]
-            if (decoded := name.decode("latin-1")) in wanted
-        }
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in scope["headers"]:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            if name in wanted:
+                # One that is sent twice is a list (RFC 9110, section 5.3).
+                headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        return headers
 
 
 def _check_context(asked: Asked, context_length: int | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import ollama
 import pytest
 
-from tests.integration import openai_vendor, wire
+from tests.integration import chat_vendor, wire
 from tests.integration.native_suite import PIXEL
 from tests.integration.native_vendor import Answer, NativeVendor
 from tests.integration.server_process import ServerProcess, running, write_template
@@ -74,7 +74,7 @@ def client(server: ServerProcess) -> ollama.Client:
 
 
 def test_says_what_the_model_says(vendor: NativeVendor, client: ollama.Client) -> None:
-    openai_vendor.will_say(vendor, "It is 20 °C. 🌞", thoughts="Look outside.")
+    chat_vendor.will_say(vendor, "It is 20 °C. 🌞", thoughts="Look outside.")
     whole = client.chat("bridged", HI, think=True)
     assert (whole.model, whole.message.role) == ("bridged", "assistant")
     assert (whole.message.content, whole.message.thinking) == ("It is 20 °C. 🌞", "Look outside.")
@@ -93,7 +93,7 @@ def test_says_what_the_model_says(vendor: NativeVendor, client: ollama.Client) -
 def test_a_stream_is_what_is_meant_unless_it_is_refused(
     vendor: NativeVendor, server: ServerProcess
 ) -> None:
-    openai_vendor.will_say(vendor, "Hello, you")
+    chat_vendor.will_say(vendor, "Hello, you")
     url = f"{server.url}/api/chat"
     streamed = wire.request("POST", url, {"model": "bridged", "messages": HI})
     assert streamed.headers["content-type"] == "application/x-ndjson"
@@ -107,7 +107,7 @@ def test_a_stream_is_what_is_meant_unless_it_is_refused(
 
 def test_calls_tools_and_takes_their_answers(vendor: NativeVendor, client: ollama.Client) -> None:
     calls = [("get_weather", {"city": "Zürich"}), ("get_weather", {"city": "Bern"})]
-    openai_vendor.will_say(vendor, "Let me see.", calls=calls)
+    chat_vendor.will_say(vendor, "Let me see.", calls=calls)
     whole = client.chat("bridged", HI, tools=[WEATHER]).message
     assert vendor.last.body["tools"] == [WEATHER]
     made = [(each.function.name, each.function.arguments) for each in whole.tool_calls or ()]
@@ -115,7 +115,7 @@ def test_calls_tools_and_takes_their_answers(vendor: NativeVendor, client: ollam
     lines = list(client.chat("bridged", HI, tools=[WEATHER], stream=True))
     streamed = [call for line in lines for call in line.message.tool_calls or ()]
     assert [(each.function.name, each.function.arguments) for each in streamed] == calls
-    openai_vendor.will_say(vendor, "Sunny, and rain.")
+    chat_vendor.will_say(vendor, "Sunny, and rain.")
     history: list[Any] = [
         *HI,
         whole,
@@ -131,7 +131,7 @@ def test_calls_tools_and_takes_their_answers(vendor: NativeVendor, client: ollam
 
 
 def test_sends_options_images_and_formats(vendor: NativeVendor, client: ollama.Client) -> None:
-    openai_vendor.will_say(vendor, "{}")
+    chat_vendor.will_say(vendor, "{}")
     image = base64.b64decode(PIXEL.partition(",")[2])
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     client.chat(
@@ -167,7 +167,7 @@ def test_sends_options_images_and_formats(vendor: NativeVendor, client: ollama.C
 def test_gives_log_probabilities(vendor: NativeVendor, client: ollama.Client) -> None:
     other = {"token": "Yo", "logprob": -2.0, "bytes": [89, 111]}
     token = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [other]}
-    openai_vendor.will_say(vendor, "Hi", logprobs={"content": [token], "refusal": None})
+    chat_vendor.will_say(vendor, "Hi", logprobs={"content": [token], "refusal": None})
     whole = client.chat("bridged", HI, logprobs=True, top_logprobs=1).logprobs or ()
     assert [(each.token, each.logprob) for each in whole] == [("Hi", -0.5)]
     assert [each.token for each in whole[0].top_logprobs or ()] == ["Yo"]
@@ -177,7 +177,7 @@ def test_gives_log_probabilities(vendor: NativeVendor, client: ollama.Client) ->
 
 
 def test_generates(vendor: NativeVendor, client: ollama.Client) -> None:
-    openai_vendor.will_say(vendor, "Fine.", thoughts="Hm")
+    chat_vendor.will_say(vendor, "Fine.", thoughts="Hm")
     whole = client.generate("bridged", "How are you?", system="Be brief.")
     assert (whole.response, whole.thinking, whole.eval_count) == ("Fine.", "Hm", 20)
     assert vendor.last.path == "/chat/completions"
@@ -226,7 +226,7 @@ def test_tells_of_the_vendors_errors(vendor: NativeVendor, client: ollama.Client
 
 
 def test_a_stream_that_is_cut_says_so(vendor: NativeVendor, client: ollama.Client) -> None:
-    openai_vendor.will_break_off(vendor)
+    chat_vendor.will_break_off(vendor)
     lines = client.chat("bridged", HI, stream=True)
     assert next(lines).message.content == "It is"
     with pytest.raises(ollama.ResponseError, match="openai"):
@@ -238,7 +238,7 @@ def test_a_client_that_leaves_takes_the_vendor_along(
     vendor: NativeVendor, server: ServerProcess, model: str
 ) -> None:
     if model == "bridged":
-        openai_vendor.will_break_off(vendor, hold=True)
+        chat_vendor.will_break_off(vendor, hold=True)
     else:
         vendor.will_answer(Answer([_line("It is")], hold=True))
     body = {"model": model, "messages": HI}
@@ -253,7 +253,9 @@ def test_a_client_that_leaves_takes_the_vendor_along(
 
 
 def test_stops_at_a_stop_string_and_at_the_limit(client: ollama.Client) -> None:
-    said = client.chat("echo", [{"role": "user", "content": "a b END c"}], options={"stop": ["END"]})
+    said = client.chat(
+        "echo", [{"role": "user", "content": "a b END c"}], options={"stop": ["END"]}
+    )
     assert (said.message.content, said.done_reason) == ("a b ", "stop")
     said = client.chat("echo", [{"role": "user", "content": "a b c"}], options={"num_predict": 2})
     assert (said.message.content, said.done_reason, said.eval_count) == ("a b ", "length", 2)
