@@ -272,8 +272,7 @@ def test_what_was_said_comes_back_in_its_order_and_sealed(message: CompletionMes
     whole = json.loads(call.render_reply([ChatCompletionResponse(message)], Usage(), LABELS))
     content = whole["candidates"][0]["content"]
     types.Content.model_validate_json(json.dumps(content))
-    expected = message.parts or (TextContent(""),)
-    assert parse_contents([content]) == (CompletionMessage(tuple(expected)),)
+    assert parse_contents([content]) == (message,)
 
 
 def test_gemini_gets_its_own_seals_back_and_no_others() -> None:
@@ -705,6 +704,44 @@ def test_answers_and_words_in_one_content_keep_their_order() -> None:
         ToolResponseMessage(first, "F", is_error=True),
         UserMessage("So?"),
     ]
+
+
+@given(responses())
+def test_a_stream_sent_back_response_by_response_is_what_was_said(
+    response: ChatCompletionResponse,
+) -> None:
+    contents = []
+    for event in cut_events(response):
+        contents.extend(json.loads(event)["candidates"][0]["content"] for event in data_of(event))
+    (message,) = parse_contents(contents)
+    assert isinstance(message, CompletionMessage)
+    assert message.parts == response.completion_message.parts
+
+
+def cut_events(response: ChatCompletionResponse) -> list[bytes]:
+    """The events of a stream in which each text and thought comes in two pieces."""
+    renderer = parse(STREAM_EVENTS, generationConfig=THINKING).stream_renderer(LABELS)
+    events = []
+    for event in reply_events(response):
+        delta = event.delta if isinstance(event, StreamProgress) else None
+        if isinstance(delta, TextDelta | ReasoningDelta) and delta.text:
+            half = structs.replace(delta, text=delta.text[: len(delta.text) // 2])
+            rest = structs.replace(delta, text=delta.text[len(delta.text) // 2 :])
+            pieces = [StreamProgress(half), StreamProgress(rest)]
+            events += [renderer.render(0, piece) for piece in pieces]
+        else:
+            events.append(renderer.render(0, event))
+    return [*events, renderer.finish(response.usage)]
+
+
+def test_a_thought_that_goes_on_is_sealed_as_one() -> None:
+    contents = [
+        {"role": "model", "parts": [{"text": text, "thought": True, **seal}]}
+        for text, seal in [("a", {}), ("b", {"thoughtSignature": "c2VhbA=="}), ("c", {})]
+    ]
+    assert parse_contents(contents) == (
+        CompletionMessage((ReasoningContent("ab", "c2VhbA==", "gemini"), ReasoningContent("c"))),
+    )
 
 
 @pytest.mark.parametrize(
