@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from providers.registry import CLASSES, provider_class
 from tests.integration import wire
 from tests.integration.matrix.clients import CLIENTS, Client
 from tests.integration.matrix.providers import KINDS, Everything, Kind, everything
@@ -288,3 +289,20 @@ def test_nothing_runs_on_when_all_have_gone(behind: Everything, clients: dict[st
             return
         time.sleep(0.05)
     pytest.fail(f"still at work: {health}")
+
+
+PARAMETERS = {
+    "tools": "tools",
+    "schema": "response_format",
+    "stop": "stop",
+    "effort": "reasoning_effort",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "openai"])
+def test_the_readme_says_the_same_of_what_each_can(name: str, kind: Kind) -> None:
+    """Its table is made of the providers' `parameters`, and checked against the code elsewhere."""
+    types = [type for type in CLASSES if type.endswith(f"::{name}")]
+    (provider,) = map(provider_class, types)
+    says = {word for word, parameter in PARAMETERS.items() if parameter in provider.parameters}
+    assert says == kind.can & PARAMETERS.keys()
