@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,10 @@ def will_say(
     thoughts: str = "",
     calls: Sequence[tuple[str, dict[str, Any]]] = (),
     logprobs: Any = None,
+    after: threading.Event | None = None,
+    status: int = 200,
 ) -> None:
-    """Answer from now on with this chat completion, streamed or whole."""
+    """Answer from now on with this chat completion, streamed or whole; `after` as in `Answer`."""
     reason = "tool_calls" if calls else "stop"
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if thoughts:
@@ -36,7 +39,12 @@ def will_say(
     events = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks]
     vendor.will_answer(
         Answer([json.dumps({**whole, "choices": [choice], "usage": USAGE}).encode()]),
-        streamed=Answer([*events, b"data: [DONE]\n\n"], content_type="text/event-stream"),
+        streamed=Answer(
+            [*events, b"data: [DONE]\n\n"],
+            status=status,
+            content_type="text/event-stream",
+            after=after,
+        ),
     )
 
 

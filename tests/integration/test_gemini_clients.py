@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,12 +57,18 @@ def server(
             {"id": "dropping", "type": "local::echo", "config": {"unsupported": "drop"}},
             {"id": "refusing", "type": "local::echo"},
             {"id": "gemini", "type": "remote::gemini-native", "config": config},
+            {
+                "id": "alive",
+                "type": "remote::passthrough",
+                "config": {**config, "keepalive_seconds": 0.05},
+            },
         ],
         models=[
             {"id": "bridged", "provider": "openai", "provider_model": "own"},
             {"id": "echo", "provider": "dropping"},
             {"id": "strict:1b", "provider": "refusing"},
             {"id": "org/relayed", "provider": "gemini", "provider_model": "gemini-3-pro"},
+            {"id": "alive", "provider": "alive", "provider_model": "own"},
         ],
     )
     with running(template) as process:
@@ -319,6 +326,21 @@ def test_a_client_that_leaves_takes_the_vendor_along(
     assert vendor.hung_up.wait(20)
 
 
+@pytest.mark.parametrize("status", [200, 429])
+@pytest.mark.parametrize("query", ["?alt=sse", ""])
+def test_a_silent_stream_is_kept_alive(
+    vendor: NativeVendor, server: ServerProcess, query: str, status: int
+) -> None:
+    later = threading.Event()
+    chat_vendor.will_say(vendor, "Hello", after=later, status=status)
+    url = f"{server.url}/v1beta/models/alive:streamGenerateContent{query}"
+    with wire.open_reply("POST", url, HI) as reply:
+        assert reply.read(4) == b"\r\n\r\n"
+        later.set()
+        items = [json.loads(data) for data in wire.events(reply)] if query else json.load(reply)
+    assert [("error" in item) for item in items] == ([False] * 2 if status == 200 else [True])
+
+
 # --------------------------------------------------------------------------------------------------
 # Echo, and what there is without a model
 # --------------------------------------------------------------------------------------------------
@@ -369,7 +391,7 @@ def test_what_can_t_be_honoured_is_refused_or_dropped_by_its_path(server: Server
 
 
 def test_models(client: genai.Client, server: ServerProcess) -> None:
-    names = ["bridged", "echo", "strict:1b", "org/relayed"]
+    names = ["bridged", "echo", "strict:1b", "org/relayed", "alive"]
     assert [model.name for model in client.models.list()] == [f"models/{name}" for name in names]
     assert [model.name for model in client.models.list(config={"page_size": 3})] == [
         f"models/{name}" for name in names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,12 +52,24 @@ def server(
             {"id": "dropping", "type": "local::echo", "config": {"unsupported": "drop"}},
             {"id": "slow", "type": "local::echo", "config": {"delay_ms": 50}},
             {"id": "ollama", "type": "remote::ollama-native", "config": config},
+            {
+                "id": "alive",
+                "type": "remote::passthrough",
+                "config": {**config, "keepalive_seconds": 0.05},
+            },
         ],
         models=[
             {"id": "bridged", "provider": "openai", "provider_model": "own"},
             {"id": "echo", "provider": "dropping"},
             {"id": "slow", "provider": "slow"},
             {"id": "org/relayed", "provider": "ollama", "provider_model": "llama3:8b"},
+            {
+                "id": "long",
+                "provider": "ollama",
+                "provider_model": "llama3",
+                "context_length": 8192,
+            },
+            {"id": "alive", "provider": "alive", "provider_model": "own"},
         ],
     )
     with running(template) as process:
@@ -247,6 +260,22 @@ def test_a_client_that_leaves_takes_the_vendor_along(
     assert vendor.hung_up.wait(20)
 
 
+@pytest.mark.parametrize("status", [200, 429])
+def test_a_silent_stream_is_kept_alive(
+    vendor: NativeVendor, server: ServerProcess, status: int
+) -> None:
+    later = threading.Event()
+    chat_vendor.will_say(vendor, "Hello", after=later, status=status)
+    body = {"model": "alive", "messages": HI}
+    with wire.open_reply("POST", f"{server.url}/api/chat", body) as reply:
+        assert reply.read(2) == b"  "
+        later.set()
+        lines = [json.loads(line) for line in reply]
+    assert [line.get("error") is None for line in lines] == (
+        [True] * 2 if status == 200 else [False]
+    )
+
+
 # --------------------------------------------------------------------------------------------------
 # Echo, and what there is without a model
 # --------------------------------------------------------------------------------------------------
@@ -275,7 +304,7 @@ def test_what_can_t_be_honoured_is_refused_or_dropped_by_its_path(server: Server
 
 
 def test_models(client: ollama.Client, server: ServerProcess) -> None:
-    names = ["bridged", "echo", "slow", "org/relayed"]
+    names = ["bridged", "echo", "slow", "org/relayed", "long", "alive"]
     assert [model.model for model in client.list().models] == names
     assert {"completion", "tools"} <= set(client.show("echo:latest").capabilities or ())
     assert [model.name for model in client.ps().models] == ["echo", "slow"]
@@ -372,6 +401,26 @@ def test_relays_every_call(vendor: NativeVendor, client: ollama.Client) -> None:
     vendor.will_answer(Answer([b'{"model": "llama3:8b", "done": true, "done_reason": "load"}']))
     assert client.generate("org/relayed").done_reason == "load"
     assert vendor.last.path == "/api/generate"
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        (None, {"num_ctx": 8192}),
+        ({"seed": 1}, {"num_ctx": 8192, "seed": 1}),
+        ({"num_ctx": 5}, {"num_ctx": 5}),
+        ([], []),
+    ],
+)
+def test_the_template_says_with_how_much_context_a_model_is_loaded(
+    vendor: NativeVendor, server: ServerProcess, options: Any, sent: Any
+) -> None:
+    vendor.will_answer(Answer([LAST]))
+    body = {"model": "long", "messages": HI, "options": options}
+    wire.request("POST", f"{server.url}/api/chat", body)
+    assert vendor.last.body["options"] == sent
+    wire.request("POST", f"{server.url}/api/embed", {"model": "long", "input": "a"})
+    assert "options" not in vendor.last.body
 
 
 def test_relays_errors_as_they_are(vendor: NativeVendor, server: ServerProcess) -> None:

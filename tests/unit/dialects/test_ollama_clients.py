@@ -378,6 +378,13 @@ def test_what_is_asked_of_the_provider(body: dict[str, Any], expected: dict[str,
     assert asked(CHAT, **body) == expected
 
 
+def test_a_raw_prompt_has_nothing_that_only_chats_have() -> None:
+    body = {"prompt": "Hi", "format": "json", "think": True, "images": [PNG], "logprobs": True}
+    expected = {name: name for name in ("format", "think", "images", "logprobs")}
+    assert asked(RAW_GENERATE, **body) == expected
+    assert asked(RAW_GENERATE, prompt="Hi", format="", think=False, images=[]) == {}
+
+
 def test_what_is_asked_of_one_that_embeds() -> None:
     body = {"model": "m", "input": "a", "truncate": False, "options": {"num_ctx": 4}}
     assert asked(EMBED, **body, dimensions=3) == {"dimensions": "dimensions"}
