@@ -30,7 +30,14 @@ def test_every_operation_is_there_under_both_prefixes() -> None:
     assert sorted(SCHEMA["paths"]) == sorted(
         prefix + path
         for prefix in ("/v1", "/v1/openai/v1")
-        for path in ("/chat/completions", "/completions", "/embeddings")
+        for path in (
+            "/chat/completions",
+            "/completions",
+            "/embeddings",
+            "/responses",
+            "/responses/compact",
+            "/responses/input_tokens",
+        )
     )
 
 
@@ -49,6 +56,14 @@ def test_requests_and_replies_have_openais_fields() -> None:
     assert {"id", "choices", "usage"} <= set(SCHEMAS["ChatCompletionsChunk"]["properties"])
     assert "prompt" in SCHEMAS["CompletionsRequest"]["properties"]
     assert "input" in SCHEMAS["EmbeddingsRequest"]["properties"]
+    assert {"input", "tools", "stream"} <= set(SCHEMAS["ResponsesRequest"]["properties"])
+    assert {"id", "output", "usage"} <= set(SCHEMAS["ResponsesResponse"]["properties"])
+    assert "input_tokens" in SCHEMAS["ResponsesInputTokensResponse"]["properties"]
+
+
+def test_types_of_the_same_name_are_told_apart() -> None:
+    text, chat = (SCHEMAS[f"{name}Response"] for name in ("Completions", "ChatCompletions"))
+    assert text["properties"]["choices"] != chat["properties"]["choices"]
 
 
 def test_streams_and_errors_are_described() -> None:
