@@ -142,7 +142,7 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)
             for api in self.apis:
-                add_summaries(schema, api.name, api.summaries)
+                add_summaries(schema, api.name, api.summaries, api.bodies)
             self.openapi_schema = schema
         return self.openapi_schema
 

@@ -64,17 +64,25 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     return schema
 
 
-def add_summaries(schema: dict[str, Any], tag: str, summaries: Mapping[str, str]) -> None:
+def add_summaries(
+    schema: dict[str, Any],
+    tag: str,
+    summaries: Mapping[str, str],
+    bodies: Mapping[str, Mapping[str, Any]],
+) -> None:
     """Add calls to the OpenAPI document `schema` whose bodies their own API's documents describe.
 
     Args:
         schema: the document.
         tag: the client API.
         summaries: what each call does, by path.
+        bodies: the JSON Schema of what it is sent, by path, if there is more to say than that it is
+            an object.
     """
     anything = {"application/json": {"schema": {"type": "object"}}}
     for path, summary in summaries.items():
         names = [parameter[1:-1] for parameter in _PARAMETER.findall(path)]
+        sent = {"application/json": {"schema": bodies[path]}} if path in bodies else anything
         schema["paths"][path] = {
             "post": {
                 "tags": [tag],
@@ -84,7 +92,7 @@ def add_summaries(schema: dict[str, Any], tag: str, summaries: Mapping[str, str]
                     {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                     for name in names
                 ],
-                "requestBody": {"required": True, "content": anything},
+                "requestBody": {"required": True, "content": sent},
                 "responses": {"200": {"description": "The reply.", "content": anything}},
             }
         }
