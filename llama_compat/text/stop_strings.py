@@ -15,11 +15,16 @@ class StopStrings:
 
     Args:
         stops: strings that end the text, none of them empty.
+
+    Attributes:
+        stopped: whether one has ended the text.
+        found: which one.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._matchers = [_Matcher(stop) for stop in stops]
         self.stopped = False
+        self.found: str | None = None
 
     def push(self, text: str) -> tuple[str, bool]:
         """More of the text.
@@ -34,10 +39,10 @@ class StopStrings:
             return text, False
         held = self._held()
         for position, character in enumerate(text):
-            matched = [m.length for m in self._matchers if m.advance(character)]
+            matched = [m.stop for m in self._matchers if m.advance(character)]
             if matched:
-                self.stopped = True
-                return _head(held, text, len(held) + position + 1 - max(matched)), True
+                self.stopped, self.found = True, max(matched, key=len)
+                return _head(held, text, len(held) + position + 1 - len(self.found)), True
         return _head(held, text, len(held) + len(text) - len(self._held())), False
 
     def flush(self) -> str:
@@ -61,30 +66,29 @@ class _Matcher:
     """Knuth, Morris and Pratt's search for one string, a character at a time.
 
     Attributes:
-        length: of the string.
+        stop: the string.
         state: how many of its characters the text ends with.
     """
 
     def __init__(self, stop: str) -> None:
-        self.length = len(stop)
+        self.stop = stop
         self.state = 0
-        self._stop = stop
         self._fallback = _fallbacks(stop)
 
     @property
     def matched(self) -> str:
         """The characters of the string that the text ends with."""
-        return self._stop[: self.state]
+        return self.stop[: self.state]
 
     def advance(self, character: str) -> bool:
         """Take the text's next character; whether the string is complete with it."""
         state = self.state
-        while state and self._stop[state] != character:
+        while state and self.stop[state] != character:
             state = self._fallback[state - 1]
-        if self._stop[state] == character:
+        if self.stop[state] == character:
             state += 1
         self.state = state
-        return state == self.length
+        return state == len(self.stop)
 
 
 def _fallbacks(stop: str) -> list[int]:

@@ -75,15 +75,18 @@ async def text_of(
 async def test_the_provider(device: str, folder: Path) -> None:
     import torch
 
+    from providers.local.torch_engine.engine import Engine
+
     name = str(folder)
     config = TorchConfig(device=device, dtype="bfloat16")
     provider = TorchProvider("local", config, [ProviderModel(name)])
     await provider.start()
     try:
         engine = provider.engines[name]
-        assert engine.loaded.model.device.type == device
-        assert engine.loaded.model.dtype == torch.bfloat16
-        no_end = dict.fromkeys(engine.loaded.stop_tokens, -100.0)
+        assert isinstance(engine, Engine)
+        assert engine.loaded.device.type == device
+        assert engine.loaded.dtype == torch.bfloat16
+        no_end = dict.fromkeys(engine.model.stop_tokens, -100.0)
 
         greedy = SamplingParams(GreedySamplingStrategy(), max_tokens=20, logit_bias=no_end)
         # A prompt of several chunks, and one of few tokens.

@@ -1,7 +1,8 @@
 """The parameters that OpenAI's chat and text completions share: their checks and their meaning.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create and .../completions/create. The
-fields beyond those (`top_k`, `repetition_penalty`) are the extensions that vLLM and others take.
+fields beyond those (`top_k`, `repetition_penalty`, `min_p`, ...) are the extensions that vLLM and
+others take.
 """
 
 from __future__ import annotations
@@ -94,6 +95,11 @@ def _stop(name: str, value: Any) -> None:
         raise invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty.")
 
 
+def _token_ids(name: str, value: Any) -> None:
+    if type(value) is not list or not all(type(item) is int and item >= 0 for item in value):
+        raise _wrong_type(name, "an array of token ids", value)
+
+
 def _stream_options(name: str, value: Any) -> None:
     if type(value) is not dict:
         raise _wrong_type(name, "an object", value)
@@ -131,6 +137,14 @@ CHECKS: dict[str, Check] = {
     "top_logprobs": partial(_integer, low=0, high=20),
     "parallel_tool_calls": _boolean,
     "user": _string,
+    "min_p": partial(_number, low=0, high=1),
+    "min_tokens": partial(_integer, low=0),
+    "stop_token_ids": _token_ids,
+    "ignore_eos": _boolean,
+    "include_stop_str_in_output": _boolean,
+    "allowed_token_ids": _token_ids,
+    "priority": partial(_integer, low=-(2**31), high=2**31 - 1),
+    "cache_salt": _string,
 }
 CHAT_CHECKS: dict[str, Check] = {**CHECKS, "logprobs": _boolean}
 COMPLETION_CHECKS: dict[str, Check] = {
@@ -212,6 +226,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "stop": ([],),
     "top_k": (-1, 0),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "priority": (0,),
 }
 """Values that ask for what happens anyway."""
 
@@ -283,6 +303,14 @@ def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
         stated=frozenset(
             name for name, default in _SAMPLING_DEFAULTS.items() if body.get(name) == default
         ),
+        min_p=body.get("min_p") or 0.0,
+        min_tokens=body.get("min_tokens") or 0,
+        stop_token_ids=tuple(body.get("stop_token_ids") or ()),
+        ignore_eos=bool(body.get("ignore_eos")),
+        include_stop_str_in_output=bool(body.get("include_stop_str_in_output")),
+        allowed_token_ids=tuple(body.get("allowed_token_ids") or ()),
+        priority=body.get("priority") or 0,
+        cache_salt=body.get("cache_salt"),
     )
 
 

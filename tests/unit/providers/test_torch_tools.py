@@ -34,7 +34,7 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel
 from providers.local.call_rules import call_rules
-from providers.local.torch_engine.prompts import chat_prompt
+from providers.local.prompts import chat_prompt
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, make_model, make_speaking_model
 
@@ -175,7 +175,9 @@ async def test_a_demanded_call(tmp_path: Path, choice: ToolChoice, names: list[s
     make_speaking_model(tmp_path, [' "Par', 'is"', "}", "\n\n</tool_call>"], after='"city":')
     async with running(tmp_path) as provider:
         [engine] = provider.engines.values()
-        opening = engine.loaded.tokenizer('<tool_call>{"name": "get_').input_ids
+        opening = engine.model.tokenizer.encode(
+            '<tool_call>{"name": "get_', add_special_tokens=True
+        )
         against = dict.fromkeys(opening, -100.0)
         for sampling in (
             SamplingParams(max_tokens=64, stop=("\n", '"', "Par")),
@@ -220,8 +222,8 @@ HISTORY: tuple[Message, ...] = (
 
 def prompt_of(provider: TorchProvider, **options: Any) -> str:
     [engine] = provider.engines.values()
-    request = ChatCompletionRequest(engine.loaded.name, HISTORY, **options)
-    return chat_prompt(engine.loaded, request, call_rules(request)).text
+    request = ChatCompletionRequest(engine.model.name, HISTORY, **options)
+    return chat_prompt(engine.model, request, call_rules(request)).text
 
 
 async def test_a_template_without_tools_gets_them_as_text(tmp_path: Path) -> None:
@@ -286,7 +288,7 @@ async def test_the_format_is_looked_for_or_given(
     config.write_text(json.dumps({**json.loads(config.read_text()), **edit}))
     async with running(tmp_path / "m", tool_format=tool_format) as provider:
         [engine] = provider.engines.values()
-        found = engine.loaded.tool_format
+        found = engine.model.tool_format
     assert (found.name if found else None) == expected
 
 

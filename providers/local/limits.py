@@ -1,0 +1,68 @@
+"""What a model can't do that a request asks: said before the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from llama_compat.errors import context_length_exceeded, invalid_parameter
+from llama_compat.types import SamplingParams
+
+if TYPE_CHECKING:
+    from providers.local.engine import LocalModel
+
+
+def max_tokens(
+    sampling: SamplingParams,
+    prompt_tokens: int,
+    model: LocalModel,
+    context_length: int | None,
+    param: str,
+) -> int:
+    """How many tokens may be generated: as many as were asked for, or all that fit.
+
+    Args:
+        sampling: what was asked for.
+        prompt_tokens: how many there are already.
+        model: whose context it is.
+        context_length: what the template allows of it, if that is less.
+        param: the request's field that holds the prompt.
+
+    Raises:
+        APIError: 400; they can never fit.
+    """
+    limit = min(model.context_length, context_length or model.context_length)
+    room = limit - prompt_tokens
+    wanted = max(room, 1) if sampling.max_tokens is None else sampling.max_tokens
+    if wanted > room:
+        error = context_length_exceeded(limit, prompt_tokens, wanted)
+        if room <= 0:
+            error.param = param
+        raise error
+    if sampling.min_tokens > wanted:
+        raise invalid_parameter(
+            "min_tokens",
+            f"'min_tokens' is {sampling.min_tokens}, but there are to be at most {wanted} tokens.",
+        )
+    return wanted
+
+
+def check_token_ids(sampling: SamplingParams, model: LocalModel) -> None:
+    """Check that all token ids in `sampling` are the model's.
+
+    Raises:
+        APIError: 400; one is not.
+    """
+    named: dict[str, Iterable[int]] = {
+        "logit_bias": sampling.logit_bias,
+        "stop_token_ids": sampling.stop_token_ids,
+        "allowed_token_ids": sampling.allowed_token_ids,
+    }
+    for param, token_ids in named.items():
+        for token_id in token_ids:
+            if token_id >= model.vocab_size:
+                raise invalid_parameter(
+                    param,
+                    f"Invalid token id in '{param}': {token_id}. The model '{model.name}' has the"
+                    f" ids 0 to {model.vocab_size - 1}.",
+                )

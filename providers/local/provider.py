@@ -1,0 +1,255 @@
+"""What all providers that run models in this process do alike, whichever engine they have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import Any, ClassVar, Literal, TypeVar
+
+from msgspec import structs
+
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+)
+from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
+from llama_compat.tools.formats import ForcedCallParser, reply_parser
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    StreamEvent,
+)
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.local.call_rules import call_rules
+from providers.local.engine import Engine, Generation, LocalModel
+from providers.local.limits import check_token_ids, max_tokens
+from providers.local.openings import Openings
+from providers.local.prompts import chat_prompt, text_prompt
+from providers.local.reply import text_events
+from providers.local.requirements import require
+from providers.local.tool_replies import CallingParser, read_reply
+
+T = TypeVar("T")
+
+_TOOL_PARAMETERS = ("tools", "tool_choice", "parallel_tool_calls")
+
+
+class LocalConfig(ProviderConfig):
+    """What can be set for models of every engine."""
+
+    tool_format: Literal[
+        "auto", "none", "hermes", "llama3", "llama3_json", "mistral", "pythonic"
+    ] = "auto"
+    """How the models write tool calls; `auto` looks for it in each model's chat template and name,
+    with `none` they take no tools."""
+
+
+class LocalProvider(
+    OpenAICompletionUnsupportedMixin, OpenAIChatCompletionUnsupportedMixin, Provider
+):
+    """Answers with models that run in this process, one engine a model.
+
+    A subclass says how an engine is opened (`_open_engine`).
+
+    Attributes:
+        engines: by the model's name, from start to stop.
+    """
+
+    Config: ClassVar[type[ProviderConfig]] = LocalConfig
+    config: LocalConfig
+
+    modules: ClassVar[Sequence[str]] = ()
+    """The packages that the engine needs."""
+
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {
+            "max_tokens",
+            "max_completion_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "seed",
+            "stop",
+            "stop_token_ids",
+            "include_stop_str_in_output",
+            "min_tokens",
+            "ignore_eos",
+            "logprobs",
+            "top_logprobs",
+            "logit_bias",
+            "allowed_token_ids",
+            "frequency_penalty",
+            "presence_penalty",
+            "repetition_penalty",
+            "priority",
+            "cache_salt",
+            "echo",
+            *_TOOL_PARAMETERS,
+        }
+    )
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        self.engines: dict[str, Engine] = {}
+        self._tokenizing: ThreadPoolExecutor | None = None
+        self._prompts: dict[tuple[str, int], asyncio.Future[Any]] = {}
+
+    # Start and stop -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the models, in a thread, and start an engine for each.
+
+        Raises:
+            ProviderStartError: a package or a model is missing, or a model can't be loaded.
+        """
+        require(self.modules, f"by the provider '{self.id}'")
+        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        for name in dict.fromkeys(model.name for model in self.models):
+            self.engines[name] = await asyncio.to_thread(
+                self._open_engine, name, self._wanted_context_length(name)
+            )
+
+    async def stop(self) -> None:
+        """Break off what is running and let the models go."""
+        engines, self.engines = self.engines, {}
+        for engine in engines.values():
+            await asyncio.to_thread(engine.stop)
+        if self._tokenizing is not None:
+            # It waits for the prompt that is being tokenized, which may be a long one.
+            await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
+
+    def _open_engine(self, name: str, context_length: int | None) -> Engine:
+        """An engine that runs; called in a thread.
+
+        Args:
+            name: of the model.
+            context_length: how long the template lets its context be.
+
+        Raises:
+            ProviderStartError: a person has to mend something.
+        """
+        raise NotImplementedError
+
+    def _wanted_context_length(self, name: str) -> int | None:
+        lengths = [model.context_length for model in self.models if model.name == name]
+        return min((length for length in lengths if length is not None), default=None)
+
+    def context_length(self, model: str) -> int | None:
+        """How many tokens `model` holds: the model's own limit, or the template's lower one."""
+        engine = self.engines.get(model)
+        return self._wanted_context_length(model) if engine is None else engine.model.context_length
+
+    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        """Tools need a model whose way of writing calls is known."""
+        engine = self.engines.get(body["model"])
+        if engine is None or engine.model.tool_format is not None:
+            return {}
+        if self.config.tool_format == "none":
+            why = "its 'tool_format' is 'none'"
+        else:
+            why = (
+                f"how the model '{engine.model.name}' writes tool calls can't be told from its"
+                " chat template or name; the template can say it with 'tool_format', such as"
+                " 'hermes'"
+            )
+        # The error is about 'tools'; where they are dropped, the others go with them.
+        names = _TOOL_PARAMETERS if self.config.unsupported == "drop" else ("tools",)
+        return dict.fromkeys(names, why)
+
+    def stats(self) -> dict[str, int]:
+        """How many generations run and wait, and how many models take one at a time only."""
+        stats = [engine.stats for engine in self.engines.values()]
+        counts = {
+            "running": sum(each.running for each in stats),
+            "waiting": sum(each.waiting for each in stats),
+        }
+        unbatched = sum(not each.batched for each in stats)
+        return {**counts, "unbatched_models": unbatched} if unbatched else counts
+
+    # Requests -------------------------------------------------------------------------------------
+
+    async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt; events and errors as in `Provider.completion`."""
+        engine = self.engines[request.model]
+        model, sampling = engine.model, request.sampling
+        check_token_ids(sampling, model)
+        prompt_ids = await self._tokenize(request.prompt, text_prompt, model, request.prompt)
+        generation = Generation(
+            prompt_ids,
+            sampling,
+            max_tokens=max_tokens(sampling, len(prompt_ids), model, None, "prompt"),
+            logprobs=request.logprobs,
+            prompt_logprobs=request.echo and request.logprobs is not None,
+        )
+        reply = text_events(engine, generation, echo=_echoed_text(request, model))
+        async with aclosing(reply) as events:
+            async for event in events:
+                yield event
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message; events and errors as in `Provider.chat_completion`."""
+        engine = self.engines[request.model]
+        model, sampling = engine.model, request.sampling
+        rules = call_rules(request)
+        check_token_ids(sampling, model)
+        prompt = await self._tokenize(request.messages, chat_prompt, model, request, rules)
+        parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
+        constraint = None
+        if prompt.openings:
+            parser = ForcedCallParser(prompt.openings)
+            constraint = Openings(prompt.opening_ids, model.vocab_size)
+            # It has no text that they could end.
+            sampling = structs.replace(sampling, stop=())
+        generation = Generation(
+            prompt.token_ids,
+            sampling,
+            max_tokens=max_tokens(sampling, len(prompt.token_ids), model, None, "messages"),
+            logprobs=request.logprobs,
+            constraint=constraint,
+        )
+        text = text_events(
+            engine, generation, shown_tokens=_shown_tokens(model, with_calls=bool(rules.tools))
+        )
+        async with aclosing(read_reply(text, parser, single_call=rules.single)) as events:
+            async for event in events:
+                yield event
+
+    async def _tokenize(self, source: object, make: Callable[..., T], *args: object) -> T:
+        """What `make` returns; the choices of one request, which have `source` in common, share it.
+
+        In one thread, since tokenizers are not made for several, and long prompts take a while.
+        """
+        key = (make.__name__, id(source))
+        future = self._prompts.get(key)
+        if future is None:
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(self._tokenizing, make, *args)
+            self._prompts[key] = future
+            future.add_done_callback(lambda _: self._prompts.pop(key))
+        # Who waits for it must not take it from the others by being cancelled.
+        result: T = await asyncio.shield(future)
+        return result
+
+
+def _echoed_text(request: CompletionRequest, model: LocalModel) -> str | None:
+    """The text that the reply begins with, if it was asked for."""
+    if not request.echo:
+        return None
+    prompt = request.prompt
+    return prompt if isinstance(prompt, str) else model.vocabulary.decode(prompt)
+
+
+def _shown_tokens(model: LocalModel, *, with_calls: bool) -> frozenset[int]:
+    """The tokens without which reasoning and calls can't be found in a reply's text."""
+    markers = [OPENING_TAG, CLOSING_TAG]
+    if with_calls and model.tool_format is not None:
+        markers += model.tool_format.markers
+    token_ids = map(model.vocabulary.id_of, markers)
+    return frozenset(token_id for token_id in token_ids if token_id is not None)
