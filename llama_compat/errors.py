@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.error_classes import ErrorClass, classify
 from llama_compat.wire.json_fields import to_raw
 
 TYPE_BY_STATUS = {
@@ -43,6 +44,10 @@ class APIError(Exception):
         param: the request's field that is at fault.
         code: OpenAI's `error.code`, a word for programs.
         headers: more headers for the answer, such as `retry-after`.
+
+    Attributes:
+        vendor_body: the vendor's own words for it and their dialect, where it is a vendor's error:
+            a client that speaks the same gets them as they are.
     """
 
     def __init__(
@@ -64,6 +69,12 @@ class APIError(Exception):
         self.param = param
         self.code = code
         self.headers = dict(headers or {})
+        self.vendor_body: tuple[str, bytes] | None = None
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """What kind of error it is."""
+        return classify(self.status, self.type, self.code, self.message)
 
     def body(self) -> dict[str, Any]:
         """The error in OpenAI's shape."""
@@ -118,6 +129,11 @@ def unsupported_capability(provider: str, capability: str) -> APIError:
         f"Provider '{provider}' does not support {capability}. Choose a model of another provider.",
         code="unsupported_capability",
     )
+
+
+def not_offered(provider: str, what: str) -> APIError:
+    """404: the route is there, but not for this provider's models."""
+    return APIError(404, f"Provider '{provider}' has no way of {what}.", code="not_offered")
 
 
 def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens: int) -> APIError:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from llama_compat.parts import ReplyParts
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
     CompletionResponse,
     Delta,
+    ImageContent,
+    MessagePart,
+    ReasoningContent,
     ReasoningDelta,
+    RefusalContent,
     RefusalDelta,
     StopReason,
     StreamComplete,
     StreamEvent,
     StreamProgress,
     StreamStart,
+    TextContent,
     TextDelta,
     TokenLogProbs,
     ToolCall,
     ToolCallDelta,
     ToolCallParseStatus,
     Usage,
-    content_text,
 )
 
 
@@ -34,12 +39,9 @@ class Collector:
     """
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._refusal: list[str] = []
+        self._parts: dict[tuple[int, type[Delta], int], list[Delta]] = {}
         self._logprobs: list[TokenLogProbs] | None = None
-        self._calls: dict[int, AnyToolCall] = {}
-        self._stop_reason = StopReason.end_of_turn
+        self._complete = StreamComplete(StopReason.end_of_turn)
         self.usage = Usage()
 
     def add(self, event: StreamEvent) -> None:
@@ -50,62 +52,88 @@ class Collector:
                     self._logprobs = []
                 self._logprobs.extend(event.logprobs)
             delta = event.delta
-            if isinstance(delta, TextDelta):
-                self._text.append(delta.text)
-            elif isinstance(delta, ReasoningDelta):
-                self._reasoning.append(delta.text)
-            elif isinstance(delta, RefusalDelta):
-                self._refusal.append(delta.text)
+            if not isinstance(delta, ToolCallDelta):
+                if not (isinstance(delta, TextDelta) and not delta.text):
+                    self._parts.setdefault((event.part, type(delta), 0), []).append(delta)
             elif delta.tool_call is not None:
-                self._calls[delta.index] = delta.tool_call
+                self._parts[event.part, ToolCallDelta, delta.index] = [delta]
         elif isinstance(event, StreamComplete):
-            self._stop_reason = event.stop_reason
+            self._complete = event
             self.usage = event.usage
         elif isinstance(event, StreamStart):
             self.usage = Usage(prompt_tokens=event.prompt_tokens)
 
     def completion(self) -> CompletionResponse:
         """The events as the continuation of a prompt."""
+        message = self._message()
+        assert isinstance(message.content, str)
         return CompletionResponse(
-            content="".join(self._text),
-            stop_reason=self._stop_reason,
+            content=message.content,
+            stop_reason=self._complete.stop_reason,
             logprobs=self._whole_logprobs(),
             usage=self.usage,
+            stop_string=self._complete.stop_string,
         )
 
     def chat_completion(self) -> ChatCompletionResponse:
         """The events as the next message of a conversation."""
         return ChatCompletionResponse(
-            completion_message=CompletionMessage(
-                content="".join(self._text),
-                tool_calls=tuple(call for _, call in sorted(self._calls.items())),
-                reasoning="".join(self._reasoning) if self._reasoning else None,
-                refusal="".join(self._refusal) if self._refusal else None,
-                stop_reason=self._stop_reason,
-            ),
+            completion_message=self._message(),
             logprobs=self._whole_logprobs(),
             usage=self.usage,
+        )
+
+    def _message(self) -> CompletionMessage:
+        return CompletionMessage(
+            tuple(_part(self._parts[key]) for key in sorted(self._parts, key=_number)),
+            self._complete.stop_reason,
+            self._complete.stop_string,
         )
 
     def _whole_logprobs(self) -> tuple[TokenLogProbs, ...] | None:
         return None if self._logprobs is None else tuple(self._logprobs)
 
 
-def add_usage(usages: Sequence[Usage], choices_per_prompt: int) -> Usage:
+def _number(key: tuple[int, type[Delta], int]) -> int:
+    """A part's number; parts that were not told apart stay in the order in which they began."""
+    return key[0]
+
+
+def _part(deltas: Sequence[Delta]) -> MessagePart:
+    """The part that `deltas`, all of one kind, add up to."""
+    last = deltas[-1]
+    if isinstance(last, ToolCallDelta):
+        assert last.tool_call is not None
+        return last.tool_call
+    text = "".join(delta.text for delta in deltas if not isinstance(delta, ToolCallDelta))
+    if isinstance(last, TextDelta):
+        return TextContent(text)
+    if isinstance(last, RefusalDelta):
+        return RefusalContent(text)
+    return ReasoningContent(text, last.signature, last.sealed_by, last.redacted)
+
+
+def add_usage(
+    usages: Sequence[Usage], choices_per_prompt: int, *, pays_each_choice: bool = False
+) -> Usage:
     """The usage of a reply of several choices: every prompt counted once, every completion.
 
-    `usages` are the choices' own, in the order of the choices.
+    Args:
+        usages: the choices' own, in the order of the choices.
+        choices_per_prompt: how many choices in a row share a prompt.
+        pays_each_choice: the prompt was really read, and is paid for, once a choice.
     """
-    prompts = usages[::choices_per_prompt]
+    prompts = usages if pays_each_choice else usages[::choices_per_prompt]
     return Usage(
         prompt_tokens=sum(usage.prompt_tokens for usage in prompts),
         completion_tokens=sum(usage.completion_tokens for usage in usages),
-        cached_tokens=_sum_known([usage.cached_tokens for usage in prompts]),
-        reasoning_tokens=_sum_known([usage.reasoning_tokens for usage in usages]),
+        cached_tokens=_sum_known(usage.cached_tokens for usage in prompts),
+        reasoning_tokens=_sum_known(usage.reasoning_tokens for usage in usages),
+        cache_write_tokens=_sum_known(usage.cache_write_tokens for usage in prompts),
     )
 
 
-def _sum_known(counts: Sequence[int | None]) -> int | None:
+def _sum_known(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -113,20 +141,32 @@ def _sum_known(counts: Sequence[int | None]) -> int | None:
 def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
     """The events that a whole reply is put together from again; tool calls come whole."""
     message = response.completion_message
-    deltas: list[Delta] = []
-    if message.reasoning:
-        deltas.append(ReasoningDelta(message.reasoning))
-    text = content_text(message.content)
-    if text or response.logprobs:
-        deltas.append(TextDelta(text))
-    if message.refusal:
-        deltas.append(RefusalDelta(message.refusal))
-    for index, call in enumerate(message.tool_calls):
-        succeeded = isinstance(call, ToolCall)
-        status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
-        deltas.append(ToolCallDelta(index, status, tool_call=call))
+    parts = ReplyParts()
+    logprobs = response.logprobs
+    calls = 0
     yield StreamStart(response.usage.prompt_tokens)
-    for delta in deltas:
-        logprobs = response.logprobs if isinstance(delta, TextDelta) else None
-        yield StreamProgress(delta, logprobs)
-    yield StreamComplete(message.stop_reason or StopReason.end_of_turn, response.usage)
+    if logprobs is not None and not any(isinstance(part, TextContent) for part in message.parts):
+        yield parts.progress(TextDelta(""), logprobs)
+    for part in message.parts:
+        match part:
+            case TextContent(text):
+                yield parts.progress(TextDelta(text), logprobs)
+                logprobs = None
+            case ReasoningContent(text, signature, sealed_by, redacted):
+                yield parts.progress(ReasoningDelta(text, signature, sealed_by, redacted))
+            case RefusalContent(text):
+                yield parts.progress(RefusalDelta(text))
+            case ImageContent():
+                continue
+            case _:
+                yield parts.progress(_whole_call(calls, part))
+                calls += 1
+        parts.end_part()
+    reason = message.stop_reason or StopReason.end_of_turn
+    yield StreamComplete(reason, response.usage, message.stop_string)
+
+
+def _whole_call(index: int, call: AnyToolCall) -> ToolCallDelta:
+    succeeded = isinstance(call, ToolCall)
+    status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
+    return ToolCallDelta(index, status, tool_call=call)

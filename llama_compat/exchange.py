@@ -1,54 +1,99 @@
-"""One OpenAI call as it passes between the router and a provider."""
+"""What passes between the router and a provider: one call, and the reply to it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from llama_compat.types import Usage
 
-@dataclass(slots=True)
-class OpenAIRequest:
-    """A call that the router has checked and found a provider for.
+if TYPE_CHECKING:
+    from llama_compat.dialects.base import Operation
+    from llama_compat.errors import APIError
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking: `id` names a key without telling it."""
+
+    id: str
+
+
+ANYBODY = Principal("anybody")
+"""Who asks a server that has no keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a client asks. Nobody writes to it: the same call can be given to a second provider.
 
     Attributes:
-        model: the model id that the client asked for; replies name it.
-        provider_model: the same model as the provider calls it.
+        operation: which call of which client API it is.
         fields: the members of the request's JSON object, each value the bytes that the client sent.
+        model: the model id that the client asked for; replies name it.
         stream: whether the client wants a stream.
         request_id: names the request in both directions and in every log line.
-        context_length: tokens that the model can hold, where the template says so.
-        dropped: names of parameters left out because the template sets `unsupported: drop`; the
-            router reports them in the header `x-llama-compat-dropped`.
+        headers: those of the client's that its dialect hands to vendors, names in lower case.
+        principal: who is asking.
+        counts_usage: somebody here needs the reply's usage, asked for by the client or not.
+    """
+
+    operation: Operation
+    fields: Mapping[str, Raw]
+    model: str
+    stream: bool
+    request_id: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    principal: Principal = ANYBODY
+    counts_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one public model leads to within its provider.
+
+    Attributes:
+        model: what the provider calls it.
+        context_length: tokens that it may hold, where the template says so.
     """
 
     model: str
-    provider_model: str
-    fields: dict[str, Raw]
-    stream: bool
-    request_id: str
     context_length: int | None = None
-    dropped: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class OpenAIReply:
-    """What a provider answers with: a whole body, or a stream of whole server-sent events.
+class Reply:
+    """What a provider answers a call with: a whole body, or a stream in the client's language.
 
-    A stream has begun when it is handed over: its first event is there, in `first`, so that what
+    A stream has begun when it is handed over: what comes first is there, in `first`, so that what
     failed earlier could still have its own status. (And a generator that has begun runs its
-    `finally` when it is closed; one that has not would not.) It gives no `[DONE]`; the router ends
-    every stream with one. If it raises `APIError` the router tells the client so in the stream.
+    `finally` when it is closed; one that has not would not.) The router puts the dialect's
+    `stream_end` after it. If it raises `APIError` the router tells the client so in the stream.
     Whoever takes a reply calls `aclose` when done with it, read to the end or not.
 
-    `headers` are in lower case; the content type of a stream is the router's to say.
+    Attributes:
+        body: all of it, or what follows `first`, in whole events.
+        headers: in lower case; the content type of a stream is the dialect's to say.
+        dropped: names of parameters left out because the template sets `unsupported: drop`.
+        read_usage: gives the usage, once the body has come to its end.
+        render_error: how this stream tells of an error, where that depends on what it has said.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
     first: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    read_usage: Callable[[], Usage | None] = lambda: None
+    render_error: Callable[[APIError], bytes] | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was counted, known when the body has ended; None if nobody counted."""
+        return self.read_usage()
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""

@@ -10,6 +10,7 @@ token.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -40,6 +41,11 @@ ContentPart = TextContent | ImageContent
 Content = str | tuple[ContentPart, ...]
 
 
+def images_among(parts: Iterable[ContentPart]) -> bool:
+    """Whether any of `parts` is an image."""
+    return any(isinstance(part, ImageContent) for part in parts)
+
+
 def content_text(content: Content) -> str:
     """The text of `content`, its parts joined with nothing between them; images are left out."""
     if isinstance(content, str):
@@ -47,7 +53,7 @@ def content_text(content: Content) -> str:
     return "".join(part.text for part in content if isinstance(part, TextContent))
 
 
-class ToolCall(Struct, frozen=True):
+class ToolCall(Struct, frozen=True, tag="tool_call"):
     """A call that the model asks for.
 
     `arguments_json` is the text as the model wrote it; `arguments` is what it parses to.
@@ -61,7 +67,7 @@ class ToolCall(Struct, frozen=True):
     thought_signature: str | None = None
 
 
-class UnparseableToolCall(Struct, frozen=True):
+class UnparseableToolCall(Struct, frozen=True, tag="unparseable_tool_call"):
     """A call whose arguments are not a JSON object; the text is kept so that nothing is lost."""
 
     call_id: str
@@ -87,22 +93,94 @@ class UserMessage(Struct, frozen=True, tag="user"):
     name: str | None = None
 
 
-class CompletionMessage(Struct, frozen=True, tag="assistant"):
-    """What the model says: text, reasoning and tool calls, and why it stopped."""
+class ReasoningContent(Struct, frozen=True, tag="reasoning"):
+    """What the model thought.
 
-    content: Content = ""
-    tool_calls: tuple[AnyToolCall, ...] = ()
-    reasoning: str | None = None
-    refusal: str | None = None
+    `signature` is the seal that its maker wants back with the text, byte for byte; `sealed_by` is
+    the family of models whose seal it is (`anthropic`, ...), and means nothing to others. The maker
+    of a `redacted` part keeps the text to itself: the seal is all there is.
+    """
+
+    text: str
+    signature: str | None = None
+    sealed_by: str = ""
+    redacted: bool = False
+
+
+class RefusalContent(Struct, frozen=True, tag="refusal"):
+    """What the model says in place of an answer that it refuses."""
+
+    text: str
+
+
+MessagePart = (
+    TextContent | ImageContent | ReasoningContent | RefusalContent | ToolCall | UnparseableToolCall
+)
+
+
+class CompletionMessage(Struct, frozen=True, tag="assistant"):
+    """What the model says, its `parts` in the order in which it said them, and why it stopped.
+
+    `stop_string` is the one of the request's stop strings that ended it, where that is known.
+    """
+
+    parts: tuple[MessagePart, ...] = ()
     stop_reason: StopReason | None = None
+    stop_string: str | None = None
     name: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        content: Content = "",
+        tool_calls: Sequence[AnyToolCall] = (),
+        *,
+        reasoning: str | None = None,
+        refusal: str | None = None,
+        stop_reason: StopReason | None = None,
+        name: str | None = None,
+    ) -> CompletionMessage:
+        """A message from a source that tells its parts apart but not their order."""
+        parts: list[MessagePart] = [] if reasoning is None else [ReasoningContent(reasoning)]
+        parts += (
+            ([TextContent(content)] if content else []) if isinstance(content, str) else content
+        )
+        parts += [] if refusal is None else [RefusalContent(refusal)]
+        return cls((*parts, *tool_calls), stop_reason, name=name)
+
+    @property
+    def content(self) -> Content:
+        """The text, joined, or the parts of it if there are images."""
+        said = tuple(each for each in self.parts if isinstance(each, TextContent | ImageContent))
+        return said if images_among(said) else content_text(said)
+
+    @property
+    def tool_calls(self) -> tuple[AnyToolCall, ...]:
+        """The calls."""
+        return tuple(
+            each for each in self.parts if isinstance(each, ToolCall | UnparseableToolCall)
+        )
+
+    @property
+    def reasoning(self) -> str | None:
+        """All reasoning, joined; None where there is none that can be read."""
+        thoughts = [part for part in self.parts if isinstance(part, ReasoningContent)]
+        readable = [part.text for part in thoughts if not part.redacted]
+        return "".join(readable) if readable else None
+
+    @property
+    def refusal(self) -> str | None:
+        """The refusal, if it is one."""
+        texts = [part.text for part in self.parts if isinstance(part, RefusalContent)]
+        return "".join(texts) if texts else None
 
 
 class ToolResponseMessage(Struct, frozen=True, tag="tool"):
-    """What a tool answered to the call `call_id`."""
+    """What a tool answered to the call `call_id`, or that it failed (`is_error`)."""
 
     call_id: str
     content: Content
+    is_error: bool = False
 
 
 Message = SystemMessage | UserMessage | CompletionMessage | ToolResponseMessage
@@ -132,6 +210,12 @@ class TopKSamplingStrategy(Struct, frozen=True, tag="top_k"):
 
 
 SamplingStrategy = GreedySamplingStrategy | TopPSamplingStrategy | TopKSamplingStrategy
+
+
+def temperature_of(sampling: SamplingParams) -> float:
+    """The temperature that `sampling` comes to: greedy is 0."""
+    strategy = sampling.strategy
+    return 0.0 if isinstance(strategy, GreedySamplingStrategy) else strategy.temperature
 
 
 class SamplingParams(Struct, frozen=True):
@@ -212,7 +296,8 @@ class CompletionRequest(Struct, frozen=True):
     `logprobs` is how many alternatives are wanted beside each token's own (None: no log
     probabilities at all). With `echo` the reply begins with the prompt. `stream` says whether the
     caller reads along: the events are the same either way, but a vendor may be asked differently.
-    `request_id` names the request to whoever else takes part in it.
+    `request_id` names the request to whoever else takes part in it. `context_length` is how many
+    tokens prompt and completion may have together, where that is to be less than the model's own.
     """
 
     model: str
@@ -222,12 +307,14 @@ class CompletionRequest(Struct, frozen=True):
     echo: bool = False
     stream: bool = True
     request_id: str = ""
+    context_length: int | None = None
 
 
 class ChatCompletionRequest(Struct, frozen=True):
     """Say the next message of a conversation.
 
-    `logprobs`, `stream` and `request_id` as in `CompletionRequest`.
+    `verbosity` is OpenAI's (`low`, `medium`, `high`). `logprobs`, `stream`, `request_id` and
+    `context_length` as in `CompletionRequest`.
     """
 
     model: str
@@ -238,9 +325,11 @@ class ChatCompletionRequest(Struct, frozen=True):
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
+    verbosity: str | None = None
     logprobs: int | None = None
     stream: bool = True
     request_id: str = ""
+    context_length: int | None = None
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -292,14 +381,16 @@ class TokenLogProbs(Struct, frozen=True):
 class Usage(Struct, frozen=True):
     """Tokens, as the provider's own tokenizer counts them.
 
-    `cached_tokens` are part of `prompt_tokens`, `reasoning_tokens` of `completion_tokens`; None
-    where the provider does not say.
+    `cached_tokens` (read from a cache) and `cache_write_tokens` (written to one) are part of
+    `prompt_tokens`, `reasoning_tokens` of `completion_tokens`; None where the provider does not
+    say.
     """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class CompletionResponse(Struct, frozen=True):
@@ -309,6 +400,7 @@ class CompletionResponse(Struct, frozen=True):
     stop_reason: StopReason
     logprobs: tuple[TokenLogProbs, ...] | None = None
     usage: Usage = Usage()
+    stop_string: str | None = None
 
 
 class ChatCompletionResponse(Struct, frozen=True):
@@ -326,6 +418,22 @@ class EmbeddingResponse(Struct, frozen=True):
     prompt_tokens: int = 0
 
 
+class ModelInfo(Struct, frozen=True):
+    """What a list of models shows of one.
+
+    Attributes:
+        id: what clients ask for.
+        created: in seconds since 1970.
+        owned_by: the provider's id.
+        context_length: in tokens, if it is known.
+    """
+
+    id: str
+    created: int
+    owned_by: str
+    context_length: int | None = None
+
+
 # --------------------------------------------------------------------------------------------------
 # The events of a stream: one StreamStart, any number of StreamProgress, one StreamComplete
 # --------------------------------------------------------------------------------------------------
@@ -338,9 +446,15 @@ class TextDelta(Struct, frozen=True, tag="text"):
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
-    """More of the model's reasoning."""
+    """More of the model's reasoning; its seal comes with the part's last delta.
+
+    `signature`, `sealed_by` and `redacted` as in `ReasoningContent`.
+    """
 
     text: str
+    signature: str | None = None
+    sealed_by: str = ""
+    redacted: bool = False
 
 
 class RefusalDelta(Struct, frozen=True, tag="refusal"):
@@ -387,19 +501,22 @@ class StreamProgress(Struct, frozen=True, tag="progress"):
     """More of the reply, and the log probabilities of the tokens that it came from.
 
     `completion_tokens` is how many tokens have been generated so far (0 where the provider counts
-    only at the end).
+    only at the end). `part` is the place of the part that it belongs to, counted from 0 in the
+    order in which parts began; `llama_compat.parts.ReplyParts` counts.
     """
 
     delta: Delta
     logprobs: tuple[TokenLogProbs, ...] | None = None
     completion_tokens: int = 0
+    part: int = 0
 
 
 class StreamComplete(Struct, frozen=True, tag="complete"):
-    """The end: why, and what was counted."""
+    """The end: why, by which of the request's stop strings if it was one, and what was counted."""
 
     stop_reason: StopReason
     usage: Usage = Usage()
+    stop_string: str | None = None
 
 
 StreamEvent = StreamStart | StreamProgress | StreamComplete

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from llama_compat.errors import unsupported_capability
-from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.errors import not_offered, unsupported_capability
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
     StreamEvent,
 )
 
@@ -31,7 +33,8 @@ class ProviderConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ProviderModel:
-    """A model that the template asks a provider for: the provider's own name, and its context."""
+    """A model that the template asks a provider for: the provider's own name, and the most context
+    that any public model of it may have (None: as much as it has)."""
 
     name: str
     context_length: int | None = None
@@ -42,11 +45,12 @@ class ProviderStartError(Exception):
 
 
 class Provider:
-    """Offers models and answers requests, in one or both of two ways.
+    """Offers models and answers calls, in one or both of two ways.
 
-    It speaks OpenAI upstream: it overrides `openai_completion`, `openai_chat_completion`,
-    `openai_embeddings`. Or it speaks the vocabulary: it overrides `completion`, `chat_completion`,
-    and the mixins of `llama_compat.mixins` make the OpenAI calls of them.
+    It relays the wires that its side speaks itself: `relays` names them, and `relay` passes a call
+    on as it came. Or it speaks the vocabulary: it overrides `completion`, `chat_completion`,
+    `embed` and `count_tokens`, and the mixins of `llama_compat.mixins` answer any client's API from
+    those. `providers.answer` decides between the two.
 
     Args:
         provider_id: the id that the template gives it.
@@ -56,9 +60,22 @@ class Provider:
 
     Config: ClassVar[type[ProviderConfig]] = ProviderConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset()
+    parameters: frozenset[str] = frozenset()
     """OpenAI's names of the sampling and other parameters that the vocabulary calls honour; those
     that every request has (model, messages, prompt, stream, n, ...) are not listed."""
+
+    embedding_parameters: frozenset[str] = frozenset()
+    """The same for `embed`."""
+
+    pays_each_choice: bool = False
+    """Whether a prompt is read, and paid for, once for each of `n` choices."""
+
+    relays: Set[str] = frozenset()
+    """The names of the operations (`chat`, `messages`, ...) that are relayed."""
+
+    keepalive_seconds: float | None = None
+    """After so long a silence a stream's client is sent something that keeps its connection open;
+    None for what its dialect has."""
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
@@ -77,19 +94,17 @@ class Provider:
     async def stop(self) -> None:
         """Close it all again; running requests have ended before."""
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
-        """The `parameters` of the request `body` that are honoured, but not with this value: why.
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
+        """The `parameters` of `request` that are honoured, but not with this value: why.
 
-        Its `model` is the provider's own name.
         They are refused, or dropped where the template says so, like those that are never honoured.
         """
         return {}
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` (the provider's name) holds, if known."""
-        for offered in self.models:
-            if offered.name == model:
-                return offered.context_length
         return None
 
     async def discovered_models(self) -> Sequence[str]:
@@ -111,18 +126,22 @@ class Provider:
         """
         return {}
 
-    # OpenAI upstream ------------------------------------------------------------------------------
+    # Calls ----------------------------------------------------------------------------------------
 
-    async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:
-        """Answer `POST /completions`."""
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Answer a call of one of the operations in `relays`, passed on as it came."""
+        raise unsupported_capability(self.id, f"relaying '{call.operation.name}'")
+
+    async def openai_completion(self, call: Call, target: Target) -> Reply:
+        """Answer a call that continues prompts."""
         raise unsupported_capability(self.id, "completions")
 
-    async def openai_chat_completion(self, request: OpenAIRequest) -> OpenAIReply:
-        """Answer `POST /chat/completions`."""
+    async def openai_chat_completion(self, call: Call, target: Target) -> Reply:
+        """Answer a call that continues a conversation."""
         raise unsupported_capability(self.id, "chat completions")
 
-    async def openai_embeddings(self, request: OpenAIRequest) -> OpenAIReply:
-        """Answer `POST /embeddings`."""
+    async def openai_embeddings(self, call: Call, target: Target) -> Reply:
+        """Answer a call for embeddings."""
         raise unsupported_capability(self.id, "embeddings")
 
     # The vocabulary -------------------------------------------------------------------------------
@@ -142,3 +161,19 @@ class Provider:
     def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; the rest as in `completion`."""
         raise unsupported_capability(self.id, "chat completions")
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors.
+
+        Raises:
+            APIError: the request can't be served.
+        """
+        raise unsupported_capability(self.id, "embeddings")
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the conversation has as a prompt, its tools included.
+
+        Raises:
+            APIError: 404, nobody here can tell.
+        """
+        raise not_offered(self.id, "counting tokens")

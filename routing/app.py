@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,21 +14,20 @@ from starlette.exceptions import HTTPException
 from llama_compat import __version__
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError, internal_error
-from providers import registry
-from providers.base import Provider, ProviderModel, ProviderStartError
+from llama_compat.exchange import ANYBODY
+from providers.base import ProviderStartError
 from routing.asgi import Receive, Scope, Send
-from routing.auth import Authenticator
 from routing.docs import add_operations, add_page
-from routing.ingress.answer import Answer, new_request_id, sent_request_id
-from routing.ingress.openai import OPERATIONS, OpenAIEndpoint
-from routing.models import ModelTable
-
-PREFIXES = ("/v1/openai/v1", "/v1")
-"""Where the OpenAI routes are; both are the same."""
+from routing.ingress.answer import Answer, request_id_of
+from routing.ingress.api import ClientAPI
+from routing.ingress.apis import CLIENT_APIS
+from routing.ingress.endpoint import NO_PATH, Endpoint
+from routing.ingress.openai import OPENAI_API, PREFIXES
+from routing.runtime import Runtime
 
 
 class Application(FastAPI):
-    """FastAPI with the OpenAI operations in front of it.
+    """FastAPI with the calls of the client APIs in front of it.
 
     Its providers start and stop with the ASGI lifespan; without that it answers nothing.
 
@@ -36,9 +35,7 @@ class Application(FastAPI):
         distribution: what to serve.
 
     Attributes:
-        providers: the distribution's, by id.
-        models: the public ids, and where each leads.
-        ready: whether every provider has started.
+        runtime: what requests are answered from.
     """
 
     def __init__(self, distribution: Distribution) -> None:
@@ -49,45 +46,54 @@ class Application(FastAPI):
             docs_url=None,
             redoc_url=None,
         )
-        self.providers = _create_providers(distribution)
-        self.models = ModelTable(distribution.models, self.providers)
-        self.ready = False
-        self._running = AsyncExitStack()
-        self._authenticator = Authenticator(
-            key.get_secret_value() for key in distribution.server.api_keys
-        )
-        limit = distribution.server.max_body_bytes
+        self.runtime = Runtime(distribution)
+        self.apis = tuple(api for api in CLIENT_APIS if api.name in distribution.server.apis)
         self._endpoints = {
-            prefix + path: OpenAIEndpoint(operation, self.models, limit)
-            for prefix in PREFIXES
-            for path, operation in OPERATIONS.items()
+            path: endpoint for api in self.apis for path, endpoint in api.endpoints.items()
         }
+        self._patterns = [pattern for api in self.apis for pattern in api.patterns]
         _add_routes(self)
         add_page(self)
-        self.add_exception_handler(APIError, _render_api_error)
-        self.add_exception_handler(HTTPException, _render_http_exception)
-        self.add_exception_handler(Exception, _render_unexpected)
+        for api in self.apis:
+            api.add_routes(self)
+        self.add_exception_handler(APIError, self._render_api_error)
+        self.add_exception_handler(HTTPException, self._render_http_exception)
+        self.add_exception_handler(Exception, self._render_unexpected)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        path = scope["path"]
-        endpoint = self._endpoints.get(path)
+        runtime, path, principal = self.runtime, scope["path"], ANYBODY
+        endpoint, parameters = self._endpoint(path)
         try:
             if path != "/health":
-                self._authenticator.check(scope["headers"])
+                principal = runtime.authenticator.principal(scope["headers"])
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
-            await Answer(send, scope).error(error)
+            await Answer(send, scope, self.api_of(scope).dialect).error(error)
             return
         if endpoint is not None:
-            await endpoint(scope, receive, send)
+            await endpoint(scope, receive, send, runtime, principal, parameters)
             return
+        scope = {**scope, "principal": principal, "request_id": request_id_of(scope)}
         if path == self.openapi_url and self.openapi_schema is None:
             await asyncio.to_thread(self.openapi)
         await super().__call__(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
+
+    def _endpoint(self, path: str) -> tuple[Endpoint | None, Mapping[str, str]]:
+        endpoint = self._endpoints.get(path)
+        if endpoint is not None:
+            return endpoint, NO_PATH
+        for pattern, with_parameters in self._patterns:
+            if match := pattern.fullmatch(path):
+                return with_parameters, match.groupdict()
+        return None, NO_PATH
+
+    def api_of(self, scope: Scope) -> ClientAPI:
+        """The client API that a request is for, by its path or headers; OpenAI's if by neither."""
+        return next((api for api in self.apis if api.owns(scope)), OPENAI_API)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         # Written out rather than given to Starlette, which would answer a provider that can't start
@@ -110,20 +116,16 @@ class Application(FastAPI):
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Start every provider.
+        """Start the runtime.
 
         Raises:
-            ProviderStartError: one can't; those before it are still running.
+            ProviderStartError: a provider can't start; those that did are still running.
         """
-        for provider in self.providers.values():
-            self._running.push_async_callback(provider.stop)
-            await provider.start()
-        self.ready = True
+        await self.runtime.start()
 
     async def stop(self) -> None:
-        """Stop every provider that was started."""
-        self.ready = False
-        await self._running.aclose()
+        """Stop the runtime."""
+        await self.runtime.stop()
 
     def openapi(self) -> dict[str, Any]:
         """The schema behind `/docs`, the plain endpoints included; built when first asked for.
@@ -134,18 +136,25 @@ class Application(FastAPI):
             self.openapi_schema = add_operations(super().openapi(), PREFIXES)
         return self.openapi_schema
 
-
-def _create_providers(distribution: Distribution) -> dict[str, Provider]:
-    wanted: dict[str, list[ProviderModel]] = {}
-    for model in distribution.models:
-        offered = ProviderModel(model.provider_model or model.id, model.context_length)
-        wanted.setdefault(model.provider, []).append(offered)
-    return {
-        settings.id: registry.provider_class(settings.type)(
-            settings.id, settings.config, wanted.get(settings.id, ())
+    def _render_api_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, APIError)
+        dialect = self.api_of(request.scope).dialect
+        request_id = request_id_of(request.scope)
+        return Response(
+            dialect.render_error(error, request_id),
+            dialect.status(error),
+            {**dialect.reply_headers(request_id), **error.headers},
+            "application/json",
         )
-        for settings in distribution.providers
-    }
+
+    def _render_http_exception(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = f"{error.detail}: {request.method} {request.url.path}. /docs lists what there is."
+        described = APIError(error.status_code, message, headers=error.headers)
+        return self._render_api_error(request, described)
+
+    def _render_unexpected(self, request: Request, error: Exception) -> Response:
+        return self._render_api_error(request, internal_error())
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
@@ -159,10 +168,9 @@ def _method_not_allowed(scope: Scope) -> APIError:
 def _with_request_id(scope: Scope, send: Send) -> Send:
     async def send_with_request_id(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            request_id = sent_request_id(scope) or new_request_id()
             message["headers"] = [
                 *message.get("headers", ()),
-                (b"x-request-id", request_id.encode()),
+                (b"x-request-id", request_id_of(scope).encode()),
             ]
         await send(message)
 
@@ -176,9 +184,10 @@ def _add_routes(app: Application) -> None:
 
         `running` and `waiting` count the requests in the engines of this process.
         """
-        if app.ready:
+        runtime = app.runtime
+        if runtime.ready:
             counts = Counter({"running": 0, "waiting": 0})
-            for provider in app.providers.values():
+            for provider in runtime.providers.values():
                 counts.update(provider.stats())
             return JSONResponse({"status": "ok", **counts})
         return JSONResponse({"status": "starting"}, 503)
@@ -187,31 +196,3 @@ def _add_routes(app: Application) -> None:
     async def version() -> dict[str, str]:
         """The version of this server."""
         return {"version": __version__}
-
-    async def list_models() -> dict[str, Any]:
-        """Every model that can be asked for."""
-        return {"object": "list", "data": await app.models.list()}
-
-    async def retrieve_model(model_id: str) -> dict[str, Any]:
-        """One model; ids may hold slashes."""
-        return await app.models.get(model_id)
-
-    for prefix in PREFIXES:
-        app.add_api_route(f"{prefix}/models", list_models, tags=["models"])
-        app.add_api_route(f"{prefix}/models/", list_models, include_in_schema=False)
-        app.add_api_route(f"{prefix}/models/{{model_id:path}}", retrieve_model, tags=["models"])
-
-
-def _render_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, APIError)
-    return JSONResponse(error.body(), error.status, error.headers)
-
-
-def _render_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = f"{error.detail}: {request.method} {request.url.path}. /docs lists what there is."
-    return _render_api_error(request, APIError(error.status_code, message, headers=error.headers))
-
-
-def _render_unexpected(request: Request, error: Exception) -> Response:
-    return _render_api_error(request, internal_error())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llama_compat.distribution import ModelSettings
 from llama_compat.errors import model_not_found
+from llama_compat.exchange import Target
+from llama_compat.types import ModelInfo
 from providers.base import Provider
 
 
@@ -17,8 +18,13 @@ class Route:
     """Where requests for one public model id go."""
 
     provider: Provider
-    provider_model: str
-    context_length: int | None
+    target: Target
+
+    @property
+    def context_length(self) -> int | None:
+        """The template's limit or the provider's own, whichever is less; None if nobody knows."""
+        limits = (self.target.context_length, self.provider.context_length(self.target.model))
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 class ModelTable:
@@ -32,16 +38,10 @@ class ModelTable:
         self._providers = providers
         self._created = int(time.time())
         self._routes: dict[str, Route] = {}
-        self._listed: list[str] = []
         for model in models:
-            route = Route(
-                providers[model.provider],
-                model.provider_model or model.id,
-                model.context_length,
-            )
-            self._listed.append(model.id)
+            target = Target(model.provider_model or model.id, model.context_length)
             for name in (model.id, *model.aliases):
-                self._routes[name] = route
+                self._routes[name] = Route(providers[model.provider], target)
 
     async def resolve(self, model: str) -> Route:
         """The route of the public id or alias `model`.
@@ -58,38 +58,29 @@ class ModelTable:
                 names = await provider.discovered_models()
                 for name in names:
                     if _public_id(provider, name) == model:
-                        return Route(provider, name, None)
-        raise model_not_found(model, self._listed)
+                        return Route(provider, Target(name))
+        raise model_not_found(model, list(self._routes))
 
-    async def list(self) -> list[dict[str, Any]]:
-        """Every model, as `GET /models` shows it; aliases are not listed."""
-        entries = [self._entry(name, self._routes[name]) for name in self._listed]
+    async def list(self) -> list[ModelInfo]:
+        """Every model that can be asked for, aliases included."""
+        entries = [self._entry(name, route) for name, route in self._routes.items()]
         for provider in self._providers.values():
             for name in await provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self._entry(public_id, Route(provider, name, None)))
+                    entries.append(self._entry(public_id, Route(provider, Target(name))))
         return entries
 
-    async def get(self, model: str) -> dict[str, Any]:
-        """One model, as `GET /models/{id}` shows it.
+    async def get(self, model: str) -> ModelInfo:
+        """One model.
 
         Raises:
             APIError: 404 `model_not_found`.
         """
         return self._entry(model, await self.resolve(model))
 
-    def _entry(self, public_id: str, route: Route) -> dict[str, Any]:
-        entry: dict[str, Any] = {
-            "id": public_id,
-            "object": "model",
-            "created": self._created,
-            "owned_by": route.provider.id,
-        }
-        context_length = route.context_length or route.provider.context_length(route.provider_model)
-        if context_length is not None:
-            entry["context_length"] = context_length
-        return entry
+    def _entry(self, public_id: str, route: Route) -> ModelInfo:
+        return ModelInfo(public_id, self._created, route.provider.id, route.context_length)
 
 
 def _public_id(provider: Provider, name: str) -> str:

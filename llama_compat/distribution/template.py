@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
@@ -32,6 +32,9 @@ _NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 _Name = Annotated[str, Field(min_length=1)]
 
 
+APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -50,6 +53,13 @@ class ServerSettings(_Settings):
 
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
+
+    apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
+    """The client APIs that are open."""
+
+    log_usage: bool = False
+    """Count the tokens of every request, for its line in the log; vendors that tell them only when
+    asked are asked."""
 
     shutdown_grace_seconds: Annotated[int, Field(ge=0)] = 30
     """How long running requests may take to finish once the server is told to stop."""

@@ -17,14 +17,17 @@ class StopStrings:
         stops: strings that end the text, none of them empty.
 
     Attributes:
-        stopped: whether one has ended the text.
-        found: which one.
+        matched: the one that has ended the text; None as long as none has.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._matchers = [_Matcher(stop) for stop in stops]
-        self.stopped = False
-        self.found: str | None = None
+        self.matched: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self.matched is not None
 
     def push(self, text: str) -> tuple[str, bool]:
         """More of the text.
@@ -39,10 +42,11 @@ class StopStrings:
             return text, False
         held = self._held()
         for position, character in enumerate(text):
-            matched = [m.stop for m in self._matchers if m.advance(character)]
-            if matched:
-                self.stopped, self.found = True, max(matched, key=len)
-                return _head(held, text, len(held) + position + 1 - len(self.found)), True
+            complete = [each.stop for each in self._matchers if each.advance(character)]
+            if complete:
+                self.matched = max(complete, key=len)
+                length = len(held) + position + 1 - len(self.matched)
+                return _head(held, text, length), True
         return _head(held, text, len(held) + len(text) - len(self._held())), False
 
     def flush(self) -> str:
@@ -54,7 +58,7 @@ class StopStrings:
 
     def _held(self) -> str:
         """What the text ends with that may be the beginning of a stop string."""
-        return max((matcher.matched for matcher in self._matchers), key=len, default="")
+        return max((matcher.begun for matcher in self._matchers), key=len, default="")
 
 
 def _head(first: str, second: str, length: int) -> str:
@@ -76,7 +80,7 @@ class _Matcher:
         self._fallback = _fallbacks(stop)
 
     @property
-    def matched(self) -> str:
+    def begun(self) -> str:
         """The characters of the string that the text ends with."""
         return self.stop[: self.state]
 

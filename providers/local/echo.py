@@ -21,13 +21,13 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
+from llama_compat.parts import ReplyParts
 from llama_compat.text.stop_strings import StopStrings
 from llama_compat.tools.calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
     Message,
-    SamplingParams,
     StopReason,
     StreamComplete,
     StreamEvent,
@@ -66,7 +66,7 @@ class EchoProvider(
     Config: ClassVar[type[ProviderConfig]] = EchoConfig
     config: EchoConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters: frozenset[str] = frozenset(
         {
             "max_tokens",
             "max_completion_tokens",
@@ -101,6 +101,10 @@ class EchoProvider(
         """Say what the last user message says, or call the tool that is demanded."""
         return self._generate(self._chat(request))
 
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many words the messages have."""
+        return _count(request)
+
     async def _generate(self, events: Iterator[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
         self.running += 1
         try:
@@ -116,7 +120,7 @@ class EchoProvider(
         prompt = request.prompt
         text = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
         words = _words(text)
-        limit = self._limit(request.model, len(words), request.sampling)
+        limit = _limit(request, len(words))
         yield StreamStart(len(words))
         if request.echo and text:
             yield StreamProgress(TextDelta(text))
@@ -125,8 +129,8 @@ class EchoProvider(
     def _chat(self, request: ChatCompletionRequest) -> Iterator[StreamEvent]:
         _refuse_images(request.messages)
         demanded = call_rules(request).demanded
-        prompt_tokens = sum(len(_words(content_text(each.content))) for each in request.messages)
-        limit = self._limit(request.model, prompt_tokens, request.sampling)
+        prompt_tokens = _count(request)
+        limit = _limit(request, prompt_tokens)
         said = [each for each in request.messages if isinstance(each, UserMessage)]
         text = content_text(said[-1].content) if said else ""
         yield StreamStart(prompt_tokens)
@@ -135,19 +139,24 @@ class EchoProvider(
         else:
             yield from _say(_words(text), prompt_tokens, limit, request.sampling.stop)
 
-    def _limit(self, model: str, prompt_tokens: int, sampling: SamplingParams) -> int | None:
-        """How many tokens the answer may have; None for any number.
 
-        Raises:
-            APIError: 400 if they do not fit into the context with the prompt.
-        """
-        wanted, context = sampling.max_tokens, self.context_length(model)
-        if context is None:
-            return wanted
-        least = 1 if wanted is None else wanted
-        if prompt_tokens + least > context:
-            raise context_length_exceeded(context, prompt_tokens, least)
-        return context - prompt_tokens if wanted is None else wanted
+def _count(request: ChatCompletionRequest) -> int:
+    return sum(len(_words(content_text(each.content))) for each in request.messages)
+
+
+def _limit(request: ChatCompletionRequest | CompletionRequest, prompt_tokens: int) -> int | None:
+    """How many tokens the answer may have; None for any number.
+
+    Raises:
+        APIError: 400 if they do not fit into the context with the prompt.
+    """
+    wanted, context = request.sampling.max_tokens, request.context_length
+    if context is None:
+        return wanted
+    least = 1 if wanted is None else wanted
+    if prompt_tokens + least > context:
+        raise context_length_exceeded(context, prompt_tokens, least)
+    return context - prompt_tokens if wanted is None else wanted
 
 
 def _words(text: str) -> list[str]:
@@ -173,7 +182,7 @@ def _say(
         yield StreamProgress(TextDelta(held))
     whole = stop_strings.stopped or said == len(words)
     reason = StopReason.end_of_turn if whole else StopReason.out_of_tokens
-    yield StreamComplete(reason, Usage(prompt_tokens, said))
+    yield StreamComplete(reason, Usage(prompt_tokens, said), stop_strings.matched)
 
 
 def _call(
@@ -187,7 +196,8 @@ def _call(
     for word in said:
         deltas.extend(assembler.push(arguments=word))
     deltas.extend(assembler.finish(cut=not whole))
-    yield from map(StreamProgress, deltas)
+    parts = ReplyParts()
+    yield from map(parts.progress, deltas)
     reason = StopReason.end_of_message if whole else StopReason.out_of_tokens
     yield StreamComplete(reason, Usage(prompt_tokens, len(said)))
 

@@ -6,32 +6,31 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from llama_compat.errors import context_length_exceeded, invalid_parameter
-from llama_compat.types import SamplingParams
+from llama_compat.types import ChatCompletionRequest, CompletionRequest, SamplingParams
 
 if TYPE_CHECKING:
     from providers.local.engine import LocalModel
 
 
 def max_tokens(
-    sampling: SamplingParams,
+    request: ChatCompletionRequest | CompletionRequest,
     prompt_tokens: int,
     model: LocalModel,
-    context_length: int | None,
     param: str,
 ) -> int:
     """How many tokens may be generated: as many as were asked for, or all that fit.
 
     Args:
-        sampling: what was asked for.
+        request: what was asked for, and how much of the context it may have.
         prompt_tokens: how many there are already.
         model: whose context it is.
-        context_length: what the template allows of it, if that is less.
         param: the request's field that holds the prompt.
 
     Raises:
         APIError: 400; they can never fit.
     """
-    limit = min(model.context_length, context_length or model.context_length)
+    sampling = request.sampling
+    limit = min(model.context_length, request.context_length or model.context_length)
     room = limit - prompt_tokens
     wanted = max(room, 1) if sampling.max_tokens is None else sampling.max_tokens
     if wanted > room:

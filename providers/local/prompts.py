@@ -165,8 +165,11 @@ def _with_short_ids(
 def _with_short_id(message: Message) -> Message:
     match message:
         case CompletionMessage(tool_calls=calls):
-            short = (structs.replace(call, call_id=_short_id(call.call_id)) for call in calls)
-            return structs.replace(message, tool_calls=tuple(short))
+            short = {
+                id(call): structs.replace(call, call_id=_short_id(call.call_id)) for call in calls
+            }
+            parts = tuple(short.get(id(part), part) for part in message.parts)
+            return structs.replace(message, parts=parts)
         case ToolResponseMessage(call_id=call_id):
             return structs.replace(message, call_id=_short_id(call_id))
     return message

@@ -63,7 +63,7 @@ class LocalProvider(
     modules: ClassVar[Sequence[str]] = ()
     """The packages that the engine needs."""
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "max_tokens",
             "max_completion_tokens",
@@ -136,17 +136,18 @@ class LocalProvider(
         raise NotImplementedError
 
     def _wanted_context_length(self, name: str) -> int | None:
-        lengths = [model.context_length for model in self.models if model.name == name]
-        return min((length for length in lengths if length is not None), default=None)
+        return next((each.context_length for each in self.models if each.name == name), None)
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` holds: the model's own limit, or the template's lower one."""
         engine = self.engines.get(model)
         return self._wanted_context_length(model) if engine is None else engine.model.context_length
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
         """Tools need a model whose way of writing calls is known."""
-        engine = self.engines.get(body["model"])
+        engine = self.engines.get(request.model)
         if engine is None or engine.model.tool_format is not None:
             return {}
         if self.config.tool_format == "none":
@@ -182,7 +183,7 @@ class LocalProvider(
         generation = Generation(
             prompt_ids,
             sampling,
-            max_tokens=max_tokens(sampling, len(prompt_ids), model, None, "prompt"),
+            max_tokens=max_tokens(request, len(prompt_ids), model, "prompt"),
             logprobs=request.logprobs,
             prompt_logprobs=request.echo and request.logprobs is not None,
         )
@@ -210,7 +211,7 @@ class LocalProvider(
         generation = Generation(
             prompt.token_ids,
             sampling,
-            max_tokens=max_tokens(sampling, len(prompt.token_ids), model, None, "messages"),
+            max_tokens=max_tokens(request, len(prompt.token_ids), model, "messages"),
             logprobs=request.logprobs,
             constraint=constraint,
         )
@@ -220,6 +221,14 @@ class LocalProvider(
         async with aclosing(read_reply(text, parser, single_call=rules.single)) as events:
             async for event in events:
                 yield event
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the model's chat template makes of the conversation."""
+        model = self.engines[request.model].model
+        prompt = await self._tokenize(
+            request.messages, chat_prompt, model, request, call_rules(request)
+        )
+        return len(prompt.token_ids)
 
     async def _tokenize(self, source: object, make: Callable[..., T], *args: object) -> T:
         """What `make` returns; the choices of one request, which have `source` in common, share it.

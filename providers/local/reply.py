@@ -55,9 +55,8 @@ async def text_events(
     cached_tokens = 0
 
     def complete(reason: StopReason) -> StreamComplete:
-        return StreamComplete(
-            reason, Usage(len(prompt_ids), reply.tokens, cached_tokens=cached_tokens)
-        )
+        usage = Usage(len(prompt_ids), reply.tokens, cached_tokens=cached_tokens)
+        return StreamComplete(reason, usage, reply.stop_string)
 
     async with aclosing(engine.generate(generation)) as batches:
         async for outputs in batches:
@@ -147,7 +146,7 @@ class Reply:
     @property
     def stop_string(self) -> str | None:
         """Which one."""
-        return self._stops.found
+        return self._stops.matched
 
     def push(self, token_id: int, scores: TokenScores | None) -> StreamProgress | None:
         """What the next token adds to what is shown, if anything; `scores` if they are wanted."""
@@ -168,8 +167,8 @@ class Reply:
             return text
         stopped = self._stops.stopped
         shown, _ = self._stops.push(text)
-        if self._shows_stop and self._stops.found is not None and not stopped:
-            shown += self._stops.found
+        if self._shows_stop and self._stops.matched is not None and not stopped:
+            shown += self._stops.matched
         return shown
 
     def _progress(self, text: str, *, last: bool = False) -> StreamProgress | None:

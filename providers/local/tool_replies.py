@@ -16,13 +16,13 @@ from typing import Protocol
 
 from msgspec import structs
 
+from llama_compat.parts import ReplyParts
 from llama_compat.tools.formats import TextParser
 from llama_compat.types import (
     Delta,
     StopReason,
     StreamComplete,
     StreamEvent,
-    StreamProgress,
     StreamStart,
     TextDelta,
     TokenLogProbs,
@@ -51,6 +51,7 @@ async def read_reply(
         single_call: the reply ends with its first call.
     """
     held = _HeldLogprobs()
+    parts = ReplyParts()
     complete: StreamComplete | None = None
     prompt_tokens = tokens = 0
     async with aclosing(source) as events:
@@ -71,14 +72,14 @@ async def read_reply(
             if single_call:
                 deltas = _through_first_call(deltas)
             for delta in deltas:
-                yield StreamProgress(delta, held.pop(), tokens)
+                yield parts.progress(delta, held.pop(), tokens)
             if complete is None and single_call and deltas and _is_whole_call(deltas[-1]):
                 complete = StreamComplete(StopReason.end_of_turn, Usage(prompt_tokens, tokens))
                 break
     assert complete is not None
     left = held.pop()
     if left is not None:
-        yield StreamProgress(TextDelta(""), left, tokens)
+        yield parts.progress(TextDelta(""), left, tokens)
     if parser.called and complete.stop_reason is StopReason.end_of_turn:
         complete = structs.replace(complete, stop_reason=StopReason.end_of_message)
     yield complete

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -16,7 +16,12 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
-from llama_compat.types import ChatCompletionRequest, StreamEvent
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    StreamEvent,
+    temperature_of,
+)
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.json_events import JSONEvents
@@ -61,7 +66,7 @@ class AnthropicMessagesProvider(
     Config: ClassVar[type[ProviderConfig]] = AnthropicMessagesConfig
     config: AnthropicMessagesConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "max_completion_tokens",
             "max_tokens",
@@ -94,16 +99,17 @@ class AnthropicMessagesProvider(
             headers["anthropic-beta"] = ",".join(self.config.betas)
         return headers
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
         """What has no form in this API."""
         refused = {}
-        if (body.get("temperature") or 0) > anthropic_messages.MAX_TEMPERATURE:
+        if temperature_of(request.sampling) > anthropic_messages.MAX_TEMPERATURE:
             refused["temperature"] = "Anthropic's goes from 0 to 1"
-        wanted = body.get("response_format")
         if (
-            isinstance(wanted, Mapping)
-            and wanted.get("type") == "json_object"
-            and body.get("tools")
+            isinstance(request, ChatCompletionRequest)
+            and anthropic_messages.wants_json_object(request)
+            and request.tools
         ):
             refused["response_format"] = (
                 "'json_object' is a forced tool call for Anthropic, so it can't go together with"
@@ -126,7 +132,7 @@ class AnthropicMessagesProvider(
         """Say the next message of a conversation."""
         body = anthropic_messages.render_request(
             request,
-            default_max_tokens=self._default_max_tokens(request.model),
+            default_max_tokens=self._default_max_tokens(request),
             thinking=self._thinking,
         )
         json_object = anthropic_messages.wants_json_object(request)
@@ -144,6 +150,6 @@ class AnthropicMessagesProvider(
                 async for event in events:
                     yield event
 
-    def _default_max_tokens(self, model: str) -> int:
+    def _default_max_tokens(self, request: ChatCompletionRequest) -> int:
         default = self.config.default_max_tokens
-        return min(default, self.context_length(model) or default)
+        return min(default, request.context_length or default)

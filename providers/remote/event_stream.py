@@ -1,4 +1,4 @@
-"""A vendor's OpenAI stream on its way to the client: bytes in, cut anywhere, mended events out."""
+"""A vendor's chat or text stream on its way to the client: bytes in, mended events out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from llama_compat.dialects.openai.mending import StreamMender
+from llama_compat.dialects.openai.mending import ReplyKind, StreamMender, chunks_of
 from llama_compat.dialects.openai.mending.steady_chunks import SteadyChunks
+from llama_compat.dialects.openai.usage import parse_usage
 from llama_compat.errors import upstream_error
+from llama_compat.types import Usage
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import JSONFields, encode_fields, parse_fields
+from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, parse_fields
+from providers.remote.openai_replies import completion_fields
 from providers.remote.upstream_errors import NO_ERROR, error_in_stream, makes_no_sense
 
 _DONE = b"[DONE]"
@@ -30,19 +33,51 @@ class EventStream:
     Args:
         provider: its id, for messages.
         mender: mends the chunks.
+        kind: `CHAT` or `TEXT`.
+        model: the model id that the client asked for, in JSON.
 
     Attributes:
         begun: whether the client has got anything.
-        said_done: whether the vendor has said `[DONE]`; what follows is left out.
+        ended: whether the vendor has said `[DONE]`; what follows is left out.
     """
 
-    def __init__(self, provider: str, mender: StreamMender) -> None:
+    def __init__(self, provider: str, mender: StreamMender, kind: ReplyKind, model: Raw) -> None:
         self._provider = provider
         self._mender = mender
+        self._kind = kind
+        self._model = model
         self._decoder = sse.Decoder()
         self._steady = SteadyChunks()
         self.begun = False
-        self.said_done = False
+        self.ended = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was asked for has come."""
+        return self._mender.finished or (self.ended and self._mender.started)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the vendor counted last, if it counted."""
+        raw = self._mender.last_usage
+        return None if raw is None else parse_usage(from_raw(raw))
+
+    def end(self) -> bytes:
+        """What the client is still to be told when the vendor's stream is over."""
+        return _encode(self._mender.end())
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole reply, which ignores that a stream was asked for, as the events of one.
+
+        Raises:
+            APIError: 502, it is none.
+        """
+        fields = completion_fields(self._provider, body, self._kind, self._model)
+        try:
+            chunks = [self._mender.mend(chunk) for chunk in chunks_of(fields, self._kind)]
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        return _encode([chunk for chunk in chunks if chunk is not None])
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
         """Put what the client gets of `chunk` into `out`, which holds what came before an error.
@@ -57,7 +92,7 @@ class EventStream:
             self._relay([last] if last is not None else [], out)
             return
         position = 0
-        while position < len(chunk) and not self.said_done:
+        while position < len(chunk) and not self.ended:
             if self._decoder.between_events:
                 mended, position = self._steady.mend(chunk, position)
                 if mended:
@@ -77,7 +112,7 @@ class EventStream:
 
     def _relay(self, events: Sequence[sse.Event], out: list[bytes]) -> None:
         for event in events:
-            if self.said_done:
+            if self.ended:
                 return
             relayed = self._relay_event(event)
             if relayed:
@@ -91,7 +126,7 @@ class EventStream:
             shown = self.begun and event.comment is not None
             return sse.encode_comment(event.comment or b"") if shown else b""
         if data.lstrip().startswith(_DONE):
-            self.said_done = True
+            self.ended = True
             return b""
         if b"\n" in data:
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
@@ -119,6 +154,10 @@ class EventStream:
         if name == _ERROR or _is_error(fields):
             raise error_in_stream(self._provider, data)
         return fields
+
+
+def _encode(chunks: Sequence[JSONFields]) -> bytes:
+    return b"".join(sse.encode_data(encode_fields(chunk)) for chunk in chunks)
 
 
 def _is_error(fields: JSONFields) -> bool:

@@ -15,11 +15,11 @@ from pydantic import Field
 
 from llama_compat.dialects import fastchat
 from llama_compat.dialects.fastchat.templates import ConversationTemplate, parse_template
-from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -71,7 +71,7 @@ class FastChatProvider(
     Config: ClassVar[type[ProviderConfig]] = FastChatConfig
     config: FastChatConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "echo",
             "frequency_penalty",
@@ -93,9 +93,11 @@ class FastChatProvider(
         super().__init__(provider_id, config, models)
         self._workers: dict[tuple[str, str], _Worker] = {}
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
         """Workers tell the chosen token's log probability alone."""
-        if (body.get("logprobs") or 0) > 1:
+        if (request.logprobs or 0) > 1:
             return {"logprobs": "FastChat's workers tell no alternatives; 1 is the most"}
         return {}
 
@@ -146,7 +148,7 @@ class FastChatProvider(
         chat = isinstance(request, ChatCompletionRequest)
         template = await worker.template(request.request_id) if chat else None
         body = fastchat.render_request(request, template)
-        context_length = self.context_length(request.model)
+        context_length = request.context_length
         if context_length is None:
             context_length = await worker.context_length(request.request_id)
         if context_length is not None:

@@ -11,12 +11,12 @@ from msgspec import structs
 from pydantic import AfterValidator
 
 from llama_compat.dialects import gemini
-from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.events import reply_events
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -60,7 +60,7 @@ class GeminiProvider(
     Config: ClassVar[type[ProviderConfig]] = GeminiConfig
     config: GeminiConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "frequency_penalty",
             "logprobs",
@@ -80,7 +80,7 @@ class GeminiProvider(
             "top_p",
         }
     )
-    embedding_parameters: ClassVar[frozenset[str]] = frozenset({"dimensions"})
+    embedding_parameters = frozenset({"dimensions"})
 
     def request_headers(self) -> dict[str, str]:
         """The key."""

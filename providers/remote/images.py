@@ -13,7 +13,7 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import aiohttp
 from msgspec import structs
@@ -21,10 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import EncodedImage, images_in, is_remote
-from llama_compat.types import Content, ImageContent, Message
+from llama_compat.types import CompletionMessage, ImageContent, Message
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import RemoteConfig, Seconds
 from providers.remote.provider import RemoteProvider
+
+T = TypeVar("T")
 
 MAX_REDIRECTS = 3
 
@@ -114,7 +116,9 @@ class ImageDownloader:
             raise failed.exceptions[0] from None
         inlined = {url: task.result().data_url for url, task in tasks.items()}
         return tuple(
-            structs.replace(message, content=_with_urls(message.content, inlined))
+            structs.replace(message, parts=_with_urls(message.parts, inlined))
+            if isinstance(message, CompletionMessage)
+            else structs.replace(message, content=_with_urls(message.content, inlined))
             for message in messages
         )
 
@@ -162,7 +166,7 @@ class _Allowance:
             raise _SpentError
 
 
-def _with_urls(content: Content, urls: dict[str, str]) -> Content:
+def _with_urls(content: str | tuple[T, ...], urls: dict[str, str]) -> str | tuple[T, ...]:
     if isinstance(content, str):
         return content
     return tuple(

@@ -46,7 +46,17 @@ async def read_object(
         APIError: 502 if it is none, or an error in spite of its status, or `parse` raised
             ValueError.
     """
-    body = await response.read()
+    return parse_object(provider, await response.read(), parse)
+
+
+def parse_object(
+    provider: str, body: bytes, parse: Callable[[Mapping[str, Any]], Parsed]
+) -> Parsed:
+    """The one object that `body` is, parsed.
+
+    Raises:
+        APIError: as `read_object`.
+    """
     try:
         answer = decode_object(body)
         if answer.get("error"):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import structs
 
 from llama_compat.dialects import ollama
-from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -45,7 +45,7 @@ class OllamaProvider(
     Config: ClassVar[type[ProviderConfig]] = OllamaConfig
     config: OllamaConfig
 
-    parameters: ClassVar[frozenset[str]] = frozenset(
+    parameters = frozenset(
         {
             "frequency_penalty",
             "logprobs",
@@ -66,11 +66,14 @@ class OllamaProvider(
             "top_p",
         }
     )
-    embedding_parameters: ClassVar[frozenset[str]] = frozenset({"dimensions"})
+    embedding_parameters = frozenset({"dimensions"})
 
-    def unsupported_values(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
         """Ollama leaves it to the model whether it calls tools."""
-        if body.get("tool_choice") not in (None, "auto", "none"):
+        choice = getattr(request, "tool_choice", None)
+        if choice is not None and choice.mode == "required":
             return {"tool_choice": "Ollama can't force a tool call; it knows 'auto' and 'none'"}
         return {}
 
@@ -101,7 +104,7 @@ class OllamaProvider(
     async def _generate(
         self, path: str, request: ChatCompletionRequest | CompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
-        body = ollama.render_request(request, context_length=self.context_length(request.model))
+        body = ollama.render_request(request, context_length=request.context_length)
         async with (
             self.upstream.post(path, encode(body), request_id=request.request_id) as response,
             aclosing(

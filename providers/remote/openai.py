@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import cache, partial
-from typing import ClassVar, cast
-from urllib.parse import quote
+from typing import Any, ClassVar, Literal, cast
+from urllib.parse import quote, urlsplit
 
 from pydantic import create_model
 
+from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.mending import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.models import parse_models
+from llama_compat.dialects.openai.usage import parse_usage
 from llama_compat.errors import upstream_error
-from llama_compat.exchange import OpenAIReply, OpenAIRequest
-from llama_compat.wire.json_fields import encode_fields, to_raw
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+)
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+    Usage,
+)
+from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
+from providers.remote.event_stream import EventStream
+from providers.remote.json_objects import encode, read_object
+from providers.remote.openai_events import read_chat, read_completion
+from providers.remote.openai_replies import completion_fields, embedding_fields
 from providers.remote.openai_requests import (
     vendor_fields,
     vendor_model,
@@ -26,11 +45,21 @@ from providers.remote.openai_requests import (
     wants_usage,
 )
 from providers.remote.provider import RemoteProvider
-from providers.remote.relay import Relay, with_keepalives
+from providers.remote.relay import relay_stream
+from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
-from providers.remote.vendors import VENDORS, Vendor
+from providers.remote.vendors import ALL_WIRES, VENDORS, Vendor
 
 log = logging.getLogger(__name__)
+
+Exchange = AbstractAsyncContextManager[UpstreamResponse]
+
+REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
+
+Wire = Literal["chat", "completions", "embeddings", "responses", "messages"]
+
+_ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
+"""What a vendor has that has the wire."""
 
 JSON_HEADERS = {"content-type": "application/json"}
 
@@ -39,8 +68,13 @@ class RemoteOpenAIConfig(RemoteConfig):
     """The settings of a vendor that speaks OpenAI."""
 
     keepalive_seconds: Seconds | None = None
-    """Send a comment so often while a stream's first event is awaited. The status is 200 then, and
-    an error comes as an event. Without it, nothing is sent until the vendor has answered."""
+    """Send a comment after so long a silence, also while a stream's first event is awaited. The
+    status is 200 then, and an error comes as an event. Without it, nothing is sent until the vendor
+    has answered."""
+
+    wires: frozenset[Wire] | None = None
+    """The client APIs that the vendor speaks itself, in place of those that its row in the table
+    has; calls of all others are translated to its chat completions."""
 
 
 class AzureConfig(RemoteOpenAIConfig):
@@ -50,11 +84,17 @@ class AzureConfig(RemoteOpenAIConfig):
     """The version of its API, as https://learn.microsoft.com/azure lists them."""
 
 
-class RemoteOpenAIProvider(RemoteProvider):
+class RemoteOpenAIProvider(
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    RemoteProvider,
+):
     """A vendor of the table `VENDORS`; `vendor_provider` makes the class of each."""
 
     Config: ClassVar[type[ProviderConfig]] = RemoteOpenAIConfig
     config: RemoteOpenAIConfig
+    embedding_parameters = frozenset({"dimensions"})
     vendor: ClassVar[Vendor] = VENDORS["remote::passthrough"]
 
     def __init__(
@@ -62,7 +102,18 @@ class RemoteOpenAIProvider(RemoteProvider):
     ) -> None:
         super().__init__(provider_id, config, models)
         self._api_version = getattr(config, "api_version", "")
-        self._relay = Relay(provider_id)
+        parts = urlsplit(self.config.base_url)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        named = self.config.wires
+        self._wires = self.vendor.wires if named is None else self._named_wires(named)
+        self.relays = self._wires.keys()
+        rendered = chat.RENDERED_PARAMETERS | completions.RENDERED_PARAMETERS
+        self.parameters = rendered - self.vendor.refused
+        self.keepalive_seconds = self.config.keepalive_seconds
+
+    def _named_wires(self, named: frozenset[Wire]) -> dict[str, str]:
+        wires = [wire for name in named for wire in (name, *_ALONG_WITH.get(name, ()))]
+        return {wire: self.vendor.wires.get(wire, ALL_WIRES[wire]) for wire in wires}
 
     def request_headers(self) -> dict[str, str]:
         """The vendor's own, and the key in the way that it wants it."""
@@ -90,98 +141,146 @@ class RemoteOpenAIProvider(RemoteProvider):
         except ValueError as error:
             raise upstream_error(self.id, f"{error}.") from None
 
-    async def openai_completion(self, request: OpenAIRequest) -> OpenAIReply:
-        """Relay `POST /completions`."""
-        return await self._complete("/completions", TEXT, request)
+    # Relayed --------------------------------------------------------------------------------------
 
-    async def openai_chat_completion(self, request: OpenAIRequest) -> OpenAIReply:
-        """Relay `POST /chat/completions`."""
-        return await self._complete("/chat/completions", CHAT, request)
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Pass a call on to the vendor, and its reply back, mended.
 
-    async def openai_embeddings(self, request: OpenAIRequest) -> OpenAIReply:
-        """Relay `POST /embeddings`."""
-        relay = partial(
-            self._relay.embeddings,
-            model=to_raw(request.model),
-            as_base64=wants_base64(request.fields),
-        )
-        return await self._answer("/embeddings", request, self._body(request, chat=False), relay)
+        Raises:
+            APIError: 400 for what the vendor can't honour; whatever went wrong with the vendor.
+        """
+        self._check_key()
+        drop = self.config.unsupported == "drop"
+        fields, dropped = vendor_fields(call, target, self.vendor, self.id, drop=drop)
+        exchange = self._exchange(call, target, encode_fields(fields))
+        if call.operation.name == "embeddings":
+            reply = await self._relay_embeddings(call, exchange)
+        elif call.stream:
+            reply = await self._relay_stream(call, exchange)
+        else:
+            reply = await self._relay_completion(call, exchange)
+        reply.dropped = dropped
+        return reply
 
-    async def _complete(
-        self, operation: str, kind: ReplyKind, request: OpenAIRequest
-    ) -> OpenAIReply:
-        body = self._body(request, chat=kind is CHAT)
-        if request.stream:
-            return await self._stream(operation, kind, request, body)
-        relay = partial(self._relay.completion, kind=kind, model=to_raw(request.model))
-        return await self._answer(operation, request, body, relay)
+    async def _relay_embeddings(self, call: Call, exchange: Exchange) -> Reply:
+        async with exchange as response:
+            fields = embedding_fields(
+                self.id,
+                await response.read(),
+                to_raw(call.model),
+                as_base64=wants_base64(call.fields),
+            )
+        return _whole_reply(response, fields)
 
-    async def _answer(
-        self,
-        operation: str,
-        request: OpenAIRequest,
-        body: bytes,
-        relay: Callable[[bytes], bytes],
-    ) -> OpenAIReply:
-        path = self._path(operation, request)
-        async with self.upstream.post(path, body, request_id=request.request_id) as response:
-            reply = relay(await response.read())
-        return OpenAIReply(reply, headers={**relayed_headers(response.headers), **JSON_HEADERS})
+    async def _relay_completion(self, call: Call, exchange: Exchange) -> Reply:
+        kind = REPLY_KINDS[call.operation.name]
+        async with exchange as response:
+            body = await response.read()
+            fields = completion_fields(self.id, body, kind, to_raw(call.model))
+        return _whole_reply(response, fields)
 
-    async def _stream(
-        self, operation: str, kind: ReplyKind, request: OpenAIRequest, body: bytes
-    ) -> OpenAIReply:
-        headers: dict[str, str] = {}
-        events = self._events(operation, kind, request, body, headers)
-        if self.config.keepalive_seconds is not None:
-            events = with_keepalives(events, self.config.keepalive_seconds)
-        first = await anext(events)
-        return OpenAIReply(events, first, headers=headers)
-
-    async def _events(
-        self,
-        operation: str,
-        kind: ReplyKind,
-        request: OpenAIRequest,
-        body: bytes,
-        headers: dict[str, str],
-    ) -> AsyncGenerator[bytes, None]:
-        """The stream's events; `headers` gets the vendor's before the first of them."""
-        include_usage, continuous_usage = wants_usage(request.fields)
-        model = to_raw(request.model)
+    async def _relay_stream(self, call: Call, exchange: Exchange) -> Reply:
+        include_usage, continuous_usage = wants_usage(call.fields)
+        kind, model = REPLY_KINDS[call.operation.name], to_raw(call.model)
         mender = StreamMender(
             kind,
             model,
             include_usage=include_usage,
             continuous_usage=continuous_usage,
-            wanted_choices=wanted_choices(request.fields),
+            wanted_choices=wanted_choices(call.fields),
         )
-        path = self._path(operation, request)
-        async with self.upstream.post(path, body, request_id=request.request_id) as response:
-            headers.update(relayed_headers(response.headers))
-            async with aclosing(self._relay.stream(response, kind, model, mender)) as relayed:
-                async for events in relayed:
-                    yield events
-        if include_usage and not mender.usage_seen:
-            log.warning(
-                "%s: provider '%s' sent no usage although it was asked for",
-                request.request_id,
-                self.id,
-            )
+        stream = EventStream(self.id, mender, kind, model)
+        headers: dict[str, str] = {}
 
-    def _body(self, request: OpenAIRequest, *, chat: bool) -> bytes:
-        self._check_key()
-        drop = self.config.unsupported == "drop"
-        return encode_fields(vendor_fields(request, self.vendor, self.id, chat=chat, drop=drop))
+        async def events() -> AsyncGenerator[bytes, None]:
+            async with exchange as response:
+                headers.update(relayed_headers(response.headers))
+                async with aclosing(relay_stream(self.id, response, stream)) as relayed:
+                    async for each in relayed:
+                        yield each
+            if include_usage and stream.usage is None:
+                log.warning(
+                    "%s: provider '%s' sent no usage although it was asked for",
+                    call.request_id,
+                    self.id,
+                )
 
-    def _path(self, operation: str, request: OpenAIRequest) -> str:
-        if self.vendor.path == "{operation}":
-            return operation
-        return self.vendor.path.format(
-            operation=operation,
-            model=quote(vendor_model(request.provider_model, self.vendor), safe=""),
+        body = events()
+        first = await anext(body)
+        return Reply(body, first, headers=headers, read_usage=lambda: stream.usage)
+
+    def _exchange(self, call: Call, target: Target, body: bytes) -> Exchange:
+        path, base_url = self._place(call.operation.name, target)
+        return self.upstream.post(
+            path, body, request_id=call.request_id, base_url=base_url, headers=call.headers
+        )
+
+    def _place(self, wire: str, target: Target) -> tuple[str, str | None]:
+        """Where a wire is: the path, and the base URL that it is on if not the configured one."""
+        path = self._wires[wire]
+        if "{" not in path:
+            return path, None
+        url = path.format(
+            origin=self._origin,
+            model=quote(vendor_model(target.model, self.vendor), safe=""),
             api_version=self._api_version,
         )
+        if path.startswith("{origin}"):
+            return url.removeprefix(self._origin), self._origin
+        return url, None
+
+    # In the vocabulary ----------------------------------------------------------------------------
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation."""
+        body = chat.render_request(request)
+        read = partial(read_chat, stream=request.stream)
+        async with aclosing(self._generate("chat", request, body, read)) as events:
+            async for event in events:
+                yield event
+
+    async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt."""
+        body = completions.render_request(request)
+        read = partial(read_completion, stream=request.stream, echo=request.echo)
+        async with aclosing(self._generate("completions", request, body, read)) as events:
+            async for event in events:
+                yield event
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors."""
+        self._check_key()
+        body = embeddings.render_request(request)
+        body["model"] = vendor_model(request.model, self.vendor)
+        path, base_url = self._place("embeddings", Target(request.model))
+        async with self.upstream.post(
+            path, encode(body), request_id=request.request_id, base_url=base_url
+        ) as response:
+            return await read_object(self.id, response, embeddings.parse_reply)
+
+    async def _generate(
+        self,
+        wire: str,
+        request: ChatCompletionRequest | CompletionRequest,
+        body: dict[str, Any],
+        read: Callable[[str, UpstreamResponse], AsyncGenerator[StreamEvent, None]],
+    ) -> AsyncGenerator[StreamEvent, None]:
+        self._check_key()
+        body["model"] = vendor_model(request.model, self.vendor)
+        if not self.vendor.knows_stream_options:
+            body.pop("stream_options", None)
+        body = {self.vendor.renamed.get(name, name): value for name, value in body.items()}
+        path, base_url = self._place(wire, Target(request.model))
+        async with (
+            self.upstream.post(
+                path, encode(body), request_id=request.request_id, base_url=base_url
+            ) as response,
+            aclosing(read(self.id, response)) as events,
+        ):
+            async for event in events:
+                yield event
 
     def _check_key(self) -> None:
         # Another address than the vendor's own may want none, or has it in `headers`.
@@ -190,12 +289,25 @@ class RemoteOpenAIProvider(RemoteProvider):
             raise missing_api_key(self.id, self.vendor.key_variable)
 
 
+def _whole_reply(response: UpstreamResponse, fields: JSONFields) -> Reply:
+    def usage() -> Usage | None:
+        raw = fields.get("usage")
+        value = None if raw is None else from_raw(raw)
+        return parse_usage(value) if isinstance(value, dict) else None
+
+    return Reply(
+        encode_fields(fields),
+        headers={**relayed_headers(response.headers), **JSON_HEADERS},
+        read_usage=usage,
+    )
+
+
 @cache
 def vendor_provider(provider_type: str) -> type[RemoteOpenAIProvider]:
     """The class of a vendor of `VENDORS`, whose settings have the vendor's own defaults."""
     vendor = VENDORS[provider_type]
     name = provider_type.removeprefix("remote::").title().replace("-", "")
-    base = AzureConfig if "{api_version}" in vendor.path else RemoteOpenAIConfig
+    base = AzureConfig if "{api_version}" in vendor.wires["chat"] else RemoteOpenAIConfig
     if vendor.base_url is None:
         config: type[RemoteOpenAIConfig] = base
     else:

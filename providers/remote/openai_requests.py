@@ -7,37 +7,51 @@ from collections.abc import Mapping
 from msgspec import Raw
 
 from llama_compat.errors import unsupported_parameter
-from llama_compat.exchange import OpenAIRequest
+from llama_compat.exchange import Call, Target
 from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
 from providers.remote.vendors import NEUTRAL_VALUES, Vendor
 
 
 def vendor_fields(
-    request: OpenAIRequest, vendor: Vendor, provider: str, *, chat: bool, drop: bool
-) -> JSONFields:
+    call: Call, target: Target, vendor: Vendor, provider: str, *, drop: bool
+) -> tuple[JSONFields, tuple[str, ...]]:
     """The members to send: the client's, with the vendor's name for the model.
 
     Args:
-        request: `dropped` gets the names of what is left out although it asks for something.
+        call, target: what to ask, and of which model.
         vendor: what it refuses, and what it calls otherwise.
         provider: the provider's id, for messages.
-        chat: whether it is a chat completion, whose parameters are those that are renamed.
         drop: leave out what the vendor can't honour, rather than refuse the request.
+
+    Returns:
+        The members, and the names of those left out although they ask for something.
 
     Raises:
         APIError: 400 `unsupported_parameter`.
     """
-    fields = {**request.fields, "model": to_raw(vendor_model(request.provider_model, vendor))}
+    fields = {**call.fields, "model": to_raw(vendor_model(target.model, vendor))}
     if not vendor.knows_stream_options:
         fields.pop("stream_options", None)
-    for name in vendor.refused & fields.keys():
-        _leave_out(fields, name, request, provider, drop=drop)
-    if chat and not vendor.renamed.keys().isdisjoint(fields):
-        for name, known in vendor.renamed.items():
-            if name in fields and known in fields:
-                _leave_out(fields, name, request, provider, drop=drop)
+    elif call.stream and call.counts_usage:
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    left_out = list(vendor.refused & fields.keys())
+    if call.operation.name == "chat" and not vendor.renamed.keys().isdisjoint(fields):
+        left_out += [
+            name for name, known in vendor.renamed.items() if name in fields and known in fields
+        ]
+    dropped = tuple(name for name in left_out if _asks_for_something(name, fields[name]))
+    if dropped and not drop:
+        raise unsupported_parameter(dropped[0], provider)
+    for name in left_out:
+        del fields[name]
+    if call.operation.name == "chat" and not vendor.renamed.keys().isdisjoint(fields):
         fields = {vendor.renamed.get(name, name): value for name, value in fields.items()}
-    return fields
+    return fields, dropped
+
+
+def _with_usage(options: Raw | None) -> Raw:
+    given = from_raw(options) if options is not None else None
+    return to_raw({**(given if isinstance(given, dict) else {}), "include_usage": True})
 
 
 def vendor_model(model: str, vendor: Vendor) -> str:
@@ -66,12 +80,6 @@ def wants_base64(fields: Mapping[str, Raw]) -> bool:
     return "encoding_format" in fields and from_raw(fields["encoding_format"]) == "base64"
 
 
-def _leave_out(
-    fields: JSONFields, name: str, request: OpenAIRequest, provider: str, *, drop: bool
-) -> None:
-    value = bytes(fields[name])
-    if value != b"null" and value not in NEUTRAL_VALUES.get(name, ()):
-        if not drop:
-            raise unsupported_parameter(name, provider)
-        request.dropped.append(name)
-    del fields[name]
+def _asks_for_something(name: str, raw: Raw) -> bool:
+    value = bytes(raw)
+    return value != b"null" and value not in NEUTRAL_VALUES.get(name, ())

@@ -20,6 +20,7 @@ class RemoteProvider(Provider):
     """
 
     Config: ClassVar[type[ProviderConfig]] = RemoteConfig
+    pays_each_choice = True
     config: RemoteConfig
 
     def __init__(

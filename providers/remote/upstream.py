@@ -192,6 +192,7 @@ class Upstream:
         *,
         request_id: str = "",
         base_url: str | None = None,
+        headers: Mapping[str, str] = {},
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send JSON; the context is the answer, and leaving it early closes the connection.
 
@@ -202,12 +203,14 @@ class Upstream:
             body: what to send.
             request_id: sent as `x-request-id`, if there is one.
             base_url: in place of the configured one.
+            headers: more of them, over those of every request.
 
         Raises (on entering):
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
                 the vendor's own 401 and 403 are 502 `upstream_authentication`.
         """
-        headers = {"x-request-id": request_id} if request_id else {}
+        if request_id:
+            headers = {**headers, "x-request-id": request_id}
         return self._exchange("POST", path, body, headers, base_url)
 
     def get(

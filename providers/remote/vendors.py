@@ -27,6 +27,25 @@ NEUTRAL_VALUES: Mapping[str, frozenset[bytes]] = {
 just left out."""
 
 
+OPENAI_WIRES: Mapping[str, str] = MappingProxyType(
+    {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
+)
+"""What every vendor of the table has."""
+
+WITH_RESPONSES: Mapping[str, str] = MappingProxyType({**OPENAI_WIRES, "responses": "/responses"})
+
+ALL_WIRES: Mapping[str, str] = MappingProxyType(
+    {
+        **WITH_RESPONSES,
+        "input_tokens": "/responses/input_tokens",
+        "compact": "/responses/compact",
+        "messages": "/messages",
+        "count_tokens": "/messages/count_tokens",
+    }
+)
+"""Where a wire is that a template names (`wires`) and the vendor's row does not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
     """What is particular about a vendor's OpenAI-compatible API.
@@ -40,8 +59,9 @@ class Vendor:
         headers: sent with each request.
         model_prefix: what the vendor's own model ids begin with: left out of ids that it lists, and
             put before those without a slash.
-        path: where an operation is, from the base URL on; `{operation}` is OpenAI's path for it,
-            `{model}` the model and `{api_version}` the template's.
+        wires: the client APIs' operations that it has itself, by name, and where each is, from the
+            base URL on (from its host on, after `{origin}`); `{model}` is the model and
+            `{api_version}` the template's.
         models_path, models_headers: the same for the list of models; `{key}` is the key.
         renamed: chat parameters that it knows by another name.
         refused: parameters that it refuses or ignores.
@@ -57,7 +77,7 @@ class Vendor:
     key_format: str = "Bearer {key}"
     headers: Mapping[str, str] = field(default_factory=dict)
     model_prefix: str = ""
-    path: str = "{operation}"
+    wires: Mapping[str, str] = field(default_factory=lambda: OPENAI_WIRES)
     models_path: str = "/models"
     models_headers: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -71,6 +91,11 @@ VENDORS: dict[str, Vendor] = {
         name="OpenAI",
         base_url="https://api.openai.com/v1",
         key_variable="OPENAI_API_KEY",
+        wires={
+            **WITH_RESPONSES,
+            "input_tokens": "/responses/input_tokens",
+            "compact": "/responses/compact",
+        },
     ),
     "remote::azure": Vendor(
         name="Azure OpenAI",
@@ -78,7 +103,13 @@ VENDORS: dict[str, Vendor] = {
         key_header="api-key",
         key_format="{key}",
         # https://learn.microsoft.com/azure/ai-services/openai/reference: the model is a deployment
-        path="/openai/deployments/{model}{operation}?api-version={api_version}",
+        wires={
+            **{
+                name: f"/openai/deployments/{{model}}{path}?api-version={{api_version}}"
+                for name, path in OPENAI_WIRES.items()
+            },
+            "responses": "/openai/v1/responses",
+        },
         models_path="/openai/models?api-version={api_version}",
     ),
     "remote::anthropic": Vendor(
@@ -101,6 +132,11 @@ VENDORS: dict[str, Vendor] = {
                 "top_logprobs",
             }
         ),
+        wires={
+            **OPENAI_WIRES,
+            "messages": "/messages",
+            "count_tokens": "/messages/count_tokens",
+        },
         # The list of models is the native API's.
         models_headers={"x-api-key": "{key}", "anthropic-version": "2023-06-01"},
     ),
@@ -123,12 +159,15 @@ VENDORS: dict[str, Vendor] = {
         name="DeepSeek",
         base_url="https://api.deepseek.com/v1",
         key_variable="DEEPSEEK_API_KEY",
+        # https://api-docs.deepseek.com/guides/anthropic_api
+        wires={**OPENAI_WIRES, "messages": "{origin}/anthropic/v1/messages"},
         renamed=MAX_TOKENS_ONLY,
     ),
     "remote::xai": Vendor(
         name="xAI",
         base_url="https://api.x.ai/v1",
         key_variable="XAI_API_KEY",
+        wires=WITH_RESPONSES,
     ),
     "remote::groq": Vendor(
         name="Groq",

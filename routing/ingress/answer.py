@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -9,9 +10,10 @@ import time
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
-from llama_compat.exchange import OpenAIReply
-from llama_compat.wire import sse
+from llama_compat.exchange import Reply
+from llama_compat.types import Usage
 from routing.asgi import Scope, Send
 
 log = logging.getLogger(__name__)
@@ -21,25 +23,19 @@ _PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%"
 MAX_LOGGED = 1000
 """Of what is said of a request, so many characters are in the log."""
 
-STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}
-
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
-def sent_request_id(scope: Scope) -> str | None:
-    """The client's `x-request-id` if it is short printable ASCII."""
+def request_id_of(scope: Scope) -> str:
+    """The client's `x-request-id` if it is short printable ASCII, or one that is made.
+
+    The same again for a scope that has been given its own as `request_id`.
+    """
+    if "request_id" in scope:
+        return str(scope["request_id"])
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_REQUEST_ID.fullmatch(value):
             return bytes(value).decode()
-    return None
-
-
-def new_request_id() -> str:
-    """For a client that names its request not."""
     return f"req_{os.urandom(12).hex()}"
 
 
@@ -50,83 +46,118 @@ class Answer:
         request_id: the client's name for the request, or one that is made.
         model: what the client asked for, for the log.
         outcome: what went wrong, for the log; empty if all went well.
+        last_sent: when something was sent last, on the event loop's clock.
     """
 
-    def __init__(self, send: Send, scope: Scope) -> None:
+    def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
         self._send = send
+        self._dialect = dialect
         self._path = scope["path"]
         self._begun = time.perf_counter()
         self._streaming = False
         self._status = 0
-        self._sent_id = sent_request_id(scope)
-        self.request_id = self._sent_id or new_request_id()
+        self._keeping: asyncio.Task[None] | None = None
+        self._reply: Reply | None = None
+        self.request_id = request_id_of(scope)
         self.model = "-"
         self.outcome = ""
+        self.last_sent = 0.0
 
-    async def reply(self, reply: OpenAIReply, dropped: list[str]) -> None:
+    async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
+        self._reply = reply
         headers = {**reply.headers}
-        if dropped:
+        if reply.dropped:
             # The names are the client's: what a header can't hold is percent-encoded.
-            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in dropped)
+            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in reply.dropped)
             headers["x-llama-compat-dropped"] = ", ".join(names)
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._body(reply.body, more=False)
             return
-        await self._start(reply.status, {**headers, **STREAM_HEADERS})
-        self._streaming = True
+        if not self._streaming:
+            self._streaming = True
+            await self._start(reply.status, {**headers, **self._dialect.stream_headers})
         if reply.first:
-            await self._body(reply.first)
+            await self._event(reply.first)
         async for events in reply.body:
-            await self._body(events)
-        await self._body(sse.DONE, more=False)
+            await self._event(events)
+        await self._event(self._dialect.stream_end, more=False)
 
     async def error(self, error: APIError) -> None:
-        """Send `error`: as a response of its own, or as a stream's last event."""
+        """Send `error`: as a response of its own, or inside the stream, which it ends."""
         self.outcome = error.message
+        vendors_id = error.headers.get("x-upstream-request-id")
+        if vendors_id is not None:
+            self.outcome += f" (the vendor's request {vendors_id})"
         if self._streaming:
-            await self._body(sse.encode_data(error.json()) + sse.DONE, more=False)
+            await self._event(self._render_stream_error(error), more=False)
         elif not self._status:
-            body = error.json()
-            headers = {**error.headers, "content-type": "application/json"}
-            headers["content-length"] = str(len(body))
-            vendors_id = error.headers.get("x-upstream-request-id")
-            if vendors_id is not None and self._sent_id is None:
-                # A client that has no name of its own for the request asks the vendor by this one.
-                self.outcome += f" (the vendor's request {vendors_id})"
-                headers["x-request-id"] = vendors_id
-            await self._start(error.status, headers)
+            body = self._dialect.render_error(error, self.request_id)
+            headers = {
+                **error.headers,
+                "content-type": "application/json",
+                "content-length": str(len(body)),
+            }
+            await self._start(self._dialect.status(error), headers)
             await self._body(body, more=False)
+
+    async def keep_alive(self) -> None:
+        """Send what means nothing, so that the connection stays open; headers first, if need be."""
+        if not self._streaming:
+            self._streaming = True
+            await self._start(200, self._dialect.stream_headers)
+        await self._body(self._dialect.keep_alive)
+
+    def keep(self, sending: asyncio.Task[None]) -> None:
+        """`sending` sends a keep-alive: what comes next waits for its end."""
+        self._keeping = sending
+
+    def _render_stream_error(self, error: APIError) -> bytes:
+        if self._reply is not None and self._reply.render_error is not None:
+            return self._reply.render_error(error)
+        return self._dialect.render_stream_error(error, self.request_id)
+
+    async def _event(self, body: bytes, *, more: bool = True) -> None:
+        if self._keeping is not None and not self._keeping.done():
+            await asyncio.wait([self._keeping])
+        await self._body(body, more=more)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status
+        headers = {**self._dialect.reply_headers(self.request_id), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        if "x-request-id" not in headers:
-            raw.append((b"x-request-id", self.request_id.encode()))
+        raw.append((b"x-request-id", self.request_id.encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        self.last_sent = time.monotonic()
 
-    def log(self) -> None:
-        """One line about the request."""
+    def log(self, *, with_usage: bool = False) -> None:
+        """One line about the request, with the tokens that it cost if they are known."""
         level = logging.WARNING if self.outcome else logging.INFO
         if log.isEnabledFor(level):
             milliseconds = (time.perf_counter() - self._begun) * 1000
+            usage = self._reply.usage if with_usage and self._reply is not None else None
             log.log(
                 level,
-                "%s POST %s model=%s status=%s %.0f ms%s",
+                "%s POST %s model=%s status=%s %.0f ms%s%s",
                 self.request_id,
                 self._path,
-                _one_line(self.model),
+                one_line(self.model),
                 self._status or "-",
                 milliseconds,
-                f": {_one_line(self.outcome)}" if self.outcome else "",
+                "" if usage is None else f" tokens={_tokens(usage)}",
+                f": {one_line(self.outcome)}" if self.outcome else "",
             )
 
 
-def _one_line(text: str) -> str:
+def _tokens(usage: Usage) -> str:
+    return f"{usage.prompt_tokens}+{usage.completion_tokens}"
+
+
+def one_line(text: str) -> str:
     """`text`, which may be anybody's, without what would forge lines of the log or fill it."""
     text = text[:MAX_LOGGED]
     if text.isprintable():

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from msgspec import structs
 
 from llama_compat.events import Collector, add_usage, reply_events
 from llama_compat.types import (
     ChatCompletionResponse,
     CompletionMessage,
     CompletionResponse,
+    ReasoningContent,
     ReasoningDelta,
+    RefusalContent,
     RefusalDelta,
     StopReason,
     StreamComplete,
     StreamProgress,
     StreamStart,
+    TextContent,
     TextDelta,
     TokenLogProb,
     TokenLogProbs,
@@ -47,35 +49,42 @@ def test_every_kind_of_event_is_put_together():
         StreamStart(5),
         StreamProgress(ReasoningDelta("wh")),
         StreamProgress(ReasoningDelta("y")),
-        StreamProgress(TextDelta("a"), (A,)),
-        StreamProgress(TextDelta("b"), (B,)),
-        StreamProgress(RefusalDelta("No")),
-        StreamProgress(RefusalDelta(".")),
-        StreamProgress(ToolCallDelta(1, status.started, call_id="c2", tool_name="g")),
-        StreamProgress(ToolCallDelta(1, status.in_progress, arguments="{")),
-        StreamProgress(ToolCallDelta(1, status.failed, tool_call=TORN)),
-        StreamProgress(ToolCallDelta(0, status.succeeded, tool_call=CALL)),
-        StreamComplete(StopReason.end_of_message, Usage(5, 9)),
+        StreamProgress(ReasoningDelta("", "sealed", "anthropic")),
+        StreamProgress(TextDelta("a"), (A,), part=1),
+        StreamProgress(TextDelta("b"), (B,), part=1),
+        StreamProgress(ToolCallDelta(1, status.started, call_id="c2", tool_name="g"), part=4),
+        StreamProgress(ToolCallDelta(1, status.in_progress, arguments="{"), part=4),
+        StreamProgress(ToolCallDelta(1, status.failed, tool_call=TORN), part=4),
+        StreamProgress(ToolCallDelta(0, status.succeeded, tool_call=CALL), part=3),
+        StreamProgress(TextDelta("c"), part=5),
+        StreamProgress(RefusalDelta("No"), part=2),
+        StreamProgress(RefusalDelta("."), part=2),
+        StreamComplete(StopReason.end_of_message, Usage(5, 9), "STOP"),
     )
     assert collector.chat_completion() == ChatCompletionResponse(
         CompletionMessage(
-            "ab",
-            tool_calls=(CALL, TORN),
-            reasoning="why",
-            refusal="No.",
-            stop_reason=StopReason.end_of_message,
+            (
+                ReasoningContent("why", "sealed", "anthropic"),
+                TextContent("ab"),
+                RefusalContent("No."),
+                CALL,
+                TORN,
+                TextContent("c"),
+            ),
+            StopReason.end_of_message,
+            "STOP",
         ),
         logprobs=(A, B),
         usage=Usage(5, 9),
     )
     assert collector.completion() == CompletionResponse(
-        "ab", StopReason.end_of_message, (A, B), Usage(5, 9)
+        "abc", StopReason.end_of_message, (A, B), Usage(5, 9), "STOP"
     )
 
 
 def test_what_did_not_come_is_none_and_not_empty():
     collector = collect(StreamStart(5), StreamComplete(StopReason.out_of_tokens))
-    message = CompletionMessage("", stop_reason=StopReason.out_of_tokens)
+    message = CompletionMessage.of("", stop_reason=StopReason.out_of_tokens)
     assert collector.chat_completion() == ChatCompletionResponse(message)
 
 
@@ -96,8 +105,8 @@ def test_a_reply_taken_apart_is_put_together_as_the_same(response):
 @pytest.mark.parametrize(
     "message",
     [
-        CompletionMessage("", tool_calls=(TORN,), stop_reason=StopReason.end_of_message),
-        CompletionMessage("", refusal="No.", stop_reason=StopReason.end_of_turn),
+        CompletionMessage.of("", tool_calls=(TORN,), stop_reason=StopReason.end_of_message),
+        CompletionMessage.of("", refusal="No.", stop_reason=StopReason.end_of_turn),
     ],
 )
 def test_failed_calls_and_refusals_survive_it_too(message):
@@ -106,7 +115,7 @@ def test_failed_calls_and_refusals_survive_it_too(message):
 
 
 def test_a_reply_without_a_reason_has_come_to_its_end():
-    events = list(reply_events(ChatCompletionResponse(CompletionMessage("a"), logprobs=(A,))))
+    events = list(reply_events(ChatCompletionResponse(CompletionMessage.of("a"), logprobs=(A,))))
     assert events == [
         StreamStart(),
         StreamProgress(TextDelta("a"), (A,)),
@@ -115,11 +124,11 @@ def test_a_reply_without_a_reason_has_come_to_its_end():
 
 
 def test_parts_of_a_content_become_one_text():
-    message = CompletionMessage("ab", stop_reason=StopReason.end_of_turn)
-    parts = structs.replace(message, content=())
-    assert collect(
-        *reply_events(ChatCompletionResponse(parts))
-    ).chat_completion() == ChatCompletionResponse(structs.replace(message, content=""))
+    message = CompletionMessage.of(
+        (TextContent("a"), TextContent("b")), stop_reason=StopReason.end_of_turn
+    )
+    assert message.content == "ab"
+    assert collect(*reply_events(ChatCompletionResponse(message))).completion().content == "ab"
 
 
 def test_prompts_are_counted_once_and_completions_all():

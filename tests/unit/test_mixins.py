@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
 from llama_compat.errors import APIError
-from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.exchange import Call, Reply
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -31,10 +32,11 @@ from llama_compat.types import (
     ToolCallParseStatus,
     Usage,
     UserMessage,
+    temperature_of,
 )
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import parse_fields
 from providers.base import Provider, ProviderConfig
+from tests.unit.calls import OWN, call_of
 
 Request = CompletionRequest | ChatCompletionRequest
 Events = AsyncGenerator[StreamEvent, None]
@@ -106,24 +108,22 @@ async def call_a_tool(request: Request) -> Events:
     yield StreamComplete(StopReason.end_of_message)
 
 
-def request_of(**body: Any) -> OpenAIRequest:
-    raw = json.dumps({"model": "public", **body}).encode()
-    stream = bool(body.get("stream"))
-    return OpenAIRequest("public", "own", parse_fields(raw), stream, "req_1")
+def request_of(**body: Any) -> Call:
+    return call_of(body, COMPLETIONS)
 
 
-def chat(text: str = "a b", **body: Any) -> OpenAIRequest:
-    return request_of(messages=[{"role": "user", "content": text}], **body)
+def chat(text: str = "a b", **body: Any) -> Call:
+    return call_of({"messages": [{"role": "user", "content": text}], **body}, CHAT)
 
 
-def whole(reply: OpenAIReply) -> dict[str, Any]:
+def whole(reply: Reply) -> dict[str, Any]:
     assert isinstance(reply.body, bytes)
     assert reply.headers["content-type"] == "application/json"
     value: dict[str, Any] = json.loads(reply.body)
     return value
 
 
-async def chunks(reply: OpenAIReply) -> list[dict[str, Any]]:
+async def chunks(reply: Reply) -> list[dict[str, Any]]:
     assert not isinstance(reply.body, bytes)
     content = reply.first + b"".join([piece async for piece in reply.body])
     return [json.loads(event.data) for event in sse.Decoder().feed(content) if event.data]
@@ -134,7 +134,7 @@ async def chunks(reply: OpenAIReply) -> list[dict[str, Any]]:
 
 async def test_a_chat_is_answered_whole():
     provider = Scripted(say_again)
-    body = whole(await provider.openai_chat_completion(chat()))
+    body = whole(await provider.openai_chat_completion(chat(), OWN))
     assert body["object"] == "chat.completion"
     assert body["id"].startswith("chatcmpl-")
     assert body["model"] == "public"
@@ -152,7 +152,7 @@ async def test_a_chat_is_answered_whole():
 async def test_a_chat_is_streamed():
     provider = Scripted(say_again)
     reply = await provider.openai_chat_completion(
-        chat(stream=True, stream_options={"include_usage": True})
+        chat(stream=True, stream_options={"include_usage": True}), OWN
     )
     sent = await chunks(reply)
     assert [choice["delta"] for chunk in sent for choice in chunk["choices"]] == [
@@ -176,7 +176,7 @@ async def test_choices_run_at_once_and_count_the_prompt_once():
             yield event
 
     provider = Scripted(together)
-    body = whole(await provider.openai_chat_completion(chat(n=3, seed=5)))
+    body = whole(await provider.openai_chat_completion(chat(n=3, seed=5), OWN))
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert [choice["message"]["content"] for choice in body["choices"]] == ["ab5", "ab6", "ab7"]
     assert body["usage"]["prompt_tokens"] == 7
@@ -186,7 +186,7 @@ async def test_choices_run_at_once_and_count_the_prompt_once():
 
 async def test_streamed_choices_are_told_apart_by_index():
     provider = Scripted(say_again)
-    sent = await chunks(await provider.openai_chat_completion(chat(n=2, seed=1, stream=True)))
+    sent = await chunks(await provider.openai_chat_completion(chat(n=2, seed=1, stream=True), OWN))
     texts = {0: "", 1: ""}
     reasons = []
     for chunk in sent:
@@ -200,10 +200,10 @@ async def test_streamed_choices_are_told_apart_by_index():
 async def test_a_tool_call_is_the_reason_to_finish():
     tools = [{"type": "function", "function": {"name": "f"}}]
     provider = Scripted(call_a_tool)
-    body = whole(await provider.openai_chat_completion(chat(tools=tools)))
+    body = whole(await provider.openai_chat_completion(chat(tools=tools), OWN))
     assert body["choices"][0]["finish_reason"] == "tool_calls"
     assert body["choices"][0]["message"]["tool_calls"][0]["id"] == "c1"
-    sent = await chunks(await provider.openai_chat_completion(chat(tools=tools, stream=True)))
+    sent = await chunks(await provider.openai_chat_completion(chat(tools=tools, stream=True), OWN))
     assert sent[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
@@ -213,7 +213,9 @@ async def test_a_tool_call_is_the_reason_to_finish():
 async def test_prompts_and_choices_fan_out_in_openais_order():
     provider = Scripted(say_again)
     body = whole(
-        await provider.openai_completion(request_of(prompt=["a", "b c"], n=2, seed=1, max_tokens=5))
+        await provider.openai_completion(
+            request_of(prompt=["a", "b c"], n=2, seed=1, max_tokens=5), OWN
+        )
     )
     assert body["object"] == "text_completion"
     assert [choice["text"] for choice in body["choices"]] == ["a1", "a2", "bc1", "bc2"]
@@ -224,7 +226,9 @@ async def test_prompts_and_choices_fan_out_in_openais_order():
 
 async def test_a_text_is_streamed():
     provider = Scripted(say_again)
-    sent = await chunks(await provider.openai_completion(request_of(prompt="a b", stream=True)))
+    sent = await chunks(
+        await provider.openai_completion(request_of(prompt="a b", stream=True), OWN)
+    )
     assert [chunk["choices"][0]["text"] for chunk in sent] == ["a", "b", ""]
     assert sent[-1]["choices"][0]["finish_reason"] == "stop"
     assert all(chunk["id"].startswith("cmpl-") for chunk in sent)
@@ -233,7 +237,9 @@ async def test_a_text_is_streamed():
 async def test_a_provider_that_only_chats_answers_a_prompt_as_if_a_user_said_it():
     provider = ChatOnly(say_again)
     body = whole(
-        await provider.openai_completion(request_of(prompt="a b", seed=4, stream=False, logprobs=2))
+        await provider.openai_completion(
+            request_of(prompt="a b", seed=4, stream=False, logprobs=2), OWN
+        )
     )
     assert body["object"] == "text_completion"
     assert body["choices"][0]["text"] == "ab4"
@@ -250,7 +256,7 @@ async def test_a_provider_that_only_chats_answers_a_prompt_as_if_a_user_said_it(
 
 async def test_a_provider_that_only_chats_takes_no_token_ids():
     with pytest.raises(APIError) as raised:
-        await ChatOnly(say_again).openai_completion(request_of(prompt=[1, 2]))
+        await ChatOnly(say_again).openai_completion(request_of(prompt=[1, 2]), OWN)
     assert (raised.value.status, raised.value.param) == (400, "prompt")
 
 
@@ -263,7 +269,7 @@ async def test_a_provider_that_only_chats_takes_no_token_ids():
 async def test_a_parameter_that_is_not_honoured_is_refused_by_name(name, value):
     provider = Scripted(say_again)
     with pytest.raises(APIError) as raised:
-        await provider.openai_completion(request_of(prompt="a", **{name: value}))
+        await provider.openai_completion(request_of(prompt="a", **{name: value}), OWN)
     assert (raised.value.status, raised.value.param) == (400, name)
     assert raised.value.code == "unsupported_parameter"
     assert "'scripted'" in raised.value.message
@@ -273,20 +279,20 @@ async def test_a_parameter_that_is_not_honoured_is_refused_by_name(name, value):
 async def test_it_is_dropped_and_named_where_the_template_says_so():
     provider = Scripted(say_again, unsupported="drop")
     request = chat(top_p=0.5, logit_bias={"1": 5}, seed=3, user="me", store=False)
-    body = whole(await provider.openai_chat_completion(request))
-    assert body["choices"][0]["message"]["content"] == "ab3"
-    assert request.dropped == ["top_p", "logit_bias"]
+    reply = await provider.openai_chat_completion(request, OWN)
+    assert whole(reply)["choices"][0]["message"]["content"] == "ab3"
+    assert reply.dropped == ("top_p", "logit_bias")
 
 
 async def test_a_value_that_is_not_honoured_is_refused_with_the_reason():
     class Picky(Scripted):
-        def unsupported_values(self, body):
-            return {"temperature": "too hot"} if body.get("temperature", 0) > 1 else {}
+        def unsupported_values(self, request):
+            return {"temperature": "too hot"} if temperature_of(request.sampling) > 1 else {}
 
     picky = Picky(say_again)
-    assert whole(await picky.openai_chat_completion(chat(temperature=1)))
+    assert whole(await picky.openai_chat_completion(chat(temperature=1), OWN))
     with pytest.raises(APIError, match="too hot") as raised:
-        await picky.openai_chat_completion(chat(temperature=2))
+        await picky.openai_chat_completion(chat(temperature=2), OWN)
     assert raised.value.param == "temperature"
 
 
@@ -308,14 +314,14 @@ async def fail_late(request: Request) -> Events:
 async def test_an_early_error_keeps_its_status(n, stream):
     provider = Scripted(fail_early)
     with pytest.raises(APIError) as raised:
-        await provider.openai_chat_completion(chat(n=n, stream=stream))
+        await provider.openai_chat_completion(chat(n=n, stream=stream), OWN)
     assert raised.value.status == 429
     assert provider.running == 0
 
 
 async def test_a_late_error_comes_out_of_the_stream():
     provider = Scripted(fail_late)
-    reply = await provider.openai_chat_completion(chat(stream=True))
+    reply = await provider.openai_chat_completion(chat(stream=True), OWN)
     assert b'"role":"assistant"' in reply.first
     assert not isinstance(reply.body, bytes)
     with pytest.raises(APIError, match="gone"):
@@ -332,7 +338,7 @@ async def test_one_choice_that_fails_ends_the_others():
 
     provider = Scripted(one_fails)
     with pytest.raises(APIError, match="gone"):
-        await provider.openai_chat_completion(chat(n=2, seed=1))
+        await provider.openai_chat_completion(chat(n=2, seed=1), OWN)
     assert provider.running == 0
 
 
@@ -345,7 +351,7 @@ async def test_closing_a_stream_ends_every_choice(n):
             yield StreamProgress(TextDelta("a"))
 
     provider = Scripted(endless)
-    reply = await provider.openai_chat_completion(chat(n=n, stream=True))
+    reply = await provider.openai_chat_completion(chat(n=n, stream=True), OWN)
     assert not isinstance(reply.body, bytes)
     for _ in range(3 * n):
         await anext(reply.body)
@@ -365,7 +371,7 @@ async def test_cancelling_the_call_ends_every_choice(n, stream):
         yield StreamStart()
 
     provider = Scripted(stuck)
-    call = asyncio.create_task(provider.openai_chat_completion(chat(n=n, stream=stream)))
+    call = asyncio.create_task(provider.openai_chat_completion(chat(n=n, stream=stream), OWN))
     for _ in range(n):
         await begun.acquire()
     call.cancel()
@@ -385,7 +391,7 @@ async def test_a_slow_reader_holds_the_choices_back():
             yield StreamProgress(TextDelta("a"))
             await asyncio.sleep(0)
 
-    reply = await Scripted(eager).openai_chat_completion(chat(n=2, stream=True))
+    reply = await Scripted(eager).openai_chat_completion(chat(n=2, stream=True), OWN)
     for _ in range(100):
         await asyncio.sleep(0)
     assert given <= 4

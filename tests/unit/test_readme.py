@@ -10,18 +10,14 @@ from typer.testing import CliRunner
 
 from llama_compat.cli import app
 from llama_compat.distribution import list_templates, load_distribution
-from llama_compat.mixins import ChatOnlyMixin, OpenAIChatCompletionUnsupportedMixin
+from llama_compat.mixins import ChatOnlyMixin
 from providers.base import Provider
-from providers.registry import config_model, provider_class, provider_types
+from providers.registry import CLASSES, config_model, provider_class
 from providers.remote.vendors import VENDORS
 
 README = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
 
-TRANSLATED = [
-    type
-    for type in provider_types()
-    if issubclass(provider_class(type), OpenAIChatCompletionUnsupportedMixin)
-]
+TRANSLATED = sorted(CLASSES)
 
 PARAMETER_COLUMNS = {
     "tools": "tools",

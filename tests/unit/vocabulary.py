@@ -95,10 +95,10 @@ def conversations(draw: st.DrawFn, *, signed: bool = False) -> tuple[Message, ..
         messages.append(draw(user_messages()))
         made = tuple(call for call in draw(call_lists(signed=signed)) if call.call_id not in used)
         used.update(call.call_id for call in made)
-        messages.append(CompletionMessage(draw(texts), made))
+        messages.append(CompletionMessage.of(draw(texts), made))
         messages.extend(draw(tool_responses(call.call_id)) for call in made)
         if made and draw(st.booleans()):
-            messages.append(CompletionMessage(draw(texts)))
+            messages.append(CompletionMessage.of(draw(texts)))
     if draw(st.booleans()):
         messages.append(draw(user_messages()))
     return tuple(messages)
@@ -128,7 +128,7 @@ def responses(draw: st.DrawFn, *, signed: bool = False) -> ChatCompletionRespons
     thoughts = draw(st.integers(1, 99))
     cached = draw(st.integers(1, 99))
     return ChatCompletionResponse(
-        CompletionMessage(
+        CompletionMessage.of(
             content=draw(st.text(max_size=20)),
             tool_calls=made,
             reasoning=draw(st.none() | texts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text, parse_tool_call
 from llama_compat.types import (
@@ -17,7 +18,6 @@ from llama_compat.types import (
     StopReason,
     StreamComplete,
     StreamEvent,
-    StreamProgress,
     StreamStart,
     TextDelta,
     ToolCallDelta,
@@ -75,7 +75,7 @@ def _parse_message(body: Mapping[str, Any], json_object: bool) -> ChatCompletion
         text.extend(call.arguments_json for call in calls)
         calls = []
     return ChatCompletionResponse(
-        completion_message=CompletionMessage(
+        completion_message=CompletionMessage.of(
             content=_joined(text),
             tool_calls=tuple(calls),
             reasoning=_joined(reasoning) or None,
@@ -157,6 +157,7 @@ class StreamParser:
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler()
+        self._parts = ReplyParts()
         self._inputs: dict[int, Any] = {}
         self._complete: list[int] = []
         self._counts = _Counts()
@@ -258,7 +259,7 @@ class StreamParser:
     def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
         if self._json_object:
             deltas = [text for delta in deltas for text in self._as_text(delta)]
-        return [StreamProgress(delta) for delta in deltas]
+        return [self._parts.progress(delta) for delta in deltas]
 
     def _as_text(self, delta: Delta) -> Sequence[Delta]:
         """What a call's delta adds to the JSON object that is wanted; other deltas as they are."""

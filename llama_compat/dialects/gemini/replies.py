@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.events import Collector
+from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
@@ -22,7 +23,6 @@ from llama_compat.types import (
     StopReason,
     StreamComplete,
     StreamEvent,
-    StreamProgress,
     StreamStart,
     TextDelta,
     TokenLogProb,
@@ -87,6 +87,7 @@ class StreamParser:
         self._started = False
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
+        self._parts = ReplyParts()
         self._calls = 0
         self._stop_reason: StopReason | None = None
         self._usage = Usage()
@@ -112,7 +113,7 @@ class StreamParser:
             *_deltas(ReasoningDelta, self._reasoning.flush()),
             *_deltas(TextDelta, self._text.flush()),
         ):
-            yield StreamProgress(delta)
+            yield self._parts.progress(delta)
         if self._stop_reason is None:
             raise ValueError("the stream broke off before its finishReason")
         if self._calls and self._stop_reason is StopReason.end_of_turn:
@@ -143,10 +144,10 @@ class StreamParser:
             deltas.append(TextDelta(""))
         for delta in deltas:
             if isinstance(delta, TextDelta):
-                events.append(StreamProgress(delta, logprobs))
+                events.append(self._parts.progress(delta, logprobs))
                 logprobs = None
             else:
-                events.append(StreamProgress(delta))
+                events.append(self._parts.progress(delta))
         return events
 
     def _parse_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:

@@ -23,6 +23,7 @@ from llama_compat.dialects.model_names import model_names
 from llama_compat.dialects.openai.parameters import render_sampling
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url
+from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_object, arguments_text
 from llama_compat.types import (
@@ -41,7 +42,6 @@ from llama_compat.types import (
     StopReason,
     StreamComplete,
     StreamEvent,
-    StreamProgress,
     StreamStart,
     SystemMessage,
     TextDelta,
@@ -275,6 +275,7 @@ class StreamParser:
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._assembler = ToolCallAssembler()
+        self._parts = ReplyParts()
         self._calls = 0
         self._started = False
         self._done = False
@@ -296,7 +297,7 @@ class StreamParser:
             raise ValueError(line.error or "an error without a message")
         events: list[StreamEvent] = [] if self._started else [StreamStart()]
         self._started = True
-        events.extend(_progress(self._deltas(line), _parse_logprobs(line.logprobs)))
+        events.extend(self._progress(self._deltas(line), _parse_logprobs(line.logprobs)))
         if line.done:
             self._done = True
             events.append(StreamComplete(self._stop_reason(line.done_reason), _usage(line)))
@@ -311,6 +312,16 @@ class StreamParser:
         if not self._done:
             raise ValueError("the stream broke off before its end")
         return []
+
+    def _progress(
+        self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None
+    ) -> list[StreamEvent]:
+        if logprobs and not deltas:
+            deltas = [TextDelta("")]
+        return [
+            self._parts.progress(delta, None if place else logprobs)
+            for place, delta in enumerate(deltas)
+        ]
 
     def _deltas(self, line: _Event) -> list[Delta]:
         said = line.said()
@@ -347,15 +358,6 @@ class StreamParser:
         if reason is StopReason.end_of_turn and self._calls:
             return StopReason.end_of_message
         return reason
-
-
-def _progress(
-    deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None
-) -> list[StreamEvent]:
-    if not logprobs:
-        return [StreamProgress(delta) for delta in deltas]
-    first, *rest = deltas or (TextDelta(""),)
-    return [StreamProgress(first, logprobs), *(StreamProgress(delta) for delta in rest)]
 
 
 def _usage(line: _Event) -> Usage:

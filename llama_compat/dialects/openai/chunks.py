@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import msgspec
+
+from llama_compat.dialects.openai.errors import render_stream_error
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.errors import APIError
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
+from llama_compat.wire import sse
 
 
 class ChunkRenderer:
@@ -25,6 +30,10 @@ class ChunkRenderer:
         self._frame = {"id": reply_id, "object": self.object, "created": created, "model": model}
         self._include_usage = include_usage
 
+    def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
+        """The chunks that `event` of the choice `choice` makes."""
+        raise NotImplementedError
+
     def finish(self, usage: Usage) -> Iterator[dict[str, Any]]:
         """The chunk with the usage, if it was asked for."""
         if self._include_usage:
@@ -35,6 +44,29 @@ class ChunkRenderer:
         if self._include_usage:
             chunk["usage"] = None
         return chunk
+
+
+class EncodedChunks:
+    """A `StreamRenderer` that writes the chunks of `renderer` as server-sent events."""
+
+    def __init__(self, renderer: ChunkRenderer) -> None:
+        self._renderer = renderer
+
+    def render(self, choice: int, event: StreamEvent) -> bytes:
+        """The chunks that `event` of the choice `choice` makes."""
+        return _encode(self._renderer.render(choice, event))
+
+    def finish(self, usage: Usage) -> bytes:
+        """The chunk with the usage, if it was asked for."""
+        return _encode(self._renderer.finish(usage))
+
+    def fail(self, error: APIError) -> bytes:
+        """The error, and the stream's end."""
+        return render_stream_error(error, "")
+
+
+def _encode(chunks: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(sse.encode_data(msgspec.json.encode(chunk)) for chunk in chunks)
 
 
 class ChunkParser:
@@ -77,6 +109,10 @@ class ChunkParser:
         except (AttributeError, TypeError, KeyError) as error:
             raise ValueError(f"the event is not a {self.kind} chunk: {error!r}") from error
         return events
+
+    def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
+        """The events that are due at the end of the stream, which `[DONE]` ended or not."""
+        raise NotImplementedError
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> Iterable[StreamEvent]:
         raise NotImplementedError

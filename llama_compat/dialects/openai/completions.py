@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
-from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, EncodedChunks
 from llama_compat.dialects.openai.finish_reasons import finish_reason, stop_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_text_logprobs
-from llama_compat.dialects.openai.parameters import parse_sampling, render_sampling
+from llama_compat.dialects.openai.parameters import (
+    SAMPLING_PARAMETERS,
+    parse_sampling,
+    render_sampling,
+)
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.text.end_of_turn import EndOfTurnCutter
@@ -47,6 +53,21 @@ class CompletionCall(Struct, frozen=True):
     stream: bool = False
     include_usage: bool = False
 
+    @property
+    def choices_per_prompt(self) -> int:
+        return self.n
+
+    def render_reply(
+        self, responses: Sequence[CompletionResponse], usage: Usage, labels: Labels
+    ) -> bytes:
+        """The `text_completion` object."""
+        return msgspec.json.encode(render_reply(responses, usage, **_said_of(labels)))
+
+    def stream_renderer(self, labels: Labels) -> EncodedChunks:
+        """A renderer of chunks, which are `text_completion` objects too."""
+        return EncodedChunks(StreamRenderer(**_said_of(labels), include_usage=self.include_usage))
+
+    @property
     def requests(self) -> list[CompletionRequest]:
         """One request a choice; a seed counts up within a prompt so that its choices differ."""
         sampling = self.request.sampling
@@ -55,6 +76,10 @@ class CompletionCall(Struct, frozen=True):
             for prompt in self.prompts
             for index in range(self.n)
         ]
+
+
+def _said_of(labels: Labels) -> dict[str, Any]:
+    return {"reply_id": f"cmpl-{labels.unique}", "model": labels.model, "created": labels.created}
 
 
 def parse_request(body: Mapping[str, Any], model: str) -> CompletionCall:
@@ -115,6 +140,10 @@ def _wrong_prompt() -> APIError:
         " arrays of token ids, and none of the arrays empty.",
         "invalid_type",
     )
+
+
+RENDERED_PARAMETERS = frozenset({*SAMPLING_PARAMETERS, "echo", "logprobs"})
+"""What `render_request` has words for."""
 
 
 def render_request(request: CompletionRequest) -> dict[str, Any]:

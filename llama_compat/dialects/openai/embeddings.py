@@ -8,8 +8,10 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from llama_compat.dialects.base import Labels
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
@@ -19,6 +21,11 @@ class EmbeddingCall(Struct, frozen=True):
 
     request: EmbeddingRequest
     as_base64: bool = False
+
+    def render_reply(self, response: EmbeddingResponse, labels: Labels) -> bytes:
+        """The `list` object."""
+        reply = render_reply(response, model=labels.model, as_base64=self.as_base64)
+        return msgspec.json.encode(reply)
 
 
 def parse_request(body: Mapping[str, Any], model: str) -> EmbeddingCall:
@@ -76,6 +83,43 @@ def render_reply(response: EmbeddingResponse, *, model: str, as_base64: bool) ->
             "total_tokens": response.prompt_tokens,
         },
     }
+
+
+def render_request(request: EmbeddingRequest) -> dict[str, Any]:
+    """The body of a request; `request.model` is the vendor's name."""
+    body: dict[str, Any] = {"model": request.model, "input": list(request.inputs)}
+    if request.dimensions is not None:
+        body["dimensions"] = request.dimensions
+    return body
+
+
+def parse_reply(body: Mapping[str, Any]) -> EmbeddingResponse:
+    """The vectors of a vendor's reply, in the order of the texts.
+
+    Raises:
+        ValueError: it is no such reply.
+    """
+    try:
+        reply = msgspec.convert(body, _Reply)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not a reply with embeddings: {error}") from None
+    ordered = sorted(reply.data, key=lambda each: each.index)
+    prompt_tokens = 0 if reply.usage is None else reply.usage.prompt_tokens
+    return EmbeddingResponse(tuple(each.embedding for each in ordered), prompt_tokens)
+
+
+class _Embedding(Struct):
+    embedding: tuple[float, ...]
+    index: int = 0
+
+
+class _Usage(Struct):
+    prompt_tokens: int = 0
+
+
+class _Reply(Struct):
+    data: list[_Embedding]
+    usage: _Usage | None = None
 
 
 def base64_of(vector: Sequence[float]) -> str:

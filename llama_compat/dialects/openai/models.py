@@ -6,6 +6,20 @@ import json
 from typing import Any
 
 from llama_compat.dialects.model_names import model_names
+from llama_compat.types import ModelInfo
+
+
+def render_model(model: ModelInfo) -> dict[str, Any]:
+    """A `model` object; the context's length, where it is known, is an extension that many have."""
+    rendered: dict[str, Any] = {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": model.owned_by,
+    }
+    if model.context_length is not None:
+        rendered["context_length"] = model.context_length
+    return rendered
 
 
 def parse_models(body: bytes, prefix: str = "") -> list[str]:

@@ -326,6 +326,20 @@ def _parse_strategy(body: Mapping[str, Any]) -> SamplingStrategy:
     return TopPSamplingStrategy(temperature, top_p)
 
 
+SAMPLING_PARAMETERS = frozenset(
+    {
+        *_SAMPLING_DEFAULTS,
+        "logit_bias",
+        "max_completion_tokens",
+        "max_tokens",
+        "seed",
+        "stop",
+        "top_k",
+    }
+)
+"""OpenAI's names of all that `SamplingParams` holds."""
+
+
 def render_sampling(sampling: SamplingParams, *, max_tokens_name: str) -> dict[str, Any]:
     """The request members that say `sampling`; what nobody set is left out."""
     body: dict[str, Any] = {}

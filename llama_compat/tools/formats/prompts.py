@@ -51,8 +51,10 @@ def plain_messages(
             answers = []
         if isinstance(message, CompletionMessage) and message.tool_calls:
             calls = tool_format.render_calls(message.tool_calls)
-            message = structs.replace(
-                message, content=_with_text(message.content, calls, "\n"), tool_calls=()
+            message = CompletionMessage.of(
+                _with_text(message.content, calls, "\n"),
+                reasoning=message.reasoning,
+                name=message.name,
             )
         plain.append(message)
     if answers:

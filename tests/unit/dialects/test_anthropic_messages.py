@@ -85,7 +85,7 @@ def read_turn(turn: dict[str, Any]) -> list[Message]:
     if turn["role"] == "assistant":
         text = "".join(block["text"] for block in turn["content"] if block["type"] == "text")
         calls = [read_call(block) for block in turn["content"] if block["type"] == "tool_use"]
-        return [CompletionMessage(text, tuple(calls))]
+        return [CompletionMessage.of(text, tuple(calls))]
     results = [block for block in turn["content"] if block["type"] == "tool_result"]
     others = turn["content"][len(results) :]
     messages: list[Message] = [
@@ -238,9 +238,9 @@ def test_turns_alternate_and_answers_to_calls_come_first_in_theirs() -> None:
     body = rendered(
         UserMessage("One", name="Ada"),
         UserMessage("Two"),
-        CompletionMessage("Three", reasoning="not sent back"),
-        CompletionMessage("", (call,)),
-        CompletionMessage(""),
+        CompletionMessage.of("Three", reasoning="not sent back"),
+        CompletionMessage.of("", (call,)),
+        CompletionMessage.of(""),
         UserMessage("Four"),
         ToolResponseMessage("a.b:1", "Five"),
     )
@@ -320,7 +320,7 @@ def test_thinking_as_a_budget(effort: str, max_tokens: int | None, limit: int, b
 def test_a_budget_is_left_off_while_a_call_is_answered() -> None:
     body = rendered(
         UserMessage("Hi"),
-        CompletionMessage("", (ToolCall("1", "f", {}, "{}"),)),
+        CompletionMessage.of("", (ToolCall("1", "f", {}, "{}"),)),
         ToolResponseMessage("1", "Yes"),
         thinking=Thinking("budget"),
         reasoning_effort="high",
@@ -351,7 +351,7 @@ def test_an_image_with_a_url_is_left_to_the_vendor() -> None:
         ([UserMessage("")], "messages[0].content"),
         ([UserMessage("Hi"), UserMessage((TextContent(""),))], "messages[1].content"),
         ([SystemMessage((IMAGE,)), UserMessage("Hi")], "messages[0].content"),
-        ([UserMessage("Hi"), CompletionMessage((IMAGE,))], "messages[1].content"),
+        ([UserMessage("Hi"), CompletionMessage.of((IMAGE,))], "messages[1].content"),
         ([UserMessage((ImageContent("data:image/bmp;base64,aGk="),))], "messages[0].content"),
         ([UserMessage((ImageContent("file:///etc/passwd"),))], "messages[0].content"),
     ],
@@ -463,7 +463,7 @@ def test_what_is_not_known_is_passed_over() -> None:
     whole = sdk.message(blocks)
     events = sdk.stream_events(whole)
     events.insert(2, {"type": "something_new", "index": 0})
-    assert parse(whole).completion_message == CompletionMessage(
+    assert parse(whole).completion_message == CompletionMessage.of(
         "Hi", stop_reason=StopReason.end_of_turn
     )
     assert collect(parse_events(events)) == parse(whole)

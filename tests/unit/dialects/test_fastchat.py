@@ -176,7 +176,9 @@ def read_prompt(prompt: str) -> tuple[Message, ...]:
     system = turns[: min(i for i in (turns.find("\x01"), turns.find("\x02")) if i >= 0)]
     messages: list[Message] = [SystemMessage(system)] if system else []
     for turn in turns[len(system) :].split("\x03")[:-1]:
-        messages.append(UserMessage(turn[1:]) if turn[0] == "\x01" else CompletionMessage(turn[1:]))
+        messages.append(
+            UserMessage(turn[1:]) if turn[0] == "\x01" else CompletionMessage.of(turn[1:])
+        )
     return tuple(messages)
 
 
@@ -250,7 +252,7 @@ conversations = st.builds(
     lambda system, turns: (*system, *turns),
     st.lists(st.builds(SystemMessage, plain_text.filter(bool)), max_size=1),
     st.lists(
-        st.builds(UserMessage, plain_text) | st.builds(CompletionMessage, plain_text),
+        st.builds(UserMessage, plain_text) | st.builds(CompletionMessage.of, plain_text),
         min_size=1,
         max_size=5,
     ),
@@ -357,7 +359,7 @@ def test_system_messages_replace_the_template_s_own_and_are_all_there() -> None:
     assert body["prompt"] == "One.\n\nTwo. USER: Hi ASSISTANT:"
 
 
-CALL = CompletionMessage(tool_calls=(ToolCall("c", "f", {}, "{}"),))
+CALL = CompletionMessage.of(tool_calls=(ToolCall("c", "f", {}, "{}"),))
 PICTURE = UserMessage((ImageContent("data:image/png;base64,AAAA"), TextContent("What is it?")))
 
 

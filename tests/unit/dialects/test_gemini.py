@@ -105,7 +105,9 @@ def read_content(content: dict[str, Any]) -> list[Message]:
     parts = content["parts"]
     if content["role"] == "model":
         text = "".join(part.get("text", "") for part in parts)
-        return [CompletionMessage(text, tuple(read_call(p) for p in parts if "functionCall" in p))]
+        return [
+            CompletionMessage.of(text, tuple(read_call(p) for p in parts if "functionCall" in p))
+        ]
     if "functionResponse" in parts[0]:
         return [read_response(part["functionResponse"]) for part in parts]
     return [UserMessage(read_parts(parts))]
@@ -420,11 +422,11 @@ def function_response(call_id: str, output: str) -> dict[str, Any]:
 def test_answers_to_calls_stand_together_under_the_names_of_their_tools() -> None:
     body = rendered(
         UserMessage("Go", name="Ada"),
-        CompletionMessage("", (call("1"), call("2"))),
+        CompletionMessage.of("", (call("1"), call("2"))),
         ToolResponseMessage("2", "two"),
         SystemMessage("Hurry", role="developer"),
         ToolResponseMessage("1", "one"),
-        CompletionMessage("", reasoning="not sent back"),
+        CompletionMessage.of("", reasoning="not sent back"),
         UserMessage("So?"),
     )
     assert body["systemInstruction"] == {"parts": [{"text": "Hurry"}]}
@@ -439,10 +441,10 @@ def test_answers_to_calls_stand_together_under_the_names_of_their_tools() -> Non
 def test_the_first_of_the_current_turns_calls_is_always_signed() -> None:
     body = rendered(
         UserMessage("Go"),
-        CompletionMessage("", (call("1", "c2VhbGVk"), call("2"))),
+        CompletionMessage.of("", (call("1", "c2VhbGVk"), call("2"))),
         ToolResponseMessage("1", "one"),
         ToolResponseMessage("2", "two"),
-        CompletionMessage("", (call("3"), call("4"))),
+        CompletionMessage.of("", (call("3"), call("4"))),
         ToolResponseMessage("3", "three"),
         ToolResponseMessage("4", "four"),
     )
@@ -503,7 +505,7 @@ IMAGE = ImageContent("data:image/png;base64,aGk=")
         ([SystemMessage("Hi")], "messages"),
         ([UserMessage("")], "messages[0].content"),
         ([SystemMessage((IMAGE,)), UserMessage("Hi")], "messages[0].content"),
-        ([UserMessage("Hi"), CompletionMessage((IMAGE,))], "messages[1].content"),
+        ([UserMessage("Hi"), CompletionMessage.of((IMAGE,))], "messages[1].content"),
         ([UserMessage("Hi"), ToolResponseMessage("1", "Yes")], "messages[1].tool_call_id"),
         ([UserMessage((ImageContent("data:text/plain,hi"),))], "messages[0].content"),
     ],
@@ -608,7 +610,7 @@ def test_a_blocked_prompt_has_no_answer() -> None:
         block_reason=types.BlockedReason.SAFETY, block_reason_message="Not that."
     )
     reply = parse(types.GenerateContentResponse(prompt_feedback=feedback, usage_metadata=sdk.USAGE))
-    assert reply.completion_message == CompletionMessage(
+    assert reply.completion_message == CompletionMessage.of(
         "", refusal="Not that.", stop_reason=StopReason.content_filter
     )
     assert reply.usage == Usage(30, 25, 10, 5)

@@ -241,7 +241,7 @@ def test_usage_is_not_made_up() -> None:
     mender = StreamMender(CHAT, MODEL, include_usage=True)
     mender.mend(parse_fields(chunk({}, "stop")))
     assert mender.end() == []
-    assert not mender.usage_seen
+    assert mender.last_usage is None
 
 
 # Reasoning ----------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def read_message(message: dict[str, Any]) -> Message:
             return UserMessage(content)
         case "tool":
             return ToolResponseMessage(message["tool_call_id"], content)
-    return CompletionMessage(
+    return CompletionMessage.of(
         content,
         tool_calls=tuple(map(read_call, message.get("tool_calls", ()))),
         reasoning=message.get("thinking"),
@@ -173,12 +173,12 @@ def write_stream(response: ChatCompletionResponse, cuts: list[int]) -> list[dict
     thoughts = pieces(message.reasoning or "", cuts)
     words = pieces(str(message.content), cuts)
     parts = [
-        *(CompletionMessage("", reasoning=piece) for piece in thoughts),
-        *(CompletionMessage(piece) for piece in words),
-        *(CompletionMessage(tool_calls=(call,)) for call in message.tool_calls),
+        *(CompletionMessage.of("", reasoning=piece) for piece in thoughts),
+        *(CompletionMessage.of(piece) for piece in words),
+        *(CompletionMessage.of(tool_calls=(call,)) for call in message.tool_calls),
     ]
     lines = [write_reply(ChatCompletionResponse(part), done=False) for part in parts]
-    last = write_reply(ChatCompletionResponse(CompletionMessage()), done=False)
+    last = write_reply(ChatCompletionResponse(CompletionMessage.of()), done=False)
     if response.logprobs:
         last["logprobs"] = [write_logprob(token) for token in response.logprobs]
     return [*lines, {**last, "done": True, **write_end(response)}]
@@ -222,7 +222,7 @@ messages = st.one_of(
     st.builds(UserMessage, contents),
     st.builds(ToolResponseMessage, call_ids, text),
     st.builds(
-        CompletionMessage,
+        CompletionMessage.of,
         text,
         tool_calls=st.lists(calls | broken_calls, max_size=2).map(tuple),
         reasoning=st.none() | text,
@@ -279,7 +279,7 @@ def responses(draw: st.DrawFn) -> ChatCompletionResponse:
     if called and reason is StopReason.end_of_turn:
         reason = StopReason.end_of_message
     return ChatCompletionResponse(
-        CompletionMessage(
+        CompletionMessage.of(
             draw(text),
             tool_calls=called,
             reasoning=draw(st.none() | st.text(min_size=1)),
@@ -412,7 +412,7 @@ def test_a_prompt_that_ollama_would_take_for_something_else_is_refused(prompt: A
 def test_a_tool_s_answer_names_the_tool_that_was_called() -> None:
     call = ToolCall("call_1", "get_weather", {"city": "Paris"}, '{"city":"Paris"}')
     rendered = ollama.render_messages(
-        [CompletionMessage(tool_calls=(call,)), ToolResponseMessage("call_1", "22 degrees")]
+        [CompletionMessage.of(tool_calls=(call,)), ToolResponseMessage("call_1", "22 degrees")]
     )
     assert rendered[0]["tool_calls"] == [
         {"id": "call_1", "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}
@@ -479,7 +479,7 @@ def test_thinking_comes_as_reasoning_and_before_the_text() -> None:
     ) == [
         StreamStart(),
         StreamProgress(ReasoningDelta("Hm")),
-        StreamProgress(TextDelta("Hi")),
+        StreamProgress(TextDelta("Hi"), part=1),
         StreamComplete(StopReason.end_of_turn),
     ]
 

@@ -116,27 +116,27 @@ def call(arguments: Any = "{}", **members: Any) -> dict[str, Any]:
             },
             UserMessage((ImageContent("data:,", "low"), ImageContent("http://y"))),
         ),
-        ({"role": "assistant", "content": "Hi"}, CompletionMessage("Hi")),
-        ({"role": "assistant", "content": ""}, CompletionMessage("")),
+        ({"role": "assistant", "content": "Hi"}, CompletionMessage.of("Hi")),
+        ({"role": "assistant", "content": ""}, CompletionMessage.of("")),
         (
             {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-            CompletionMessage((TextContent("No."),)),
+            CompletionMessage.of((TextContent("No."),)),
         ),
         (
             {"role": "assistant", "content": None, "refusal": "No."},
-            CompletionMessage("", refusal="No."),
+            CompletionMessage.of("", refusal="No."),
         ),
         (
             {"role": "assistant", "content": "Hi", "reasoning_content": "why", "name": "x"},
-            CompletionMessage("Hi", reasoning="why", name="x"),
+            CompletionMessage.of("Hi", reasoning="why", name="x"),
         ),
         (
             {"role": "assistant", "content": "Hi", "reasoning": "why"},
-            CompletionMessage("Hi", reasoning="why"),
+            CompletionMessage.of("Hi", reasoning="why"),
         ),
         (
             {"role": "assistant", "tool_calls": [call('{"x": 1}'), call("{")]},
-            CompletionMessage(
+            CompletionMessage.of(
                 "",
                 tool_calls=(
                     ToolCall("c1", "f", {"x": 1}, '{"x": 1}'),
@@ -149,11 +149,11 @@ def call(arguments: Any = "{}", **members: Any) -> dict[str, Any]:
                 "role": "assistant",
                 "tool_calls": [call(extra_content={"google": {"thought_signature": "sealed"}})],
             },
-            CompletionMessage("", tool_calls=(ToolCall("c1", "f", {}, "{}", "sealed"),)),
+            CompletionMessage.of("", tool_calls=(ToolCall("c1", "f", {}, "{}", "sealed"),)),
         ),
         (
             {"role": "assistant", "tool_calls": [{"id": "c1", **function()}]},
-            CompletionMessage("", tool_calls=(ToolCall("c1", "f", {}, "{}"),)),
+            CompletionMessage.of("", tool_calls=(ToolCall("c1", "f", {}, "{}"),)),
         ),
         (
             {"role": "tool", "tool_call_id": "c1", "content": "4"},
@@ -265,9 +265,9 @@ def test_what_else_a_request_says_is_parsed():
 
 def test_every_choice_is_a_request_with_a_seed_of_its_own():
     chat = parse_request({"messages": [USER], "n": 3, "seed": 7}, "m")
-    assert [request.sampling.seed for request in chat.requests()] == [7, 8, 9]
+    assert [request.sampling.seed for request in chat.requests] == [7, 8, 9]
     unseeded = parse_request({"messages": [USER], "n": 2}, "m")
-    assert unseeded.requests() == [unseeded.request] * 2
+    assert unseeded.requests == [unseeded.request] * 2
 
 
 def test_usage_in_a_stream_is_asked_for():
@@ -538,9 +538,11 @@ def responses(draw: st.DrawFn) -> ChatCompletionResponse:
     response = draw(vocabulary.responses(signed=True))
     calls = draw(vocabulary.call_lists(signed=True))
     ended = StopReason.end_of_message if calls else StopReason.end_of_turn
-    message = structs.replace(
-        response.completion_message,
-        tool_calls=calls,
+    said = response.completion_message
+    message = CompletionMessage.of(
+        said.content,
+        calls,
+        reasoning=said.reasoning,
         refusal=draw(st.none() | vocabulary.texts),
         stop_reason=draw(
             st.sampled_from([ended, StopReason.out_of_tokens, StopReason.content_filter])
@@ -567,15 +569,15 @@ def reply(message: dict[str, Any], **members: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ({"content": "Hi"}, CompletionMessage("Hi")),
-        ({"content": None}, CompletionMessage("")),
-        ({}, CompletionMessage("")),
+        ({"content": "Hi"}, CompletionMessage.of("Hi")),
+        ({"content": None}, CompletionMessage.of("")),
+        ({}, CompletionMessage.of("")),
         (
             {"content": "Hi", "reasoning_content": "why", "reasoning": "twice"},
-            CompletionMessage("Hi", reasoning="why"),
+            CompletionMessage.of("Hi", reasoning="why"),
         ),
-        ({"content": "Hi", "reasoning": "why"}, CompletionMessage("Hi", reasoning="why")),
-        ({"content": "Hi", "reasoning": {"effort": 1}}, CompletionMessage("Hi")),
+        ({"content": "Hi", "reasoning": "why"}, CompletionMessage.of("Hi", reasoning="why")),
+        ({"content": "Hi", "reasoning": {"effort": 1}}, CompletionMessage.of("Hi")),
         (
             {
                 "content": [
@@ -584,9 +586,9 @@ def reply(message: dict[str, Any], **members: Any) -> dict[str, Any]:
                     {"type": "text", "text": "Hi"},
                 ]
             },
-            CompletionMessage("Hi", reasoning="why?"),
+            CompletionMessage.of("Hi", reasoning="why?"),
         ),
-        ({"content": None, "refusal": "No."}, CompletionMessage("", refusal="No.")),
+        ({"content": None, "refusal": "No."}, CompletionMessage.of("", refusal="No.")),
     ],
 )
 def test_vendors_ways_to_say_text_are_understood(message, expected):
@@ -645,7 +647,7 @@ def test_what_is_no_reply_is_a_value_error(body):
 
 def test_calls_alone_leave_the_content_null():
     calls = (ToolCall("c1", "f", {}, "{}"),)
-    message = CompletionMessage("", tool_calls=calls, stop_reason=StopReason.end_of_message)
+    message = CompletionMessage.of("", tool_calls=calls, stop_reason=StopReason.end_of_message)
     body = render_reply([ChatCompletionResponse(message)], Usage(), **LABELS)
     assert body["choices"][0]["message"]["content"] is None
     assert body["choices"][0]["finish_reason"] == "tool_calls"
@@ -955,7 +957,7 @@ def test_chunks_become_events():
     assert events == [
         StreamStart(),
         StreamProgress(ReasoningDelta("why")),
-        StreamProgress(TextDelta("Hi")),
+        StreamProgress(TextDelta("Hi"), part=1),
         StreamComplete(StopReason.out_of_tokens, Usage(3, 1)),
     ]
 

@@ -113,7 +113,7 @@ def test_sixteen_tokens_are_the_default():
 
 def test_every_choice_of_every_prompt_is_a_request():
     call = parse_request({"prompt": ["a", "b"], "n": 2, "seed": 5}, "m")
-    assert [(request.prompt, request.sampling.seed) for request in call.requests()] == [
+    assert [(request.prompt, request.sampling.seed) for request in call.requests] == [
         ("a", 5),
         ("a", 6),
         ("b", 5),

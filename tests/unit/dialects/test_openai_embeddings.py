@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from llama_compat.embeddings_mixin import OpenAIEmbeddingsUnsupportedMixin
+from llama_compat.dialects.openai.operations import EMBEDDINGS
 from llama_compat.errors import APIError
-from llama_compat.exchange import OpenAIRequest
+from llama_compat.exchange import Call
+from llama_compat.mixins import OpenAIEmbeddingsUnsupportedMixin
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
-from llama_compat.wire.json_fields import to_raw
 from providers.base import Provider, ProviderConfig
+from tests.unit.calls import OWN, call_of
 
 
 class Lengths(OpenAIEmbeddingsUnsupportedMixin, Provider):
@@ -32,13 +33,12 @@ def provider(**settings: Any) -> Lengths:
     return Lengths("lengths", ProviderConfig(**settings), ())
 
 
-def call(**body: Any) -> OpenAIRequest:
-    fields = {name: to_raw(value) for name, value in {"model": "public", **body}.items()}
-    return OpenAIRequest("public", "own", fields, stream=False, request_id="r1")
+def call(**body: Any) -> Call:
+    return call_of(body, EMBEDDINGS, request_id="r1")
 
 
-async def embedded(one: Lengths, request: OpenAIRequest) -> Any:
-    reply = await one.openai_embeddings(request)
+async def embedded(one: Lengths, request: Call) -> Any:
+    reply = await one.openai_embeddings(request, OWN)
     assert isinstance(reply.body, bytes)
     assert reply.headers["content-type"] == "application/json"
     return msgspec.json.decode(reply.body)
@@ -79,12 +79,13 @@ async def test_base64_holds_32_bit_floats() -> None:
 )
 async def test_what_makes_no_sense_is_refused_by_name(body: dict[str, Any], param: str) -> None:
     with pytest.raises(APIError) as refused:
-        await provider().openai_embeddings(call(**body))
+        await provider().openai_embeddings(call(**body), OWN)
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
 async def test_what_can_t_be_honoured_is_dropped_where_the_template_says_so() -> None:
     request = call(input="a", truncate=True, encoding_format=None)
-    reply = await embedded(provider(unsupported="drop"), request)
-    assert reply["data"][0]["embedding"] == [1.0]
-    assert request.dropped == ["truncate"]
+    reply = await provider(unsupported="drop").openai_embeddings(request, OWN)
+    assert isinstance(reply.body, bytes)
+    assert msgspec.json.decode(reply.body)["data"][0]["embedding"] == [1.0]
+    assert reply.dropped == ("truncate",)

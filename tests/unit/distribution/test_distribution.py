@@ -422,7 +422,7 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         "server:\n  colour: red\n" + LOCAL + MODEL,
         [
             "2: server.colour: unknown key 'colour'; the keys here are host, port, api_keys,"
-            " max_body_bytes, shutdown_grace_seconds",
+            " max_body_bytes, apis, log_usage, shutdown_grace_seconds",
         ],
     ),
     "unknown key in a config": (

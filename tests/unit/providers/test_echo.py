@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from llama_compat.dialects.openai.operations import COMPLETIONS
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
-from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.exchange import Reply, Target
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -22,13 +23,15 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
-from llama_compat.wire.json_fields import parse_fields
 from providers.base import ProviderModel
 from providers.local.echo import EchoConfig, EchoProvider
+from tests.unit.calls import call_of
+
+ECHO = Target("echo")
 
 
-def provider(context_length: int | None = None, **config: Any) -> EchoProvider:
-    return EchoProvider("echo", EchoConfig(**config), [ProviderModel("echo", context_length)])
+def provider(**config: Any) -> EchoProvider:
+    return EchoProvider("echo", EchoConfig(**config), [ProviderModel("echo")])
 
 
 async def events(request: CompletionRequest | ChatCompletionRequest) -> list[StreamEvent]:
@@ -38,30 +41,27 @@ async def events(request: CompletionRequest | ChatCompletionRequest) -> list[Str
     return [event async for event in echo.chat_completion(request)]
 
 
-def openai_request(body: dict[str, Any]) -> OpenAIRequest:
-    raw = json.dumps({"model": "echo", **body}).encode()
-    return OpenAIRequest("echo", "echo", parse_fields(raw), bool(body.get("stream")), "req_1")
-
-
 def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-async def chat(echo: EchoProvider | None = None, /, **body: Any) -> dict[str, Any]:
-    reply = await (echo or provider()).openai_chat_completion(openai_request(body))
+async def chat(
+    echo: EchoProvider | None = None, /, *, target: Target = ECHO, **body: Any
+) -> dict[str, Any]:
+    reply = await (echo or provider()).openai_chat_completion(call_of(body), target)
     assert isinstance(reply.body, bytes)
     value: dict[str, Any] = json.loads(reply.body)
     return value
 
 
 async def complete(echo: EchoProvider | None = None, /, **body: Any) -> dict[str, Any]:
-    reply = await (echo or provider()).openai_completion(openai_request(body))
+    reply = await (echo or provider()).openai_completion(call_of(body, COMPLETIONS), ECHO)
     assert isinstance(reply.body, bytes)
     value: dict[str, Any] = json.loads(reply.body)
     return value
 
 
-async def streamed(reply: OpenAIReply) -> list[dict[str, Any]]:
+async def streamed(reply: Reply) -> list[dict[str, Any]]:
     assert not isinstance(reply.body, bytes)
     raw = reply.first + b"".join([part async for part in reply.body])
     return [json.loads(line[6:]) for line in raw.decode().splitlines() if line.startswith("data:")]
@@ -180,8 +180,8 @@ async def test_sampling_changes_nothing() -> None:
 async def test_a_stream_says_the_same() -> None:
     body = {"messages": user("one two three"), "stop": "three", "max_tokens": 9}
     whole = await chat(**body)
-    request = openai_request({**body, "stream": True, "stream_options": {"include_usage": True}})
-    *chunks, last = await streamed(await provider().openai_chat_completion(request))
+    request = call_of({**body, "stream": True, "stream_options": {"include_usage": True}})
+    *chunks, last = await streamed(await provider().openai_chat_completion(request, ECHO))
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     text = "".join(delta.get("content", "") for delta in deltas)
     assert text == whole["choices"][0]["message"]["content"] == "one two "
@@ -195,14 +195,15 @@ async def test_a_stream_says_the_same() -> None:
 
 
 async def test_the_context_length_counts() -> None:
-    echo = provider(context_length=5)
-    assert (await chat(echo, messages=user("1 2 3"), max_tokens=2))["usage"]["total_tokens"] == 5
-    reply = await chat(echo, messages=user("1 2 3"))
+    echo, five = provider(), Target("echo", context_length=5)
+    reply = await chat(echo, target=five, messages=user("1 2 3"), max_tokens=2)
+    assert reply["usage"]["total_tokens"] == 5
+    reply = await chat(echo, target=five, messages=user("1 2 3"))
     assert reply["choices"][0]["message"]["content"] == "1 2 "
     assert reply["choices"][0]["finish_reason"] == "length"
     for words, limits in (("1 2 3", {"max_tokens": 3}), ("1 2 3 4 5", {})):
         with pytest.raises(APIError) as raised:
-            await chat(echo, messages=user(words), **limits)
+            await chat(echo, target=five, messages=user(words), **limits)
         assert raised.value.code == "context_length_exceeded"
     assert echo.running == 0
 
@@ -224,9 +225,9 @@ async def test_what_it_cannot_do_is_refused_by_name(parameter: dict[str, Any]) -
 
 
 async def test_or_dropped_where_the_template_says_so() -> None:
-    request = openai_request({"messages": user("a"), "frequency_penalty": 1})
-    await provider(unsupported="drop").openai_chat_completion(request)
-    assert request.dropped == ["frequency_penalty"]
+    request = call_of({"messages": user("a"), "frequency_penalty": 1})
+    reply = await provider(unsupported="drop").openai_chat_completion(request, ECHO)
+    assert reply.dropped == ("frequency_penalty",)
 
 
 async def test_images_are_refused() -> None:
@@ -275,7 +276,7 @@ async def test_a_demanded_tool_is_called(choice: Any, name: str, arguments: dict
     assert call["function"]["name"] == name
     assert json.loads(call["function"]["arguments"]) == arguments
 
-    reply = await provider().openai_chat_completion(openai_request({**body, "stream": True}))
+    reply = await provider().openai_chat_completion(call_of({**body, "stream": True}), ECHO)
     chunks = [chunk["choices"][0] for chunk in await streamed(reply)]
     pieces = [piece for chunk in chunks for piece in chunk["delta"].get("tool_calls", ())]
     text = "".join(piece["function"].get("arguments", "") for piece in pieces)

@@ -11,7 +11,14 @@ from aiohttp import web
 
 from llama_compat.errors import APIError
 from llama_compat.images import parse_data_url
-from llama_compat.types import ImageContent, TextContent, ToolResponseMessage, UserMessage
+from llama_compat.types import (
+    CompletionMessage,
+    ImageContent,
+    TextContent,
+    ToolCall,
+    ToolResponseMessage,
+    UserMessage,
+)
 from providers.remote.images import MAX_REDIRECTS, ImageDownloader, ImageLimits, is_public
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -83,8 +90,10 @@ def test_refuses_other_urls(url: str) -> None:
 async def test_fetches_each_image_once(server: str) -> None:
     url = f"{server}/hop/{MAX_REDIRECTS - 1}"
     inline = "data:image/png;base64,aGk="
+    said = CompletionMessage.of("Before.", (ToolCall("c", "f", {}, "{}"),))
     messages = (
         UserMessage("Hello"),
+        said,
         UserMessage((TextContent("Look:"), ImageContent(url, "high"), ImageContent(inline))),
         ToolResponseMessage("call", (ImageContent(url),)),
     )
@@ -93,6 +102,7 @@ async def test_fetches_each_image_once(server: str) -> None:
     fetched = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
     assert inlined == (
         messages[0],
+        said,
         UserMessage((TextContent("Look:"), ImageContent(fetched, "high"), ImageContent(inline))),
         ToolResponseMessage("call", (ImageContent(fetched),)),
     )

@@ -18,16 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from llama_compat.dialects.openai.mending import CHAT, StreamMender
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai.mending import CHAT as CHAT_REPLY
+from llama_compat.dialects.openai.mending import StreamMender
 from llama_compat.dialects.openai.models import parse_models
+from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.errors import APIError
-from llama_compat.exchange import OpenAIReply, OpenAIRequest
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import parse_fields
 from providers.base import ProviderStartError
 from providers.remote import discovery
+from providers.remote.event_stream import EventStream
 from providers.remote.openai import RemoteOpenAIProvider, vendor_provider
-from providers.remote.relay import Relay
+from providers.remote.relay import relay_stream
+from tests.unit.calls import call_of
 
 CHUNKS = [
     b'{"id":"a","object":"chat.completion.chunk","created":1,"model":"theirs","choices":[{"index":0,'
@@ -126,12 +130,15 @@ async def provider_for(
         await provider.stop()
 
 
-def asking(*, stream: bool = False, **members: Any) -> OpenAIRequest:
-    body = json.dumps({"model": "asked", "messages": [], "stream": stream, **members}).encode()
-    return OpenAIRequest("asked", "theirs", parse_fields(body), stream, "req_1")
+THEIRS = Target("theirs")
 
 
-async def read(reply: OpenAIReply) -> bytes:
+def asking(operation: Operation = CHAT, *, stream: bool = False, **members: Any) -> Call:
+    body = {"model": "asked", "messages": [], "stream": stream, **members}
+    return call_of(body, operation)
+
+
+async def read(reply: Reply) -> bytes:
     """The whole of a stream."""
     assert not isinstance(reply.body, bytes)
     try:
@@ -147,7 +154,7 @@ def chunks_in(stream: bytes) -> list[Any]:
 async def raised(provider: RemoteOpenAIProvider, **members: Any) -> APIError:
     """The error that a request is answered with."""
     with pytest.raises(APIError) as caught:
-        await provider.openai_chat_completion(asking(**members))
+        await provider.relay(asking(**members), THEIRS)
     return caught.value
 
 
@@ -159,7 +166,7 @@ async def test_a_request_goes_out_with_the_templates_key() -> None:
         async with provider_for(
             vendor, "remote::openai", api_key="sk-theirs\n", headers={"x-team": "blue"}
         ) as provider:
-            await provider.openai_chat_completion(asking(x={"a": 1.0}))
+            await provider.relay(asking(x={"a": 1.0}), THEIRS)
         ((asked, body),) = vendor.asked
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["authorization"] == "Bearer sk-theirs"
@@ -200,9 +207,7 @@ async def test_azures_path_and_key() -> None:
         vendor_that(says_reply) as vendor,
         provider_for(vendor, "remote::azure", api_key="k", base_url=vendor.url[:-3]) as provider,
     ):
-        request = asking()
-        request.provider_model = "my model"
-        await provider.openai_chat_completion(request)
+        await provider.relay(asking(), Target("my model"))
         ((asked, _),) = vendor.asked
     assert asked.raw_path == (
         "/openai/deployments/my%20model/chat/completions?api-version=2024-10-21"
@@ -220,7 +225,7 @@ async def test_a_vendor_without_its_key_is_not_asked() -> None:
 
 async def test_another_address_may_want_no_key() -> None:
     async with vendor_that(says_reply) as vendor, provider_for(vendor, "remote::groq") as provider:
-        await provider.openai_chat_completion(asking())
+        await provider.relay(asking(), THEIRS)
         ((asked, _),) = vendor.asked
         assert "authorization" not in asked.headers
 
@@ -231,7 +236,7 @@ async def test_a_large_request_arrives_whole() -> None:
 
     async with vendor_that(count) as vendor, provider_for(vendor) as provider:
         vendor_limit = 900_000
-        reply = await provider.openai_chat_completion(asking(user="x" * vendor_limit))
+        reply = await provider.relay(asking(user="x" * vendor_limit), THEIRS)
     assert json.loads(reply.body)["size"] > vendor_limit  # type: ignore[arg-type]
 
 
@@ -240,10 +245,10 @@ async def test_a_proxy_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None
         proxy = vendor.url.removesuffix("/v1").replace("http://", "http://me:pass@")
         elsewhere = {"base_url": "http://vendor.invalid/v1"}
         async with provider_for(vendor, proxy=proxy, **elsewhere) as provider:
-            await provider.openai_chat_completion(asking())
+            await provider.relay(asking(), THEIRS)
         monkeypatch.setenv("http_proxy", proxy)
         async with provider_for(vendor, **elsewhere) as provider:
-            await provider.openai_chat_completion(asking())
+            await provider.relay(asking(), THEIRS)
         monkeypatch.setenv("no_proxy", "vendor.invalid")
         async with provider_for(vendor, **elsewhere) as provider:
             assert (await raised(provider)).status == 502
@@ -266,7 +271,7 @@ async def test_a_ca_file_that_is_none_is_told_at_the_start(tmp_path: Path) -> No
 
 async def test_a_reply_keeps_its_bytes() -> None:
     async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
-        reply = await provider.openai_chat_completion(asking())
+        reply = await provider.relay(asking(), THEIRS)
     assert reply.body == REPLY.replace(b"theirs", b"asked")
     assert reply.headers["content-type"] == "application/json"
 
@@ -278,7 +283,7 @@ async def test_embeddings_keep_their_bytes() -> None:
         return web.Response(body=b'{"object":"list","data":%b,"model":"t"}' % data)
 
     async with vendor_that(embed) as vendor, provider_for(vendor) as provider:
-        reply = await provider.openai_embeddings(asking())
+        reply = await provider.relay(asking(EMBEDDINGS), THEIRS)
         assert vendor.asked[0][0].path == "/v1/embeddings"
     assert reply.body == b'{"object":"list","data":%b,"model":"asked"}' % data
 
@@ -327,9 +332,7 @@ async def test_a_stream_that_nobody_asked_for_is_502() -> None:
 
 async def test_a_whole_reply_is_streamed_where_a_stream_was_asked_for() -> None:
     async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
-        said, ended = chunks_in(
-            await read(await provider.openai_chat_completion(asking(stream=True)))
-        )
+        said, ended = chunks_in(await read(await provider.relay(asking(stream=True), THEIRS)))
     assert said["choices"][0]["delta"] == {"role": "assistant", "content": "hi"}
     assert ended["choices"][0]["finish_reason"] == "stop"
     assert said["model"] == "asked"
@@ -348,7 +351,7 @@ async def test_a_stream_is_relayed_event_by_event() -> None:
         return response
 
     async with vendor_that(hesitates) as vendor, provider_for(vendor) as provider:
-        reply = await provider.openai_chat_completion(asking(stream=True))
+        reply = await provider.relay(asking(stream=True), THEIRS)
         (first,) = chunks_in(reply.first)
         assert first["choices"][0]["delta"]["content"] == "w\u00f6rld \U0001f642"
         go_on.set()
@@ -358,7 +361,7 @@ async def test_a_stream_is_relayed_event_by_event() -> None:
 async def test_a_connection_is_used_again_after_a_stream() -> None:
     async with vendor_that(streams) as vendor, provider_for(vendor) as provider:
         for _ in range(3):
-            await read(await provider.openai_chat_completion(asking(stream=True)))
+            await read(await provider.relay(asking(stream=True), THEIRS))
         assert len(set(vendor.connections)) == 1
 
 
@@ -374,10 +377,10 @@ async def test_who_goes_away_closes_the_vendors_connection(begun: bool) -> None:
 
     async with vendor_that(hangs) as vendor, provider_for(vendor) as provider:
         if begun:
-            reply = await provider.openai_chat_completion(asking(stream=True))
+            reply = await provider.relay(asking(stream=True), THEIRS)
             await reply.aclose()
         else:
-            waiting = asyncio.ensure_future(provider.openai_chat_completion(asking()))
+            waiting = asyncio.ensure_future(provider.relay(asking(), THEIRS))
             await asked.wait()
             waiting.cancel()
         await asyncio.wait_for(vendor.deserted.wait(), 5)
@@ -391,7 +394,7 @@ async def test_a_stream_that_is_cut_says_so(end: bytes) -> None:
         return await cut(request)
 
     async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
-        reply = await provider.openai_chat_completion(asking(stream=True))
+        reply = await provider.relay(asking(stream=True), THEIRS)
         with pytest.raises(APIError) as caught:
             await read(reply)
     assert caught.value.status == 502
@@ -404,7 +407,7 @@ async def test_what_came_before_an_error_is_relayed() -> None:
         return await begin(request, events(CHUNKS[0], error) + DONE)
 
     async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
-        reply = await provider.openai_chat_completion(asking(stream=True))
+        reply = await provider.relay(asking(stream=True), THEIRS)
         assert len(chunks_in(reply.first)) == 1
         with pytest.raises(APIError) as caught:
             await read(reply)
@@ -425,7 +428,7 @@ async def test_an_error_in_a_stream_may_have_another_shape(event: bytes) -> None
         return await begin(request, events(CHUNKS[0]) + event + DONE)
 
     async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
-        reply = await provider.openai_chat_completion(asking(stream=True))
+        reply = await provider.relay(asking(stream=True), THEIRS)
         assert len(chunks_in(reply.first)) == 1
         with pytest.raises(APIError, match="It broke"):
             await read(reply)
@@ -437,9 +440,9 @@ async def test_a_stream_without_all_its_choices_is_cut() -> None:
         return await cut(request)
 
     async with vendor_that(breaks) as vendor, provider_for(vendor) as provider:
-        chunks = chunks_in(await read(await provider.openai_chat_completion(asking(stream=True))))
+        chunks = chunks_in(await read(await provider.relay(asking(stream=True), THEIRS)))
         assert len(chunks) == len(CHUNKS)
-        reply = await provider.openai_chat_completion(asking(stream=True, n=2))
+        reply = await provider.relay(asking(stream=True, n=2), THEIRS)
         with pytest.raises(APIError) as caught:
             await read(reply)
     assert caught.value.status == 502
@@ -452,7 +455,7 @@ async def test_events_that_say_nothing_are_passed_over() -> None:
         return await begin(request, odd[:7] + events(CHUNKS[0]) + odd + events(CHUNKS[2]) + DONE)
 
     async with vendor_that(says) as vendor, provider_for(vendor) as provider:
-        said = await read(await provider.openai_chat_completion(asking(stream=True)))
+        said = await read(await provider.relay(asking(stream=True), THEIRS))
     assert [len(each["choices"]) for each in chunks_in(said)] == [1, 0, 1]
     assert b'"x":1.0' in said
 
@@ -461,41 +464,8 @@ async def test_usage_that_does_not_come_is_logged(caplog: pytest.LogCaptureFixtu
     async with vendor_that(streams) as vendor, provider_for(vendor) as provider:
         options = {"include_usage": True}
         with caplog.at_level(logging.WARNING):
-            await read(
-                await provider.openai_chat_completion(asking(stream=True, stream_options=options))
-            )
+            await read(await provider.relay(asking(stream=True, stream_options=options), THEIRS))
     assert [record.message for record in caplog.records if "req_1" in record.message]
-
-
-async def test_comments_keep_the_client_waiting() -> None:
-    answer = asyncio.Event()
-
-    async def thinks(request: web.Request) -> web.StreamResponse:
-        await answer.wait()
-        return await streams(request)
-
-    async with (
-        vendor_that(thinks) as vendor,
-        provider_for(vendor, keepalive_seconds=0.01) as provider,
-    ):
-        reply = await provider.openai_chat_completion(asking(stream=True))
-        assert reply.first == b": keepalive\n\n"
-        answer.set()
-        assert len(chunks_in(await read(reply))) == 3
-
-
-async def test_comments_end_where_nobody_waits() -> None:
-    async def hangs(request: web.Request) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    async with (
-        vendor_that(hangs) as vendor,
-        provider_for(vendor, keepalive_seconds=0.01) as provider,
-    ):
-        reply = await provider.openai_chat_completion(asking(stream=True))
-        await reply.aclose()
-        await asyncio.wait_for(vendor.deserted.wait(), 5)
 
 
 # Connections --------------------------------------------------------------------------------------
@@ -512,7 +482,7 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
 
     async with vendor_that(once_each) as vendor, provider_for(vendor) as provider:
         for _ in range(3):
-            assert (await provider.openai_chat_completion(asking())).status == 200
+            assert (await provider.relay(asking(), THEIRS)).status == 200
 
 
 async def test_what_a_vendor_sends_unasked_answers_nobody() -> None:
@@ -534,7 +504,7 @@ async def test_what_a_vendor_sends_unasked_answers_nobody() -> None:
     async with vendor_that(says_more) as vendor, provider_for(vendor) as provider:
         for _ in range(2):
             sent.clear()
-            reply = await provider.openai_chat_completion(asking())
+            reply = await provider.relay(asking(), THEIRS)
             assert isinstance(reply.body, bytes)
             assert b'"hi"' in reply.body
             await sent.wait()
@@ -575,7 +545,7 @@ async def test_a_stream_that_stops_is_told(limit: str) -> None:
         provider_for(vendor, timeouts={limit: 0.05}) as provider,
     ):
         with pytest.raises(APIError) as caught:
-            await read(await provider.openai_chat_completion(asking(stream=True)))
+            await read(await provider.relay(asking(stream=True), THEIRS))
     assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
 
 
@@ -590,7 +560,7 @@ async def test_a_body_may_come_long_after_its_headers() -> None:
         vendor_that(thinks) as vendor,
         provider_for(vendor, timeouts={"between_bytes": 0.02}) as provider,
     ):
-        assert await read(await provider.openai_chat_completion(asking(stream=True)))
+        assert await read(await provider.relay(asking(stream=True), THEIRS))
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -675,10 +645,9 @@ RECORDINGS = {
 def relayed(pieces: list[bytes]) -> bytes:
     async def collect() -> bytes:
         model = Raw(b'"asked"')
-        mender = StreamMender(CHAT, model)
-        relay = Relay("mine")
-        stream = relay.stream(Recorded(pieces), CHAT, model, mender)  # type: ignore[arg-type]
-        return b"".join([each async for each in stream])
+        stream = EventStream("mine", StreamMender(CHAT_REPLY, model), CHAT_REPLY, model)
+        relayed = relay_stream("mine", Recorded(pieces), stream)  # type: ignore[arg-type]
+        return b"".join([each async for each in relayed])
 
     return asyncio.run(collect())
 

@@ -349,7 +349,7 @@ async def test_a_chat_without_max_tokens_fills_the_context(
 
 def test_tool_calls_are_rendered_as_templates_read_them() -> None:
     call = ToolCall("call_1", "add", {"a": 1}, '{"a": 1}')
-    messages = [CompletionMessage(tool_calls=(call,)), ToolResponseMessage("call_1", "3")]
+    messages = [CompletionMessage.of(tool_calls=(call,)), ToolResponseMessage("call_1", "3")]
     function = {"name": "add", "arguments": {"a": 1}}
     assert render_messages(messages) == [
         {
@@ -559,13 +559,15 @@ async def test_a_model_that_is_not_there(tmp_path: Path) -> None:
         await started(tmp_path / "nothing")
 
 
-async def test_the_shorter_context_counts(folder: str) -> None:
-    models = [ProviderModel(folder, 4096), ProviderModel(folder, 100), ProviderModel(folder)]
-    provider = TorchProvider("local", TorchConfig(device="cpu"), models)
+async def test_the_templates_context_counts_where_it_is_less(folder: str) -> None:
+    provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(folder, 100)])
     assert provider.context_length(folder) == 100
     await provider.start()
     assert provider.context_length(folder) == 100
-    assert len(provider.engines) == 1
+    request = CompletionRequest(folder, "Hello", SamplingParams(max_tokens=20), context_length=20)
+    with pytest.raises(APIError, match="maximum context length is 20") as raised:
+        [event async for event in provider.completion(request)]
+    assert raised.value.code == "context_length_exceeded"
     await provider.stop()
 
 

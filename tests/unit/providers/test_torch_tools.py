@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch'")
@@ -16,7 +15,7 @@ pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
-from llama_compat.exchange import OpenAIRequest
+from llama_compat.exchange import Call, Target
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -37,6 +36,7 @@ from providers.local.call_rules import call_rules
 from providers.local.prompts import chat_prompt
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, make_model, make_speaking_model
+from tests.unit.calls import call_of
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = (
@@ -213,7 +213,7 @@ async def test_a_demanded_call_that_runs_out_of_tokens(tmp_path: Path) -> None:
 
 HISTORY: tuple[Message, ...] = (
     UserMessage("How is the weather?"),
-    CompletionMessage(
+    CompletionMessage.of(
         tool_calls=(ToolCall("call_1", "get_weather", {"city": "Rome"}, '{"city": "Rome"}'),)
     ),
     ToolResponseMessage("call_1", "sunny"),
@@ -292,7 +292,7 @@ async def test_the_format_is_looked_for_or_given(
     assert (found.name if found else None) == expected
 
 
-def wire(provider: TorchProvider, **body: Any) -> OpenAIRequest:
+def wire(provider: TorchProvider, **body: Any) -> tuple[Call, Target]:
     [model] = provider.engines
     body = {
         "model": "tiny",
@@ -302,15 +302,14 @@ def wire(provider: TorchProvider, **body: Any) -> OpenAIRequest:
         "tools": [{"type": "function", "function": {"name": "f"}}],
         **body,
     }
-    fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in body.items()}
-    return OpenAIRequest("tiny", model, fields, stream=False, request_id="r")
+    return call_of(body), Target(model)
 
 
 @pytest.mark.parametrize("tool_format", ["auto", "none"])
 async def test_tools_are_refused_where_no_format_is_known(tmp_path: Path, tool_format: str) -> None:
     async with running(make_model(tmp_path), tool_format=tool_format) as provider:
         with pytest.raises(APIError) as caught:
-            await provider.openai_chat_completion(wire(provider))
+            await provider.openai_chat_completion(*wire(provider))
     error = caught.value
     assert (error.status, error.code) == (400, "unsupported_parameter")
     assert error.param == "tools"
@@ -319,10 +318,9 @@ async def test_tools_are_refused_where_no_format_is_known(tmp_path: Path, tool_f
 
 async def test_tools_are_dropped_with_what_is_said_of_them(tmp_path: Path) -> None:
     async with running(make_model(tmp_path), tool_format="none", unsupported="drop") as provider:
-        request = wire(provider)
-        reply = await provider.openai_chat_completion(request)
+        reply = await provider.openai_chat_completion(*wire(provider))
     assert reply.status == 200
-    assert sorted(request.dropped) == ["tool_choice", "tools"]
+    assert sorted(reply.dropped) == ["tool_choice", "tools"]
 
 
 @pytest.mark.parametrize("wrong", ["qwen3", "None", ""])

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
 from llama_compat.errors import APIError
-from llama_compat.exchange import OpenAIRequest
+from llama_compat.exchange import Target
 from llama_compat.wire.json_fields import encode_fields, parse_fields
 from providers.remote.openai import vendor_provider
 from providers.remote.openai_requests import vendor_fields, wants_usage
 from providers.remote.vendors import VENDORS
+from tests.unit.calls import call_of
 
 ISSUED = [
     *("openai", "vllm", "ollama", "nvidia", "fireworks", "together", "groq", "cerebras"),
@@ -26,13 +28,13 @@ ISSUED = [
 
 def sent(
     provider_type: str, body: bytes | dict[str, Any], *, drop: bool = False, chat: bool = True
-) -> tuple[bytes, list[str]]:
+) -> tuple[bytes, tuple[str, ...]]:
     """What goes to the vendor for a client's `body`, and what was dropped."""
     raw = body if isinstance(body, bytes) else json.dumps({"model": "mine", **body}).encode()
-    request = OpenAIRequest("mine", "theirs", parse_fields(raw), False, "r")
+    call = call_of(raw, CHAT if chat else COMPLETIONS)
     vendor = VENDORS[provider_type]
-    fields = vendor_fields(request, vendor, "p", chat=chat, drop=drop)
-    return encode_fields(fields), request.dropped
+    fields, dropped = vendor_fields(call, Target("theirs"), vendor, "p", drop=drop)
+    return encode_fields(fields), dropped
 
 
 @pytest.mark.parametrize("name", ISSUED)
@@ -81,7 +83,7 @@ def test_a_request_keeps_its_bytes() -> None:
     body = b'{"temperature":1.0,"model":"mine","x":{"a":  1E-7,"b":null},"user":null}'
     expected = body.replace(b'"mine"', b'"theirs"')
     for name in ("openai", "passthrough", "vllm", "together"):
-        assert sent(f"remote::{name}", body) == (expected, [])
+        assert sent(f"remote::{name}", body) == (expected, ())
 
 
 def test_a_parameter_goes_by_the_name_that_the_vendor_knows() -> None:
@@ -101,7 +103,7 @@ def test_the_same_limit_by_both_names() -> None:
         sent("remote::deepseek", both)
     assert refused.value.param == "max_completion_tokens"
     body, dropped = sent("remote::deepseek", both, drop=True)
-    assert (json.loads(body)["max_tokens"], dropped) == (5, ["max_completion_tokens"])
+    assert (json.loads(body)["max_tokens"], dropped) == (5, ("max_completion_tokens",))
 
 
 def test_what_a_vendor_refuses_is_refused_or_dropped() -> None:
@@ -111,12 +113,12 @@ def test_what_a_vendor_refuses_is_refused_or_dropped() -> None:
     assert refused.value.code == "unsupported_parameter"
     body, dropped = sent("remote::groq", {"logit_bias": {"1": 5}, "top_p": 1}, drop=True)
     assert json.loads(body) == {"model": "theirs", "top_p": 1}
-    assert dropped == ["logit_bias"]
+    assert dropped == ("logit_bias",)
 
 
 def test_what_asks_for_nothing_is_just_left_out() -> None:
     body, dropped = sent("remote::groq", {"logprobs": False, "logit_bias": None})
-    assert (json.loads(body), dropped) == ({"model": "theirs"}, [])
+    assert (json.loads(body), dropped) == ({"model": "theirs"}, ())
     assert json.loads(sent("remote::ollama", {"n": 1})[0]) == {"model": "theirs"}
     with pytest.raises(APIError):
         sent("remote::ollama", {"n": 2})
@@ -146,6 +148,6 @@ def test_who_wants_usage(options: Any, expected: tuple[bool, bool]) -> None:
     [("llama-v3", "accounts/fireworks/models/llama-v3"), ("accounts/me/models/x",) * 2],
 )
 def test_a_vendors_prefix_is_put_before_plain_names(model: str, expected: str) -> None:
-    request = OpenAIRequest("m", model, parse_fields(b'{"model":"m"}'), False, "r")
-    fields = vendor_fields(request, VENDORS["remote::fireworks"], "p", chat=True, drop=False)
+    call, target = call_of({"model": "m"}), Target(model)
+    fields, _ = vendor_fields(call, target, VENDORS["remote::fireworks"], "p", drop=False)
     assert json.loads(encode_fields(fields)) == {"model": expected}

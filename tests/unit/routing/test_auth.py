@@ -3,6 +3,7 @@
 import pytest
 
 from llama_compat.errors import APIError
+from llama_compat.exchange import ANYBODY
 from routing.auth import Authenticator
 
 AUTHENTICATOR = Authenticator(["sk-one", "sk-zwei-ü"])
@@ -12,7 +13,7 @@ AUTHENTICATOR = Authenticator(["sk-one", "sk-zwei-ü"])
     "value", ["Bearer sk-one", "bearer sk-one", "Bearer  sk-one ", "Bearer sk-zwei-ü"]
 )
 def test_right_keys(value: str) -> None:
-    AUTHENTICATOR.check([(b"host", b"x"), (b"authorization", value.encode())])
+    AUTHENTICATOR.principal([(b"host", b"x"), (b"authorization", value.encode())])
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_right_keys(value: str) -> None:
 )
 def test_wrong_keys(value: str) -> None:
     with pytest.raises(APIError) as raised:
-        AUTHENTICATOR.check([(b"authorization", value.encode())])
+        AUTHENTICATOR.principal([(b"authorization", value.encode())])
     assert raised.value.status == 401
     assert raised.value.code == "invalid_api_key"
     assert raised.value.headers == {"www-authenticate": "Bearer"}
@@ -28,8 +29,30 @@ def test_wrong_keys(value: str) -> None:
 
 def test_no_header() -> None:
     with pytest.raises(APIError):
-        AUTHENTICATOR.check([(b"host", b"x")])
+        AUTHENTICATOR.principal([(b"host", b"x")])
 
 
 def test_no_keys_let_everybody_in() -> None:
-    Authenticator([]).check([])
+    assert Authenticator([]).principal([]) is ANYBODY
+
+
+@pytest.mark.parametrize("header", [b"x-api-key", b"x-goog-api-key"])
+def test_where_other_clients_put_their_key(header: bytes) -> None:
+    assert AUTHENTICATOR.principal([(header, b" sk-one")]) == AUTHENTICATOR.principal(
+        [(b"authorization", b"Bearer sk-one")]
+    )
+    with pytest.raises(APIError):
+        AUTHENTICATOR.principal([(header, b"Bearer sk-one")])
+
+
+def test_one_right_key_is_enough() -> None:
+    headers = [(b"authorization", b"Bearer none"), (b"x-api-key", b"sk-one")]
+    assert AUTHENTICATOR.principal(headers) == AUTHENTICATOR.principal(headers[::-1])
+
+
+def test_a_principal_is_its_key_s_alone_and_does_not_tell_it() -> None:
+    one = AUTHENTICATOR.principal([(b"x-api-key", b"sk-one")])
+    other = AUTHENTICATOR.principal([(b"x-api-key", "sk-zwei-ü".encode())])
+    assert one != other
+    assert "sk-one" not in one.id
+    assert Authenticator(["sk-one"]).principal([(b"x-api-key", b"sk-one")]) == one

@@ -1,11 +1,13 @@
 """Public model ids, aliases and discovered models."""
 
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from llama_compat.distribution import ModelSettings
 from llama_compat.errors import APIError
+from llama_compat.exchange import Target
 from providers.base import Provider, ProviderConfig, ProviderModel
 from routing.models import ModelTable
 
@@ -19,8 +21,17 @@ class Vendor(Provider):
         return self.names
 
 
+class Local(Provider):
+    """Knows how much its models hold."""
+
+    context = 2048
+
+    def context_length(self, model: str) -> int | None:
+        return self.context
+
+
 def table(names: Sequence[str] = ()) -> ModelTable:
-    local = Provider("local", ProviderConfig(), [ProviderModel("tiny", 2048)])
+    local = Local("local", ProviderConfig(), [ProviderModel("tiny")])
     vendor = Vendor("vendor", ProviderConfig(), [])
     vendor.names = names
     settings = [
@@ -33,12 +44,12 @@ def table(names: Sequence[str] = ()) -> ModelTable:
 async def test_listed_id_and_alias_lead_to_the_providers_own_name() -> None:
     for name in ("meta/Tiny", "t"):
         route = await table().resolve(name)
-        assert (route.provider.id, route.provider_model) == ("local", "tiny")
+        assert (route.provider.id, route.target.model) == ("local", "tiny")
 
 
 async def test_without_a_name_of_its_own_the_provider_gets_the_public_id() -> None:
     route = await table().resolve("big")
-    assert (route.provider_model, route.context_length) == ("big", 4096)
+    assert (route.target.model, route.context_length) == ("big", 4096)
 
 
 @pytest.mark.parametrize(
@@ -49,29 +60,47 @@ async def test_discovered_models_have_the_providers_id_before_them_once(
     name: str, public_id: str
 ) -> None:
     models = table([name])
-    assert public_id in [entry["id"] for entry in await models.list()]
-    assert (await models.resolve(public_id)).provider_model == name
+    assert public_id in [entry.id for entry in await models.list()]
+    assert (await models.resolve(public_id)).target.model == name
 
 
 async def test_unknown_models_are_404_and_name_what_there_is() -> None:
     for name in ("nope", "vendor/nope", "tiny", "local/tiny"):
-        with pytest.raises(APIError, match="meta/Tiny, big") as raised:
+        with pytest.raises(APIError, match="meta/Tiny, t, big") as raised:
             await table(["large"]).resolve(name)
         assert (raised.value.status, raised.value.code) == (404, "model_not_found")
         assert raised.value.param == "model"
 
 
-async def test_list_shows_context_lengths_and_no_aliases() -> None:
-    entries = {entry["id"]: entry for entry in await table().list()}
-    assert list(entries) == ["meta/Tiny", "big"]
-    assert entries["meta/Tiny"]["context_length"] == 2048
-    assert entries["big"] == {
-        "id": "big",
-        "object": "model",
-        "created": entries["big"]["created"],
-        "owned_by": "vendor",
-        "context_length": 4096,
-    }
+async def test_list_shows_context_lengths_and_aliases() -> None:
+    entries = {entry.id: entry for entry in await table().list()}
+    assert list(entries) == ["meta/Tiny", "t", "big"]
+    assert entries["meta/Tiny"].context_length == entries["t"].context_length == 2048
+    big = entries["big"]
+    assert (big.owned_by, big.context_length) == ("vendor", 4096)
+    assert abs(big.created - time.time()) < 60
+
+
+@pytest.mark.parametrize(
+    ("templates", "own", "shown"), [(4096, 2048, 2048), (1024, 2048, 1024), (None, 2048, 2048)]
+)
+async def test_the_lesser_context_length_counts(
+    templates: int | None, own: int, shown: int
+) -> None:
+    settings = [ModelSettings(id="a", provider="local", context_length=templates)]
+    models = ModelTable(settings, {"local": Local("local", ProviderConfig(), [])})
+    assert own == Local.context
+    assert (await models.get("a")).context_length == shown
+
+
+async def test_two_models_of_one_have_a_context_each() -> None:
+    settings = [
+        ModelSettings(id=name, provider="local", provider_model="tiny", context_length=length)
+        for name, length in (("small", 100), ("large", 200))
+    ]
+    models = ModelTable(settings, {"local": Local("local", ProviderConfig(), [])})
+    found = [(await models.resolve(name)).target for name in ("small", "large")]
+    assert found == [Target("tiny", 100), Target("tiny", 200)]
 
 
 async def test_a_listed_model_hides_the_discovered_one_of_the_same_id() -> None:
@@ -79,9 +108,9 @@ async def test_a_listed_model_hides_the_discovered_one_of_the_same_id() -> None:
     vendor.names = ["large"]
     settings = [ModelSettings(id="vendor/large", provider="vendor", provider_model="own")]
     models = ModelTable(settings, {"vendor": vendor})
-    assert [entry["id"] for entry in await models.list()] == ["vendor/large"]
-    assert (await models.resolve("vendor/large")).provider_model == "own"
+    assert [entry.id for entry in await models.list()] == ["vendor/large"]
+    assert (await models.resolve("vendor/large")).target.model == "own"
 
 
 async def test_get_shows_the_name_that_was_asked_for() -> None:
-    assert (await table().get("t"))["id"] == "t"
+    assert (await table().get("t")).id == "t"

@@ -433,10 +433,10 @@ def test_a_conversation_is_made_plain():
     messages = [
         SystemMessage("Be brief."),
         UserMessage("Go."),
-        CompletionMessage("Well.", tool_calls=(CALL,)),
+        CompletionMessage.of("Well.", tool_calls=(CALL,)),
         ToolResponseMessage("c1", "one"),
         ToolResponseMessage("unknown", (TextContent("two"),)),
-        CompletionMessage("Done."),
+        CompletionMessage.of("Done."),
         ToolResponseMessage("c1", "three"),
     ]
     system, *rest = plain_messages(FORMATS["hermes"], messages, TOOLS)
@@ -444,11 +444,11 @@ def test_a_conversation_is_made_plain():
     assert system.content == "Be brief.\n\n" + FORMATS["hermes"].render_tools(TOOLS)
     assert rest == [
         UserMessage("Go."),
-        CompletionMessage(f"Well.\n{WRITTEN}"),
+        CompletionMessage.of(f"Well.\n{WRITTEN}"),
         UserMessage(
             "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>"
         ),
-        CompletionMessage("Done."),
+        CompletionMessage.of("Done."),
         UserMessage("<tool_response>\nthree\n</tool_response>"),
     ]
 
@@ -463,9 +463,9 @@ def test_a_system_message_is_made_for_the_offer():
 
 def test_parts_stay_parts():
     image = ImageContent("data:image/png;base64,AA==")
-    messages = [CompletionMessage((TextContent("See"), image), tool_calls=(CALL,))]
+    messages = [CompletionMessage.of((TextContent("See"), image), tool_calls=(CALL,))]
     assert plain_messages(FORMATS["hermes"], messages, ()) == (
-        CompletionMessage((TextContent("See"), image, TextContent(f"\n{WRITTEN}"))),
+        CompletionMessage.of((TextContent("See"), image, TextContent(f"\n{WRITTEN}"))),
     )
 
 

@@ -93,7 +93,7 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResp
     text, reasoning = parse_text(message)
     calls = tuple(_parse_call(call) for call in tool_call_fragments(message))
     return ChatCompletionResponse(
-        completion_message=CompletionMessage(
+        completion_message=CompletionMessage.of(
             content=text,
             tool_calls=calls,
             reasoning=reasoning or None,

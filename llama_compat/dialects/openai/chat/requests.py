@@ -1,13 +1,13 @@
-"""Chat requests: wire -> vocabulary (`parse_request`) and vocabulary -> wire (`render_request`)."""
+"""Messages, tools and formats of chat requests, both ways; `render_request` for the whole."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from llama_compat.dialects.openai.parameters import parse_sampling, render_sampling
+from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.tools.calls import new_call_id, parse_tool_call
 from llama_compat.tools.python_types import parameters_schema
@@ -34,49 +34,6 @@ from llama_compat.types import (
 # --------------------------------------------------------------------------------------------------
 
 
-class ChatCall(Struct, frozen=True):
-    """One request as it came: what is asked of the model, how often, and how to answer."""
-
-    request: ChatCompletionRequest
-    n: int = 1
-    stream: bool = False
-    include_usage: bool = False
-
-    def requests(self) -> list[ChatCompletionRequest]:
-        """One request a choice; a seed counts up so that the choices differ."""
-        return [
-            structs.replace(self.request, sampling=self.request.sampling.for_choice(index))
-            for index in range(self.n)
-        ]
-
-
-def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
-    """The request `body`, its parameters already checked, for the provider's `model`.
-
-    Raises:
-        APIError: 400 naming the message or tool that is malformed.
-    """
-    wanted = body.get("logprobs")
-    request = ChatCompletionRequest(
-        model=model,
-        messages=parse_messages(body.get("messages")),
-        sampling=parse_sampling(body),
-        tools=_parse_tools(body.get("tools")),
-        tool_choice=_parse_tool_choice(body.get("tool_choice")),
-        parallel_tool_calls=body.get("parallel_tool_calls"),
-        response_format=_parse_response_format(body.get("response_format")),
-        reasoning_effort=_optional_text(body, "reasoning_effort"),
-        logprobs=(body.get("top_logprobs") or 0) if wanted else None,
-        stream=bool(body.get("stream")),
-    )
-    return ChatCall(
-        request=request,
-        n=body.get("n") or 1,
-        stream=bool(body.get("stream")),
-        include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
-    )
-
-
 def parse_messages(value: Any) -> tuple[Message, ...]:
     """The `messages` of a request.
 
@@ -98,11 +55,11 @@ def _parse_message(value: Any, path: str) -> Message:
             return SystemMessage(
                 _parse_content(content, f"{path}.content"),
                 role=role,
-                name=_optional_text(message, "name", path),
+                name=optional_text(message, "name", path),
             )
         case "user":
             return UserMessage(
-                _parse_content(content, f"{path}.content"), _optional_text(message, "name", path)
+                _parse_content(content, f"{path}.content"), optional_text(message, "name", path)
             )
         case "assistant":
             return _parse_assistant(message, path)
@@ -125,24 +82,24 @@ def _parse_message(value: Any, path: str) -> Message:
 
 def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage:
     content, calls = message.get("content"), message.get("tool_calls") or []
-    refusal = _optional_text(message, "refusal", path)
-    reasoning = _optional_text(message, "reasoning_content", path)
+    refusal = optional_text(message, "refusal", path)
+    reasoning = optional_text(message, "reasoning_content", path)
     if reasoning is None:
-        reasoning = _optional_text(message, "reasoning", path)
+        reasoning = optional_text(message, "reasoning", path)
     if content is None and not calls and refusal is None:
         raise invalid_parameter(
             f"{path}.content", f"'{path}' needs 'content' or 'tool_calls'; it has neither."
         )
     if not isinstance(calls, list):
         raise invalid_parameter(f"{path}.tool_calls", f"'{path}.tool_calls' must be an array.")
-    return CompletionMessage(
+    return CompletionMessage.of(
         content="" if content is None else _parse_content(content, f"{path}.content"),
         tool_calls=tuple(
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
         ),
         reasoning=reasoning,
         refusal=refusal,
-        name=_optional_text(message, "name", path),
+        name=optional_text(message, "name", path),
     )
 
 
@@ -150,7 +107,7 @@ def _parse_call(value: Any, path: str) -> AnyToolCall:
     call = _object(value, path)
     function = _object(call.get("function"), f"{path}.function")
     parsed = parse_tool_call(
-        _optional_text(call, "id", path) or new_call_id(),
+        optional_text(call, "id", path) or new_call_id(),
         _text(function, "name", f"{path}.function"),
         _text({"arguments": "", **function}, "arguments", f"{path}.function"),
     )
@@ -195,7 +152,7 @@ def _parse_part(value: Any, path: str) -> ContentPart:
             image = _object(image, f"{path}.image_url")
             return ImageContent(
                 _text(image, "url", f"{path}.image_url"),
-                _optional_text(image, "detail", f"{path}.image_url"),
+                optional_text(image, "detail", f"{path}.image_url"),
             )
         case kind:
             raise invalid_parameter(
@@ -205,7 +162,12 @@ def _parse_part(value: Any, path: str) -> ContentPart:
             )
 
 
-def _parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
+def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
+    """The `tools` of a request.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
     if not value:
         return ()
     if not isinstance(value, list):
@@ -222,7 +184,7 @@ def _parse_tool(value: Any, path: str) -> ToolDefinition:
     function = _object(tool.get("function"), f"{path}.function")
     return ToolDefinition(
         tool_name=_text(function, "name", f"{path}.function"),
-        description=_optional_text(function, "description", f"{path}.function"),
+        description=optional_text(function, "description", f"{path}.function"),
         parameters=_parse_parameters(function.get("parameters"), f"{path}.function.parameters"),
         strict=_optional_flag(function, "strict", f"{path}.function"),
     )
@@ -239,7 +201,12 @@ def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
         raise invalid_parameter(path, f"Invalid schema in '{path}': nested too deeply.") from None
 
 
-def _parse_tool_choice(value: Any) -> ToolChoice | None:
+def parse_tool_choice(value: Any) -> ToolChoice | None:
+    """The `tool_choice` of a request.
+
+    Raises:
+        APIError: 400, it is none.
+    """
     match value:
         case None:
             return None
@@ -254,7 +221,12 @@ def _parse_tool_choice(value: Any) -> ToolChoice | None:
     )
 
 
-def _parse_response_format(value: Any) -> ResponseFormat | None:
+def parse_response_format(value: Any) -> ResponseFormat | None:
+    """The `response_format` of a request.
+
+    Raises:
+        APIError: 400, it is none.
+    """
     match value:
         case None:
             return None
@@ -283,13 +255,18 @@ def _object(value: Any, path: str) -> dict[str, Any]:
 
 
 def _text(value: Mapping[str, Any], name: str, path: str) -> str:
-    text = _optional_text(value, name, path)
+    text = optional_text(value, name, path)
     if text is None:
         raise missing_parameter(f"{path}.{name}")
     return text
 
 
-def _optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
+def optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
+    """The text that is the member `name` of `value`, which is at `path`; None if it is not there.
+
+    Raises:
+        APIError: 400, it is no text.
+    """
     text = value.get(name)
     if text is None or isinstance(text, str):
         return text
@@ -308,6 +285,22 @@ def _optional_flag(value: Mapping[str, Any], name: str, path: str) -> bool | Non
 # --------------------------------------------------------------------------------------------------
 # Vocabulary -> wire
 # --------------------------------------------------------------------------------------------------
+
+
+RENDERED_PARAMETERS = frozenset(
+    {
+        *SAMPLING_PARAMETERS,
+        "logprobs",
+        "parallel_tool_calls",
+        "reasoning_effort",
+        "response_format",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "verbosity",
+    }
+)
+"""What `render_request` has words for."""
 
 
 def render_request(
@@ -336,6 +329,8 @@ def render_request(
         body["response_format"] = _render_response_format(request.response_format)
     if request.reasoning_effort is not None:
         body["reasoning_effort"] = request.reasoning_effort
+    if request.verbosity is not None:
+        body["verbosity"] = request.verbosity
     if request.logprobs is not None:
         body["logprobs"] = True
         if request.logprobs:

@@ -14,6 +14,7 @@ from llama_compat.dialects.openai.chat.requests import extra_content, thought_si
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer
 from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
@@ -142,6 +143,7 @@ class StreamParser(ChunkParser):
     def __init__(self, *, choice: int = 0, whole_calls: bool = False) -> None:
         super().__init__(choice)
         self._reasoning = SurrogateJoiner()
+        self._parts = ReplyParts()
         self._calls = ToolCallAssembler(whole=whole_calls)
         self._called = False
 
@@ -191,10 +193,10 @@ class StreamParser(ChunkParser):
     ) -> list[StreamProgress]:
         if logprobs is not None and not deltas:
             deltas = [TextDelta("")]
-        events = [StreamProgress(delta) for delta in deltas]
-        if logprobs is not None:
-            events[0] = StreamProgress(deltas[0], logprobs)
-        return events
+        return [
+            self._parts.progress(delta, None if place else logprobs)
+            for place, delta in enumerate(deltas)
+        ]
 
 
 def _text_deltas(text: str, reasoning: str) -> list[Delta]:

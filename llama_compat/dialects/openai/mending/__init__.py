@@ -179,7 +179,7 @@ class StreamMender:
         wanted_choices: how many the client asked for.
 
     Attributes:
-        usage_seen: whether the vendor sent any usage.
+        last_usage: the last usage that the vendor sent, if any.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class StreamMender:
         self._choices: dict[bytes, _ChoiceState] = {}
         self._usage: Raw | None = None
         self._usage_sent = False
-        self.usage_seen = False
+        self.last_usage: Raw | None = None
 
     @property
     def finished(self) -> bool:
@@ -266,7 +266,7 @@ class StreamMender:
         usage = chunk["usage"]
         if usage == _NULL:
             return True
-        self.usage_seen = True
+        self.last_usage = usage
         if self._keep_usage:
             return True
         if not self._include_usage:

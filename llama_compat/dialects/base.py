@@ -1,0 +1,188 @@
+"""What a dialect is to the rest: the rows and shapes that every client API fills in.
+
+A `Dialect` says how a client API tells of errors and keeps a stream alive, an `Operation` is one
+call of it, and a `Translation` is one request of that call in the vocabulary, with the way back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from llama_compat.errors import APIError
+from llama_compat.types import (
+    ChatCompletionRequest,
+    ChatCompletionResponse,
+    CompletionRequest,
+    CompletionResponse,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+    Usage,
+)
+from llama_compat.wire.json_fields import JSONFields
+
+SSE_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One client API.
+
+    Attributes:
+        name: what it is called in logs.
+        render_error: an error's body, given the error and the request's id.
+        render_stream_error: an error inside a stream that has begun, and that stream's end.
+        status: the HTTP status of an error.
+        error_headers: headers that every answer to a request has, given its id.
+        stream_headers: those of a stream.
+        stream_end: what comes after the last event of a stream that went well.
+        keep_alive: what may be sent between two events, and means nothing; empty: nothing may.
+        keep_alive_seconds: after so long a silence it is sent, unless the template says otherwise.
+        forwarded_headers: names of request headers, in lower case, that a vendor with the same API
+            gets.
+    """
+
+    name: str
+    render_error: Callable[[APIError, str], bytes]
+    render_stream_error: Callable[[APIError, str], bytes]
+    status: Callable[[APIError], int] = lambda error: error.status
+    reply_headers: Callable[[str], Mapping[str, str]] = lambda request_id: {}
+    stream_headers: Mapping[str, str] = field(default_factory=lambda: SSE_HEADERS)
+    stream_end: bytes = b""
+    keep_alive: bytes = b""
+    keep_alive_seconds: float | None = None
+    forwarded_headers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is looked at before a request goes anywhere.
+
+    Attributes:
+        model: the public id.
+        stream: whether a stream is wanted.
+        max_tokens: how many tokens may be generated at most, where the request says so.
+    """
+
+    model: str
+    stream: bool = False
+    max_tokens: int | None = None
+
+
+Kind = Literal["chat", "completion", "embedding", "token_count"]
+"""What is asked of a provider, whatever the client API calls it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One call of a client API.
+
+    Attributes:
+        dialect: the API.
+        name: the wire, as providers name those that they relay: `chat`, `messages`, ...
+        kind: what it comes down to in the vocabulary.
+        look: a cheap look at a request's members and at the path's parameters, for relays too.
+            Raises APIError (400).
+        parameters: the members of a decoded request that ask something of the provider, by their
+            path (`text.format`), and OpenAI's name for what each asks.
+        parse: a decoded request and the provider's name for the model, in the vocabulary. Raises
+            APIError (400).
+    """
+
+    dialect: Dialect
+    name: str
+    kind: Kind
+    look: Callable[[JSONFields, Mapping[str, str]], Asked]
+    parameters: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    parse: Callable[[Mapping[str, Any], str], Translation | EmbeddingTranslation]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a reply says of itself.
+
+    Attributes:
+        model: the public id.
+        request_id: the request's.
+        unique: 24 hexadecimal digits, for the ids of this reply.
+        created: in seconds since 1970.
+    """
+
+    model: str
+    request_id: str = ""
+    unique: str = field(default_factory=lambda: os.urandom(12).hex())
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+class StreamRenderer(Protocol):
+    """Renders the events of one reply's choices as the bytes of a stream, in whole events."""
+
+    def render(self, choice: int, event: StreamEvent) -> bytes:
+        """What `event` of the choice `choice` adds, which may be nothing."""
+        ...
+
+    def finish(self, usage: Usage) -> bytes:
+        """What is due when every choice is complete, but for the dialect's `stream_end`."""
+        ...
+
+    def fail(self, error: APIError) -> bytes:
+        """What is due in place of the rest: the error, and the stream's end."""
+        ...
+
+
+class Translation(Protocol):
+    """A client's request in the vocabulary, and the way back to its API."""
+
+    @property
+    def requests(self) -> Sequence[ChatCompletionRequest] | Sequence[CompletionRequest]:
+        """One request a choice: all of the first prompt's, then all of the second's."""
+        ...
+
+    @property
+    def choices_per_prompt(self) -> int: ...
+
+    def render_reply(
+        self,
+        responses: Sequence[Any],
+        usage: Usage,
+        labels: Labels,
+    ) -> bytes:
+        """The whole reply of the choices' `ChatCompletionResponse` or `CompletionResponse`."""
+        ...
+
+    def stream_renderer(self, labels: Labels) -> StreamRenderer:
+        """A renderer for this request's stream."""
+        ...
+
+
+class EmbeddingTranslation(Protocol):
+    """A client's request for embeddings in the vocabulary, and the way back to its API."""
+
+    @property
+    def request(self) -> EmbeddingRequest: ...
+
+    def render_reply(self, response: EmbeddingResponse, labels: Labels) -> bytes:
+        """The whole reply."""
+        ...
+
+
+class TokenCountTranslation(Protocol):
+    """A client's request to count a conversation's tokens, and the way back to its API."""
+
+    @property
+    def request(self) -> ChatCompletionRequest: ...
+
+    def render_reply(self, tokens: int) -> bytes:
+        """The whole reply."""
+        ...
+
+
+Response = ChatCompletionResponse | CompletionResponse

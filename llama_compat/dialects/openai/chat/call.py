@@ -1,0 +1,90 @@
+"""One chat request as a client sent it, and the way back to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.openai.chat.replies import render_reply
+from llama_compat.dialects.openai.chat.requests import (
+    optional_text,
+    parse_messages,
+    parse_response_format,
+    parse_tool_choice,
+    parse_tools,
+)
+from llama_compat.dialects.openai.chat.streams import StreamRenderer
+from llama_compat.dialects.openai.chunks import EncodedChunks
+from llama_compat.dialects.openai.parameters import parse_sampling
+from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
+
+
+class ChatCall(Struct, frozen=True):
+    """One request as it came: what is asked of the model, how often, and how to answer."""
+
+    request: ChatCompletionRequest
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+
+    @property
+    def requests(self) -> list[ChatCompletionRequest]:
+        """One request a choice; a seed counts up so that the choices differ."""
+        return [
+            structs.replace(self.request, sampling=self.request.sampling.for_choice(index))
+            for index in range(self.n)
+        ]
+
+    @property
+    def choices_per_prompt(self) -> int:
+        return self.n
+
+    def render_reply(
+        self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
+    ) -> bytes:
+        """The `chat.completion` object."""
+        return msgspec.json.encode(render_reply(responses, usage, **_said_of(labels)))
+
+    def stream_renderer(self, labels: Labels) -> EncodedChunks:
+        """A renderer of `chat.completion.chunk` objects."""
+        return EncodedChunks(StreamRenderer(**_said_of(labels), include_usage=self.include_usage))
+
+
+def _said_of(labels: Labels) -> dict[str, Any]:
+    return {
+        "reply_id": f"chatcmpl-{labels.unique}",
+        "model": labels.model,
+        "created": labels.created,
+    }
+
+
+def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
+    """The request `body`, its parameters already checked, for the provider's `model`.
+
+    Raises:
+        APIError: 400 naming the message or tool that is malformed.
+    """
+    wanted = body.get("logprobs")
+    request = ChatCompletionRequest(
+        model=model,
+        messages=parse_messages(body.get("messages")),
+        sampling=parse_sampling(body),
+        tools=parse_tools(body.get("tools")),
+        tool_choice=parse_tool_choice(body.get("tool_choice")),
+        parallel_tool_calls=body.get("parallel_tool_calls"),
+        response_format=parse_response_format(body.get("response_format")),
+        reasoning_effort=optional_text(body, "reasoning_effort"),
+        verbosity=optional_text(body, "verbosity"),
+        logprobs=(body.get("top_logprobs") or 0) if wanted else None,
+        stream=bool(body.get("stream")),
+    )
+    return ChatCall(
+        request=request,
+        n=body.get("n") or 1,
+        stream=bool(body.get("stream")),
+        include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+    )

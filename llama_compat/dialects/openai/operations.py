@@ -1,0 +1,126 @@
+"""OpenAI's API as a way in: its calls, and what is looked at before one of them goes anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.openai import chat, completions, embeddings
+from llama_compat.dialects.openai.errors import render_error, render_stream_error
+from llama_compat.dialects.openai.parameters import (
+    CHAT_CHECKS,
+    COMPLETION_CHECKS,
+    EMBEDDING_CHECKS,
+    Check,
+    check_parameters,
+    parameters_set,
+)
+from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import JSONFields, from_raw
+
+OPENAI = Dialect(
+    name="openai",
+    render_error=render_error,
+    render_stream_error=render_stream_error,
+    stream_end=sse.DONE,
+    keep_alive=sse.encode_comment(b" keepalive"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The look at a request of one call.
+
+    Attributes:
+        required: the member without which there is nothing to do.
+        begins: what its JSON may begin with.
+        expected: the same, for messages.
+        checks: of other members.
+    """
+
+    required: str
+    begins: str
+    expected: str
+    checks: Mapping[str, Check]
+
+    def __call__(self, fields: JSONFields, path: Mapping[str, str]) -> Asked:
+        parameters = check_parameters(fields, self.checks)
+        model = required_model(fields)
+        self._check_required(fields)
+        return Asked(
+            model,
+            stream=parameters.get("stream", False),
+            max_tokens=parameters.get("max_completion_tokens", parameters.get("max_tokens")),
+        )
+
+    def _check_required(self, fields: JSONFields) -> None:
+        # Not decoded, as it may be all of a large request: a look at how it begins is enough here,
+        # and the provider sees to what is inside.
+        name = self.required
+        begin = bytes(memoryview(fields[name])[:8]).decode("latin-1") if name in fields else "null"
+        if begin == "null":
+            raise missing_parameter(name)
+        if begin[0] not in self.begins:
+            raise invalid_parameter(
+                name, f"Invalid type for '{name}': expected {self.expected}.", "invalid_type"
+            )
+        if begin[0] == "[" and begin[1:].lstrip().startswith("]"):
+            raise invalid_parameter(name, f"Invalid '{name}': the array is empty.", "empty_array")
+
+
+def required_model(fields: JSONFields) -> str:
+    """The model that a request asks for.
+
+    Raises:
+        APIError: 400, it asks for none.
+    """
+    if "model" not in fields:
+        raise missing_parameter("model")
+    model = from_raw(fields["model"])
+    if not isinstance(model, str) or not model:
+        raise invalid_parameter("model", "'model' must be a string.", "invalid_type")
+    return model
+
+
+def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    return {name: name for name in parameters_set(body)}
+
+
+_EMBEDDINGS_ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})
+
+
+def _embedding_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    return {
+        name: name
+        for name, value in body.items()
+        if value is not None and name not in _EMBEDDINGS_ALWAYS_HONOURED
+    }
+
+
+CHAT = Operation(
+    dialect=OPENAI,
+    name="chat",
+    kind="chat",
+    look=_Look("messages", "[", "an array of messages", CHAT_CHECKS),
+    parameters=_parameters,
+    parse=chat.parse_request,
+)
+COMPLETIONS = Operation(
+    dialect=OPENAI,
+    name="completions",
+    kind="completion",
+    look=_Look("prompt", '["', "a string or an array", COMPLETION_CHECKS),
+    parameters=_parameters,
+    parse=completions.parse_request,
+)
+EMBEDDINGS = Operation(
+    dialect=OPENAI,
+    name="embeddings",
+    kind="embedding",
+    look=_Look("input", '["', "a string or an array", EMBEDDING_CHECKS),
+    parameters=_embedding_parameters,
+    parse=embeddings.parse_request,
+)

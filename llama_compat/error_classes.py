@@ -1,0 +1,160 @@
+"""What kind of error it is, whoever made it: by status, type, code and the vendors' wordings.
+
+The table is read from the top; the first row that fits counts. Sources: OpenAI's error codes
+(https://platform.openai.com/docs/guides/error-codes), Anthropic's
+(https://platform.claude.com/docs/en/api/errors), google.rpc.Code, and the messages of vLLM,
+llama.cpp, SGLang, Ollama, Mistral, Groq, Together, Fireworks, DeepSeek and Azure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ErrorClass(StrEnum):
+    """What can be done about an error depends on which of these it is."""
+
+    context_length = "context_length"
+    content_filter = "content_filter"
+    quota = "quota"
+    rate_limit = "rate_limit"
+    authentication = "authentication"
+    overloaded = "overloaded"
+    timeout = "timeout"
+    connection = "connection"
+    not_found = "not_found"
+    bad_request = "bad_request"
+    server_error = "server_error"
+    other = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An error is of the class if its code or type is among `words`, or its status among `statuses`
+    and, where there are any, one of `wordings` in its message."""
+
+    error_class: ErrorClass
+    words: frozenset[str] = frozenset()
+    statuses: frozenset[int] = frozenset()
+    wordings: tuple[str, ...] = ()
+
+    def fits(self, status: int, words: frozenset[str], message: str) -> bool:
+        if words & self.words:
+            return True
+        if status not in self.statuses:
+            return False
+        return not self.wordings or any(wording in message for wording in self.wordings)
+
+
+_ROWS = (
+    _Row(
+        ErrorClass.context_length,
+        frozenset(
+            {
+                "context_length_exceeded",
+                "exceed_context_size_error",
+                "string_above_max_length",
+                "model_context_window_exceeded",
+            }
+        ),
+        frozenset({400, 413, 422, 500}),
+        (
+            "maximum context length",
+            "context length exceeded",
+            "context_length_exceeded",
+            "exceeds the available context size",
+            "exceeds the context",
+            "exceed context limit",
+            "context window",
+            "maximum number of tokens allowed",
+            "prompt is too long",
+            "input is too long",
+            "is longer than the model's context length",
+            "exceeds model's maximum context",
+            "exceeds the maximum number of tokens",
+            "larger than the maximum context",
+            "reduce the length of the messages",
+            "too large for model with",
+        ),
+    ),
+    _Row(
+        ErrorClass.content_filter,
+        frozenset({"content_filter", "content_policy_violation", "moderation_blocked"}),
+        frozenset({400, 403, 422}),
+        ("content management policy", "content policy", "flagged by", "responsible ai"),
+    ),
+    _Row(
+        ErrorClass.quota,
+        frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached"}),
+        frozenset({402}),
+    ),
+    _Row(
+        ErrorClass.quota,
+        statuses=frozenset({400, 403, 429}),
+        wordings=(
+            "exceeded your current quota",
+            "insufficient balance",
+            "credit balance is too low",
+            "insufficient credits",
+            "out of credits",
+        ),
+    ),
+    _Row(
+        ErrorClass.authentication,
+        frozenset(
+            {
+                "upstream_authentication",
+                "invalid_api_key",
+                "authentication_error",
+                "permission_error",
+                "unauthenticated",
+                "permission_denied",
+            }
+        ),
+        frozenset({401, 403}),
+    ),
+    _Row(
+        ErrorClass.overloaded,
+        frozenset({"overloaded_error", "overloaded", "engine_overloaded", "unavailable"}),
+        frozenset({503, 529}),
+    ),
+    _Row(
+        ErrorClass.rate_limit,
+        frozenset({"rate_limit_error", "rate_limit_exceeded", "resource_exhausted"}),
+        frozenset({429}),
+    ),
+    _Row(
+        ErrorClass.timeout,
+        frozenset({"timeout_error", "upstream_timeout", "deadline_exceeded"}),
+        frozenset({408, 504}),
+    ),
+    _Row(
+        ErrorClass.connection, frozenset({"upstream_connection_lost", "upstream_connection_failed"})
+    ),
+    _Row(ErrorClass.not_found, frozenset({"model_not_found", "not_found_error"}), frozenset({404})),
+    _Row(
+        ErrorClass.bad_request,
+        statuses=frozenset({400, 405, 409, 413, 415, 422}),
+    ),
+    _Row(ErrorClass.server_error, statuses=frozenset({500, 502})),
+)
+
+
+def classify(status: int, type: str | None, code: str | None, message: str) -> ErrorClass:
+    """The class of an error with this HTTP status, OpenAI's `type` and `code`, and message."""
+    words = frozenset(word.lower() for word in (type, code) if word)
+    lowered = message[:4096].lower()
+    for row in _ROWS:
+        if row.fits(status, words, lowered):
+            return row.error_class
+    return ErrorClass.other
+
+
+OPENAI_CODES = {
+    ErrorClass.context_length: "context_length_exceeded",
+    ErrorClass.content_filter: "content_filter",
+    ErrorClass.quota: "insufficient_quota",
+    ErrorClass.rate_limit: "rate_limit_exceeded",
+}
+"""OpenAI's `code` for the classes that have one: clients decide by it, whatever vendor it was."""

@@ -1,0 +1,257 @@
+"""One call in any client API, answered from a provider's vocabulary.
+
+The request is parsed and held against what the provider can honour; every prompt and every choice
+becomes a stream of events of its own, all of them run at the same time, and what comes is rendered
+as one reply or one stream of the client's API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar, cast
+
+from msgspec import structs
+
+from llama_compat.dialects.base import (
+    EmbeddingTranslation,
+    Labels,
+    StreamRenderer,
+    TokenCountTranslation,
+    Translation,
+)
+from llama_compat.errors import unsupported_parameter, upstream_error
+from llama_compat.events import Collector, add_usage
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fan_out import Events, interleave
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamComplete,
+    StreamProgress,
+    ToolCallDelta,
+    Usage,
+)
+from llama_compat.wire.json_fields import unicode_from_raw
+
+JSON_HEADERS = {"content-type": "application/json"}
+
+GenerationRequest = ChatCompletionRequest | CompletionRequest
+Asked = TypeVar("Asked", ChatCompletionRequest, CompletionRequest)
+
+
+class Settings(Protocol):
+    """What is needed of a provider's settings."""
+
+    @property
+    def unsupported(self) -> str: ...
+
+
+class VocabularyProvider(Protocol):
+    """What is needed of a provider that answers in the vocabulary."""
+
+    id: str
+    pays_each_choice: bool
+
+    @property
+    def config(self) -> Settings: ...
+
+    @property
+    def parameters(self) -> frozenset[str]: ...
+
+    @property
+    def embedding_parameters(self) -> frozenset[str]: ...
+
+    def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]: ...
+
+
+async def answer_generation(
+    provider: VocabularyProvider,
+    generate: Callable[[Asked], Events],
+    call: Call,
+    target: Target,
+) -> Reply:
+    """Answer a chat or a completion from `generate`, the provider's own.
+
+    Raises:
+        APIError: 400 for what the provider can't honour, or what it raised itself.
+    """
+    translation, dropped = _honoured(provider, provider.parameters, call, target)
+    translation = cast(Translation, translation)
+    requests = [
+        structs.replace(request, request_id=call.request_id, context_length=target.context_length)
+        for request in translation.requests
+    ]
+    streams = [generate(cast(Asked, request)) for request in requests]
+    if getattr(requests[0], "parallel_tool_calls", None) is False:
+        streams = [_first_call_only(stream) for stream in streams]
+    generation = _Generation(
+        streams, translation.choices_per_prompt, pays_each_choice=provider.pays_each_choice
+    )
+    labels = Labels(call.model, call.request_id)
+    if call.stream:
+        renderer = translation.stream_renderer(labels)
+        body = generation.rendered(renderer)
+        return Reply(
+            body,
+            first=await anext(body),
+            dropped=dropped,
+            read_usage=lambda: generation.usage,
+            render_error=renderer.fail,
+        )
+    collectors = await generation.collected()
+    is_chat = isinstance(requests[0], ChatCompletionRequest)
+    responses = [each.chat_completion() if is_chat else each.completion() for each in collectors]
+    assert generation.usage is not None
+    return Reply(
+        translation.render_reply(responses, generation.usage, labels),
+        headers=JSON_HEADERS,
+        dropped=dropped,
+        read_usage=lambda: generation.usage,
+    )
+
+
+async def answer_embedding(
+    provider: VocabularyProvider,
+    embed: Callable[[EmbeddingRequest], Any],
+    call: Call,
+    target: Target,
+) -> Reply:
+    """Answer a request for embeddings from `embed`, the provider's own.
+
+    Raises:
+        APIError: 400 for what the provider can't honour, 502 for other than one vector a text, or
+            what the provider raised itself.
+    """
+    translation, dropped = _honoured(provider, provider.embedding_parameters, call, target)
+    translation = cast(EmbeddingTranslation, translation)
+    request = structs.replace(translation.request, request_id=call.request_id)
+    response: EmbeddingResponse = await embed(request)
+    texts, vectors = len(request.inputs), len(response.vectors)
+    if texts != vectors:
+        raise upstream_error(provider.id, f"gave {vectors} vectors for {texts} texts.")
+    return Reply(
+        translation.render_reply(response, Labels(call.model, call.request_id)),
+        headers=JSON_HEADERS,
+        dropped=dropped,
+        read_usage=lambda: Usage(prompt_tokens=response.prompt_tokens),
+    )
+
+
+async def answer_token_count(
+    count_tokens: Callable[[ChatCompletionRequest], Any], call: Call, target: Target
+) -> Reply:
+    """Answer a request to count a conversation's tokens from `count_tokens`, the provider's own.
+
+    Raises:
+        APIError: what the provider raised.
+    """
+    parsed = call.operation.parse(_decoded(call), target.model)
+    translation = cast(TokenCountTranslation, parsed)
+    request = structs.replace(translation.request, request_id=call.request_id)
+    tokens: int = await count_tokens(request)
+    return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
+
+
+class _Generation:
+    """The streams of one request while they run.
+
+    Attributes:
+        usage: what all of it cost, once every choice is complete.
+    """
+
+    def __init__(
+        self, streams: Sequence[Events], choices_per_prompt: int, *, pays_each_choice: bool
+    ) -> None:
+        self._streams = streams
+        self._choices_per_prompt = choices_per_prompt
+        self._pays_each_choice = pays_each_choice
+        self.usage: Usage | None = None
+
+    async def collected(self) -> list[Collector]:
+        """What each stream says."""
+        collectors = [Collector() for _ in self._streams]
+        async with aclosing(interleave(self._streams)) as events:
+            async for choice, event in events:
+                collectors[choice].add(event)
+        self._add_up([each.usage for each in collectors])
+        return collectors
+
+    async def rendered(self, renderer: StreamRenderer) -> AsyncGenerator[bytes, None]:
+        """The streams as one, in the client's language."""
+        completed: dict[int, StreamComplete] = {}
+        async with aclosing(interleave(self._streams)) as events:
+            async for choice, event in events:
+                if isinstance(event, StreamComplete):
+                    completed[choice] = event
+                if rendered := renderer.render(choice, event):
+                    yield rendered
+        usage = self._add_up([completed[choice].usage for choice in sorted(completed)])
+        if rendered := renderer.finish(usage):
+            yield rendered
+
+    def _add_up(self, usages: Sequence[Usage]) -> Usage:
+        self.usage = add_usage(
+            usages, self._choices_per_prompt, pays_each_choice=self._pays_each_choice
+        )
+        return self.usage
+
+
+def _honoured(
+    provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
+) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation, tuple[str, ...]]:
+    """The request without what the provider can't honour, and the names of what was dropped."""
+    operation, body = call.operation, _decoded(call)
+    asked = operation.parameters(body)
+    refused = {path: "" for path, name in asked.items() if name not in honoured}
+    _refuse_or_drop(provider, refused, body)
+    translation = operation.parse(body, target.model)
+    if operation.kind in ("chat", "completion"):
+        whys = provider.unsupported_values(cast(Translation, translation).requests[0])
+        values = {
+            path: whys[name] for path, name in asked.items() if name in whys and path not in refused
+        }
+        if values:
+            _refuse_or_drop(provider, values, body)
+            translation = operation.parse(body, target.model)
+            refused |= values
+    return translation, tuple(refused)
+
+
+def _refuse_or_drop(
+    provider: VocabularyProvider, refused: Mapping[str, str], body: dict[str, Any]
+) -> None:
+    for path, why in refused.items():
+        if provider.config.unsupported != "drop":
+            raise unsupported_parameter(path, provider.id, why)
+        _remove(body, path)
+
+
+def _remove(body: dict[str, Any], path: str) -> None:
+    """Take the member at `path` (`a.b`) out of a body that is this module's own."""
+    *parents, name = path.split(".") if path not in body else [path]
+    for parent in parents:
+        inner = body.get(parent)
+        if not isinstance(inner, dict):
+            return
+        body = inner
+    body.pop(name, None)
+
+
+def _decoded(call: Call) -> dict[str, Any]:
+    return {name: unicode_from_raw(raw) for name, raw in call.fields.items()}
+
+
+async def _first_call_only(events: Events) -> Events:
+    """`events` without the tool calls after the first.
+
+    Not every vendor can be told to make no more than one; a model that still wants the others asks
+    again when it has seen what the first gave.
+    """
+    async with aclosing(events) as stream:
+        async for event in stream:
+            delta = event.delta if isinstance(event, StreamProgress) else None
+            if not isinstance(delta, ToolCallDelta) or delta.index == 0:
+                yield event

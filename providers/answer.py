@@ -1,0 +1,29 @@
+"""Relay or translate: the seam that every call passes."""
+
+from __future__ import annotations
+
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.translation import answer_token_count
+from providers.base import Provider
+
+
+async def answer(provider: Provider, call: Call, target: Target) -> Reply:
+    """Have `provider` answer `call` from its model `target`.
+
+    A wire that it speaks itself is relayed; for all others the call is put into the vocabulary.
+
+    Raises:
+        APIError: the call can't be answered, or was not.
+    """
+    operation = call.operation
+    if operation.name in provider.relays:
+        return await provider.relay(call, target)
+    match operation.kind:
+        case "chat":
+            return await provider.openai_chat_completion(call, target)
+        case "completion":
+            return await provider.openai_completion(call, target)
+        case "embedding":
+            return await provider.openai_embeddings(call, target)
+        case "token_count":
+            return await answer_token_count(provider.count_tokens, call, target)

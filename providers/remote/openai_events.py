@@ -1,0 +1,128 @@
+"""A vendor's OpenAI replies as events of the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from llama_compat.dialects.openai import chat, completions
+from llama_compat.dialects.openai.chunks import ChunkParser
+from llama_compat.errors import upstream_error
+from llama_compat.events import reply_events
+from llama_compat.types import (
+    CompletionResponse,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextDelta,
+)
+from llama_compat.wire import sse
+from llama_compat.wire.json_lines import decode_object
+from providers.remote.json_objects import parse_object, read_object
+from providers.remote.upstream import UpstreamResponse
+from providers.remote.upstream_errors import error_in_stream, makes_no_sense
+
+
+async def read_chat(
+    provider: str, response: UpstreamResponse, *, stream: bool
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events of a chat completion, whole or streamed.
+
+    Raises (from the generator):
+        APIError: 502 if the reply breaks off or makes no sense; what the vendor says in it.
+    """
+    if not stream:
+        for event in await read_object(provider, response, _chat_events):
+            yield event
+        return
+    parser = chat.StreamParser()
+    async with aclosing(_read_chunks(provider, response, parser, _chat_events)) as events:
+        async for event in events:
+            yield event
+
+
+async def read_completion(
+    provider: str, response: UpstreamResponse, *, stream: bool, echo: bool
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events of a text completion, which begins with the prompt if `echo`; as `read_chat`."""
+    whole = partial(_text_events, echo=echo)
+    if not stream:
+        for event in await read_object(provider, response, whole):
+            yield event
+        return
+    parser = completions.StreamParser(echo=echo)
+    async with aclosing(_read_chunks(provider, response, parser, whole)) as events:
+        async for event in events:
+            yield event
+
+
+def _chat_events(reply: Mapping[str, Any]) -> list[StreamEvent]:
+    return list(reply_events(chat.parse_reply(reply)[0]))
+
+
+def _text_events(reply: Mapping[str, Any], *, echo: bool) -> list[StreamEvent]:
+    first: CompletionResponse = completions.parse_reply(reply, echo=echo)[0]
+    return [
+        StreamStart(first.usage.prompt_tokens),
+        StreamProgress(TextDelta(first.content), first.logprobs),
+        StreamComplete(first.stop_reason, first.usage),
+    ]
+
+
+async def _read_chunks(
+    provider: str,
+    response: UpstreamResponse,
+    parser: ChunkParser,
+    whole: Callable[[Mapping[str, Any]], list[StreamEvent]],
+) -> AsyncGenerator[StreamEvent, None]:
+    decoder = sse.Decoder()
+    try:
+        first = await response.next_chunk()
+        if first.lstrip()[:1] in (b"{", b"["):
+            # A reply that ignores `stream`, or an error.
+            body = first + await response.read()
+            for event in parse_object(provider, body, whole):
+                yield event
+            return
+        chunk = first
+        while chunk:
+            for event in _parse(provider, decoder.feed(chunk), parser):
+                yield event
+                if isinstance(event, StreamComplete):
+                    await response.drain()
+                    return
+            chunk = await response.next_chunk()
+        last = decoder.flush()
+        for event in _parse(provider, [last] if last is not None else [], parser):
+            yield event
+            if isinstance(event, StreamComplete):
+                return
+        for event in parser.finish():
+            yield event
+    except sse.EventTooLargeError as error:
+        raise upstream_error(provider, f"{error}.") from None
+    except ValueError as error:
+        raise makes_no_sense(provider, error) from None
+
+
+def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Iterator[StreamEvent]:
+    """The events of the vocabulary; `[DONE]` is the end, after which nothing is looked at."""
+    for event in events:
+        if event.data is None:
+            continue
+        if event.data.lstrip().startswith(b"[DONE]"):
+            yield from parser.finish(done=True)
+            return
+        chunk = decode_object(event.data)
+        if _is_error(event, chunk):
+            raise error_in_stream(provider, event.data)
+        yield from parser.push(chunk)
+
+
+def _is_error(event: sse.Event, chunk: Mapping[str, Any]) -> bool:
+    if event.name == b"error" or chunk.get("error"):
+        return True
+    return "choices" not in chunk and (chunk.get("object") == "error" or "detail" in chunk)

@@ -1,0 +1,123 @@
+"""One operation of a client API over ASGI: read, look, dispatch, answer.
+
+These are plain ASGI, beside FastAPI's routing rather than in it: a relayed request spends most of
+its time in whatever stands between the socket and the provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+from llama_compat.dialects.base import Asked, Operation
+from llama_compat.errors import (
+    APIError,
+    context_length_exceeded,
+    internal_error,
+    shutting_down,
+)
+from llama_compat.exchange import Call, Principal, Reply
+from providers.answer import answer as answer_call
+from routing.asgi import Receive, Scope, Send
+from routing.ingress.answer import Answer
+from routing.ingress.body import parse_body, read_body
+from routing.ingress.disconnect import ClientGone, ClientWatch
+from routing.ingress.keep_alive import KeepAlive
+from routing.models import Route
+from routing.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+NO_PATH: Mapping[str, str] = {}
+
+
+class Endpoint:
+    """The ASGI endpoint of one operation.
+
+    Args:
+        operation: which one.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+
+    async def __call__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        runtime: Runtime,
+        principal: Principal,
+        path: Mapping[str, str] = NO_PATH,
+    ) -> None:
+        """Answer one request; whatever goes wrong is answered too, in the client's language.
+
+        Args:
+            scope, receive, send: ASGI's.
+            runtime: what to answer it from.
+            principal: who is asking.
+            path: what the path says besides where it leads: its parameters.
+        """
+        answer = Answer(send, scope, self.operation.dialect)
+        try:
+            body = await read_body(scope, receive, runtime.settings.max_body_bytes)
+            async with ClientWatch(receive):
+                fields = parse_body(body)
+                asked = self.operation.look(fields, path)
+                answer.model = asked.model
+                route = await runtime.models.resolve(asked.model)
+                _check_context(asked, route.target.context_length)
+                call = Call(
+                    operation=self.operation,
+                    fields=fields,
+                    model=asked.model,
+                    stream=asked.stream,
+                    request_id=answer.request_id,
+                    headers=self._forwarded_headers(scope),
+                    principal=principal,
+                    counts_usage=runtime.settings.log_usage,
+                )
+                await self._answer(call, route, answer, runtime)
+        except ClientGone:
+            answer.outcome = "client disconnected"
+        except APIError as error:
+            await answer.error(error)
+        except asyncio.CancelledError:
+            # Not the client's doing: the server stops and the time for running requests is over.
+            await answer.error(shutting_down())
+        except Exception:
+            log.exception("request %s failed", answer.request_id)
+            await answer.error(internal_error())
+        answer.log(with_usage=runtime.settings.log_usage)
+
+    async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
+        seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds
+        keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
+        async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
+            reply = await self.dispatch(call, route, runtime)
+            try:
+                await answer.reply(reply)
+            finally:
+                await reply.aclose()
+
+    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
+        """Have the route's provider answer `call`."""
+        return await answer_call(route.provider, call, route.target)
+
+    def _forwarded_headers(self, scope: Scope) -> Mapping[str, str]:
+        wanted = self.operation.dialect.forwarded_headers
+        if not wanted:
+            return {}
+        return {
+            decoded: value.decode("latin-1")
+            for name, value in scope["headers"]
+            if (decoded := name.decode("latin-1")) in wanted
+        }
+
+
+def _check_context(asked: Asked, context_length: int | None) -> None:
+    # Only the provider can count the prompt; but what is wanted alone may be too much already.
+    if context_length is not None and (asked.max_tokens or 0) > context_length:
+        raise context_length_exceeded(context_length, 0, asked.max_tokens or 0)
