@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from llama_compat.tools.formats import ToolFormat
-from llama_compat.types import SamplingParams, StopReason
+from llama_compat.types import (
+    EmbeddingRequest,
+    EmbeddingResponse,
+    SamplingParams,
+    StopReason,
+)
 
 if TYPE_CHECKING:
     from providers.local.detokenizer import Vocabulary
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
 
 class Tokenizer(Protocol):
     """Text made into tokens, and conversations into text."""
+
+    @property
+    def source(self) -> str:
+        """The tokenizer as the Hugging Face `tokenizers` library writes it, for grammars."""
 
     @property
     def chat_template(self) -> str | None:
@@ -151,6 +160,25 @@ class Stats:
     used_blocks: int = 0
     total_blocks: int = 0
     batched: bool = True
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Embeds with one model."""
+
+    @property
+    def stats(self) -> Stats:
+        """The figures of this moment."""
+
+    def stop(self) -> None:
+        """Break off what there is; blocks until it is at rest."""
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """One vector a text.
+
+        Raises:
+            APIError: 400 for what the model can't do, 429 where too many wait.
+        """
 
 
 class Engine(Protocol):

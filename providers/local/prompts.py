@@ -25,7 +25,7 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-from providers.local.call_rules import CallRules, call_openings, first_argument
+from providers.local.call_rules import CallRules, call_openings
 
 if TYPE_CHECKING:
     from providers.local.engine import LocalModel, Tokenizer
@@ -38,13 +38,11 @@ class ChatPrompt(NamedTuple):
         text: as it was written.
         token_ids: the same as tokens.
         openings: for each tool of which one has to be called: what the call begins with.
-        opening_ids: for each of them the tokens that the reply begins with, if it calls it.
     """
 
     text: str
     token_ids: tuple[int, ...]
     openings: dict[str, str]
-    opening_ids: tuple[tuple[int, ...], ...]
 
 
 def chat_prompt(model: LocalModel, request: ChatCompletionRequest, rules: CallRules) -> ChatPrompt:
@@ -77,16 +75,9 @@ def chat_prompt(model: LocalModel, request: ChatCompletionRequest, rules: CallRu
             f"The chat template of the model '{model.name}' can't render these messages: {error}",
         ) from error
     openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
-    demanded = [tool for tool in rules.demanded if tool.tool_name in openings]
-    begun = [openings[tool.tool_name] + first_argument(tool) for tool in demanded]
     # The template writes the beginning-of-text token itself, where the model wants one.
     token_ids = _encode(model, text, add_special_tokens=False)
-    return ChatPrompt(
-        text,
-        token_ids or _beginning(model, "messages"),
-        openings,
-        tuple(_encode(model, each, add_special_tokens=False) for each in begun),
-    )
+    return ChatPrompt(text, token_ids or _beginning(model, "messages"), openings)
 
 
 def text_prompt(model: LocalModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:

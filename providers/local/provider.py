@@ -10,22 +10,27 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import structs
 
+from llama_compat.errors import invalid_parameter, unsupported_capability
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
 from llama_compat.tools.formats import ForcedCallParser, reply_parser
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    Guide,
     StreamEvent,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
-from providers.local.call_rules import call_rules
-from providers.local.engine import Engine, Generation, LocalModel
+from providers.local.call_rules import before_reply, call_rules
+from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel
+from providers.local.grammar import Grammars
 from providers.local.limits import check_token_ids, max_tokens
-from providers.local.openings import Openings
 from providers.local.prompts import chat_prompt, text_prompt
 from providers.local.reply import text_events
 from providers.local.requirements import require
@@ -47,7 +52,10 @@ class LocalConfig(ProviderConfig):
 
 
 class LocalProvider(
-    OpenAICompletionUnsupportedMixin, OpenAIChatCompletionUnsupportedMixin, Provider
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    Provider,
 ):
     """Answers with models that run in this process, one engine a model.
 
@@ -55,6 +63,7 @@ class LocalProvider(
 
     Attributes:
         engines: by the model's name, from start to stop.
+        embedders: the same for the models that embed.
     """
 
     Config: ClassVar[type[ProviderConfig]] = LocalConfig
@@ -86,10 +95,18 @@ class LocalProvider(
             "repetition_penalty",
             "priority",
             "cache_salt",
+            "response_format",
+            "structured_outputs",
+            "guided_json",
+            "guided_regex",
+            "guided_choice",
+            "guided_grammar",
             "echo",
             *_TOOL_PARAMETERS,
         }
     )
+
+    embedding_parameters = frozenset({"dimensions"})
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
@@ -97,6 +114,8 @@ class LocalProvider(
         super().__init__(provider_id, config, models)
         self.engines: dict[str, Engine] = {}
         self._tokenizing: ThreadPoolExecutor | None = None
+        self.embedders: dict[str, Embedder] = {}
+        self._grammars: dict[str, Grammars] = {}
         self._prompts: dict[tuple[str, int], asyncio.Future[Any]] = {}
 
     # Start and stop -------------------------------------------------------------------------------
@@ -110,21 +129,29 @@ class LocalProvider(
         require(self.modules, f"by the provider '{self.id}'")
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
-            self.engines[name] = await asyncio.to_thread(
+            opened = await asyncio.to_thread(
                 self._open_engine, name, self._wanted_context_length(name)
             )
+            if isinstance(opened, Embedder):
+                self.embedders[name] = opened
+            else:
+                self.engines[name] = opened
+                self._grammars[name] = Grammars(opened.model)
 
     async def stop(self) -> None:
         """Break off what is running and let the models go."""
-        engines, self.engines = self.engines, {}
-        for engine in engines.values():
-            await asyncio.to_thread(engine.stop)
+        running: list[Engine | Embedder] = [*self.engines.values(), *self.embedders.values()]
+        self.engines, self.embedders = {}, {}
+        for each in running:
+            await asyncio.to_thread(each.stop)
+        for grammars in self._grammars.values():
+            grammars.close()
         if self._tokenizing is not None:
             # It waits for the prompt that is being tokenized, which may be a long one.
             await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
 
-    def _open_engine(self, name: str, context_length: int | None) -> Engine:
-        """An engine that runs; called in a thread.
+    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
+        """An engine or an embedder that runs; called in a thread.
 
         Args:
             name: of the model.
@@ -164,7 +191,8 @@ class LocalProvider(
 
     def stats(self) -> dict[str, int]:
         """How many generations run and wait, and how many models take one at a time only."""
-        stats = [engine.stats for engine in self.engines.values()]
+        stats = [each.stats for each in self.engines.values()]
+        stats += [each.stats for each in self.embedders.values()]
         counts = {
             "running": sum(each.running for each in stats),
             "waiting": sum(each.waiting for each in stats),
@@ -176,7 +204,7 @@ class LocalProvider(
 
     async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt; events and errors as in `Provider.completion`."""
-        engine = self.engines[request.model]
+        engine = self._engine(request.model)
         model, sampling = engine.model, request.sampling
         check_token_ids(sampling, model)
         prompt_ids = await self._tokenize(request.prompt, text_prompt, model, request.prompt)
@@ -186,6 +214,7 @@ class LocalProvider(
             max_tokens=max_tokens(request, len(prompt_ids), model, "prompt"),
             logprobs=request.logprobs,
             prompt_logprobs=request.echo and request.logprobs is not None,
+            constraint=await self._constraint(request, sampling.guide),
         )
         reply = text_events(engine, generation, echo=_echoed_text(request, model))
         async with aclosing(reply) as events:
@@ -196,16 +225,18 @@ class LocalProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message; events and errors as in `Provider.chat_completion`."""
-        engine = self.engines[request.model]
+        engine = self._engine(request.model)
         model, sampling = engine.model, request.sampling
         rules = call_rules(request)
         check_token_ids(sampling, model)
         prompt = await self._tokenize(request.messages, chat_prompt, model, request, rules)
         parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
-        constraint = None
+        constraint = await self._constraint(request, _guide_of(request), prompt.text)
         if prompt.openings:
             parser = ForcedCallParser(prompt.openings)
-            constraint = Openings(prompt.opening_ids, model.vocab_size)
+            constraint = await self._grammars[request.model].call_constraint(
+                rules.demanded, prompt.openings
+            )
             # It has no text that they could end.
             sampling = structs.replace(sampling, stop=())
         generation = Generation(
@@ -222,9 +253,32 @@ class LocalProvider(
             async for event in events:
                 yield event
 
+    async def _constraint(
+        self,
+        request: ChatCompletionRequest | CompletionRequest,
+        guide: Guide | None,
+        prompt: str = "",
+    ) -> Constraint | None:
+        if guide is None:
+            return None
+        return await self._grammars[request.model].constraint(guide, before_reply(prompt))
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors; errors as in `Provider.embed`."""
+        embedder = self.embedders.get(request.model)
+        if embedder is None:
+            raise unsupported_capability(self.id, f"embeddings with the model '{request.model}'")
+        return await embedder.embed(request)
+
+    def _engine(self, name: str) -> Engine:
+        engine = self.engines.get(name)
+        if engine is None:
+            raise unsupported_capability(self.id, f"generating with the model '{name}'")
+        return engine
+
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the model's chat template makes of the conversation."""
-        model = self.engines[request.model].model
+        model = self._engine(request.model).model
         prompt = await self._tokenize(
             request.messages, chat_prompt, model, request, call_rules(request)
         )
@@ -245,6 +299,34 @@ class LocalProvider(
         # Who waits for it must not take it from the others by being cancelled.
         result: T = await asyncio.shield(future)
         return result
+
+
+def _guide_of(request: ChatCompletionRequest) -> Guide | None:
+    """What the whole reply has to be.
+
+    Raises:
+        APIError: 400; the request says it twice, or wants the model to call tools as well.
+    """
+    asked, guide = request.response_format, request.sampling.guide
+    if asked is not None and asked.type != "text":
+        if guide is not None:
+            raise invalid_parameter(
+                "response_format", f"'response_format' and '{guide.path}' exclude each other."
+            )
+        if asked.type == "json_schema":
+            guide = Guide("json_schema", asked.schema or {}, "response_format.json_schema.schema")
+        else:
+            guide = Guide("json_object", None, "response_format")
+    may_call = request.tools and (request.tool_choice is None or request.tool_choice.mode != "none")
+    if guide is not None and may_call:
+        field = guide.path.partition(".")[0]
+        raise invalid_parameter(
+            field,
+            f"'{field}' and 'tools' can't be honoured in one request by a model in this process."
+            " Leave one of them out, or set 'tool_choice' to 'none'.",
+            "unsupported_parameter",
+        )
+    return guide
 
 
 def _echoed_text(request: CompletionRequest, model: LocalModel) -> str | None:

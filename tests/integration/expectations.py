@@ -19,6 +19,12 @@ def check_usage(usage: CompletionUsage | None) -> CompletionUsage:
     return usage
 
 
+def tokens_of(usage: CompletionUsage | None) -> tuple[int, int]:
+    """Tokens of prompt and completion; how many were cached differs from one time to the next."""
+    checked = check_usage(usage)
+    return checked.prompt_tokens, checked.completion_tokens
+
+
 @contextmanager
 def honoured_or_refused(parameter: str) -> Iterator[None]:
     """The test of a parameter that a provider may refuse, by its name (and then it is skipped)."""

@@ -264,13 +264,33 @@ class Engine:
             rows.append(end - 1)
         if not sampling:
             return
-        allowed = [constrained[each].result() if each in constrained else None for each in sampling]
-        if len(rows) != len(logits):
-            logits = logits[rows]
+        masks = self._masks(sampling, constrained)
+        kept = [place for place, each in enumerate(sampling) if each in masks]
+        sampling = [sampling[place] for place in kept]
+        allowed = [masks[each] for each in sampling]
+        if not sampling:
+            return
+        if len(kept) != len(logits):
+            logits = logits[[rows[place] for place in kept]]
         for sequence, choice in zip(
             sampling, self._sampler.sample(logits, sampling, allowed), strict=True
         ):
             self._append(sequence, choice)
+
+    def _masks(
+        self,
+        sampling: Sequence[LocalSequence],
+        constrained: dict[LocalSequence, Future[torch.Tensor | None]],
+    ) -> dict[LocalSequence, torch.Tensor | None]:
+        """What each sequence's next token may be; one whose grammar fails ends with that."""
+        masks: dict[LocalSequence, torch.Tensor | None] = {}
+        for each in sampling:
+            try:
+                masks[each] = constrained[each].result() if each in constrained else None
+            except APIError as error:
+                self._scheduler.end(each)
+                self._fail(each, error)
+        return masks
 
     def _score_prompt(self, sequence: LocalSequence, logits: torch.Tensor) -> None:
         """Score the tokens that follow each of those that `logits` belong to."""
@@ -288,7 +308,9 @@ class Engine:
         self._counts.generated_tokens += 1
         if generation.constraint is not None:
             generation.constraint.accept(token_id)
-        if token_id in self.model.stop_tokens and not sampling.ignore_eos:
+        # A grammar that is complete allows nothing but an end.
+        ignores_end = sampling.ignore_eos and generation.constraint is None
+        if token_id in self.model.stop_tokens and not ignores_end:
             self._end(sequence, Ended(self.model.stop_tokens[token_id], token_id))
         elif token_id in sampling.stop_token_ids:
             self._end(sequence, Ended(StopReason.end_of_turn, token_id))

@@ -21,6 +21,7 @@ from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
 from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
 from providers.local.torch_engine.scheduler import Limits
 from providers.local.torch_engine.tokenizer import HubTokenizer
@@ -239,38 +240,6 @@ def _quantization(name: str, wanted: str, device: torch.device, dtype: torch.dty
             " FBGEMM's kernels (x86 with AVX2) and dtype float32. Set 'quantization: none'."
         )
     return "int8"
-
-
-def choose_device(device: str) -> torch.device:
-    """The device that the template's word stands for: with `auto`, CUDA where there is one.
-
-    Raises:
-        ProviderStartError: this machine has no such device.
-    """
-    available = torch.cuda.is_available()
-    if device == "auto":
-        return torch.device("cuda" if available else "cpu")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and not (
-        available and (chosen.index or 0) < torch.cuda.device_count()
-    ):
-        raise ProviderStartError(
-            f"The template asks for the device '{device}', but torch sees"
-            f" {torch.cuda.device_count()} CUDA devices: set 'device: auto' or 'device: cpu', or"
-            " install a torch that is built for this machine's GPU."
-        )
-    return chosen
-
-
-def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The dtype that the template's word stands for: with `auto`, bfloat16 on CUDA."""
-    if dtype != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
-            dtype
-        ]
-    if device.type == "cpu":
-        return torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
 
 def _to_device(model: Any, device: torch.device, name: str) -> Any:

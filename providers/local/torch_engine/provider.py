@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, PositiveInt, StringConstraints
 
 from providers.base import ProviderConfig, ProviderStartError
-from providers.local.engine import Engine
+from providers.local.engine import Embedder, Engine
 from providers.local.models import store as model_store
 from providers.local.provider import LocalConfig, LocalProvider
 from providers.local.requirements import require
@@ -56,7 +56,7 @@ class TorchProvider(LocalProvider):
     """Generates with Hugging Face models that lie on this machine.
 
     A model's name is a folder's path, `hf:ORG/NAME` or `starter`; a folder may hold a single GGUF
-    file instead of weights, which is converted once.
+    file instead of weights, which is converted once. A sentence-transformers folder embeds.
     """
 
     Config: ClassVar[type[ProviderConfig]] = TorchConfig
@@ -64,11 +64,12 @@ class TorchProvider(LocalProvider):
 
     modules = ("torch", "transformers", "safetensors")
 
-    def _open_engine(self, name: str, context_length: int | None) -> Engine:
+    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
         folder = _model_folder(name)
         try:
             import torch
 
+            from providers.local.torch_engine import embedder
             from providers.local.torch_engine.engine import Engine
             from providers.local.torch_engine.loader import LoadOptions, load
         except (ImportError, OSError) as error:
@@ -79,6 +80,15 @@ class TorchProvider(LocalProvider):
         config = self.config
         if config.threads is not None:
             torch.set_num_threads(config.threads)
+        if embedder.is_embedder(folder):
+            loaded = embedder.load_embedder(
+                name,
+                folder,
+                device=config.device,
+                dtype=config.dtype,
+                context_length=context_length,
+            )
+            return embedder.Embedder(loaded, config.max_waiting)
         options = LoadOptions(
             device=config.device,
             dtype=config.dtype,

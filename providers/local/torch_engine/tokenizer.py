@@ -21,6 +21,11 @@ class HubTokenizer:
         self._backend.no_padding()
 
     @property
+    def source(self) -> str:
+        """The tokenizer as JSON."""
+        return str(self._backend.to_str())
+
+    @property
     def chat_template(self) -> str | None:
         """The source of the chat template; of all of them, where there are several."""
         templates = self._tokenizer.chat_template

@@ -57,6 +57,11 @@ GOOD: list[tuple[str, list[Any]]] = [
     ("allowed_token_ids", [[], [3]]),
     ("priority", [-1, 0, 2**31 - 1]),
     ("cache_salt", ["x"]),
+    ("guided_json", [{}, '{"type": "object"}']),
+    ("guided_regex", ["a+"]),
+    ("guided_choice", [["a", "b"]]),
+    ("guided_grammar", ['start: "a"']),
+    ("structured_outputs", [{"json": {}}, {"choice": ["a"], "regex": None}]),
 ]
 
 BAD: list[tuple[str, list[Any]]] = [
@@ -85,6 +90,11 @@ BAD: list[tuple[str, list[Any]]] = [
     ("allowed_token_ids", [[1.5], {}]),
     ("priority", [2**31, "high"]),
     ("cache_salt", [1]),
+    ("guided_json", [5, "{", "[]"]),
+    ("guided_regex", [["a"]]),
+    ("guided_choice", [[], [1], "a"]),
+    ("guided_grammar", [{}]),
+    ("structured_outputs", [{}, [], {"regex": "a", "choice": ["b"]}]),
 ]
 
 

@@ -171,6 +171,7 @@ async def test_markers_that_are_special_tokens(tmp_path: Path) -> None:
     ],
 )
 async def test_a_demanded_call(tmp_path: Path, choice: ToolChoice, names: list[str]) -> None:
+    pytest.importorskip("llguidance")
     # Left to itself it would say nothing at all; behind the opening of a call it says the rest.
     make_speaking_model(tmp_path, [' "Par', 'is"', "}", "\n\n</tool_call>"], after='"city":')
     async with running(tmp_path) as provider:
@@ -180,8 +181,8 @@ async def test_a_demanded_call(tmp_path: Path, choice: ToolChoice, names: list[s
         )
         against = dict.fromkeys(opening, -100.0)
         for sampling in (
-            SamplingParams(max_tokens=64, stop=("\n", '"', "Par")),
-            SamplingParams(max_tokens=64, logit_bias=against, frequency_penalty=2),
+            SamplingParams(max_tokens=90, stop=("\n", '"', "Par")),
+            SamplingParams(max_tokens=90, logit_bias=against, frequency_penalty=2),
         ):
             response = await chat(provider, tool_choice=choice, sampling=sampling, logprobs=0)
             ((name, arguments),) = calls(response)
@@ -196,12 +197,15 @@ async def test_a_demanded_call(tmp_path: Path, choice: ToolChoice, names: list[s
 
 
 async def test_a_demanded_call_that_runs_out_of_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
     choice = ToolChoice("required", "get_time")
     make_speaking_model(tmp_path, [' "Par', 'is"', "}"], after='"city":')
     async with running(tmp_path) as provider:
-        whole = await chat(provider, tool_choice=choice)
-        for tokens, arguments in [(1, '{"city": "Par'), (2, '{"city":'), (30, "")]:
-            sampling = SamplingParams(max_tokens=whole.usage.completion_tokens - 1 - tokens)
+        sampling = SamplingParams(max_tokens=90)
+        whole = await chat(provider, tool_choice=choice, sampling=sampling)
+        for tokens, arguments in [(0, '{"city": "Paris"'), (1, '{"city": "Par'), (60, "")]:
+            left = max(1, whole.usage.completion_tokens - 1 - tokens)
+            sampling = SamplingParams(max_tokens=left)
             response = await chat(provider, tool_choice=choice, sampling=sampling)
             (call,) = response.completion_message.tool_calls
             assert isinstance(call, UnparseableToolCall)
