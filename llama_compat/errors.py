@@ -161,6 +161,16 @@ def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
     )
 
 
+def nested_too_deeply(param: str, limit: int) -> APIError:
+    """400: arrays and objects in one another, more than `limit` of them, in the field `param`."""
+    return invalid_parameter(
+        param,
+        f"Invalid '{param}': arrays and objects are nested deeper than {limit} levels, counted from"
+        " the request's own braces. Make it flatter.",
+        "nested_too_deeply",
+    )
+
+
 def request_too_large(limit: int) -> APIError:
     """413: the body is over the template's `server.max_body_bytes`."""
     return APIError(

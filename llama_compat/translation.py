@@ -20,7 +20,7 @@ from llama_compat.dialects.base import (
     TokenCountTranslation,
     Translation,
 )
-from llama_compat.errors import unsupported_parameter, upstream_error
+from llama_compat.errors import invalid_parameter, unsupported_parameter, upstream_error
 from llama_compat.events import Collector, add_usage
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fan_out import Events, interleave
@@ -34,6 +34,7 @@ from llama_compat.types import (
     ToolCallDelta,
     Usage,
 )
+from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import unicode_from_raw
 
 JSON_HEADERS = {"content-type": "application/json"}
@@ -241,6 +242,10 @@ def _remove(body: dict[str, Any], path: str) -> None:
 
 
 def _decoded(call: Call) -> dict[str, Any]:
+    deep = too_deep(call.fields)
+    if deep is not None:
+        message = f"'{deep}' is nested deeper than {MAX_DEPTH} levels."
+        raise invalid_parameter(deep, message, "nested_too_deeply")
     return {name: unicode_from_raw(raw) for name, raw in call.fields.items()}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -58,7 +59,8 @@ def serve(
         if workers > 1:
             from routing.workers import serve_in_workers
 
-            return serve_in_workers(source, listener, workers)
+            _configure_logging()
+            return serve_in_workers(source, listener, workers, settings.shutdown_grace_seconds)
         return serve_on(listener, distribution)
 
 
@@ -111,7 +113,7 @@ class _Server(uvicorn.Server):
                 serving.cancel()
 
         for number in end_signals:
-            loop.add_signal_handler(number, stop, number)
+            _on_signal(loop, number, stop)
         try:
             await self.serve(sockets=[listener])
         except asyncio.CancelledError:
@@ -119,9 +121,7 @@ class _Server(uvicorn.Server):
         except SystemExit:  # uvicorn's way to say that the application could not start
             return 1
         finally:
-            # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in
-            # a hurry, would turn the end into a traceback.
-            signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+            _ignore_signals()
         return 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -137,10 +137,32 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _on_signal(
+    loop: asyncio.AbstractEventLoop,
+    number: signal.Signals,
+    callback: Callable[[signal.Signals], None],
+) -> None:
+    try:
+        loop.add_signal_handler(number, callback, number)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback, number))
+
+
+def _ignore_signals() -> None:
+    # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in a hurry,
+    # would turn the end into a traceback.
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        return
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _listen(host: str, port: int, source: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if os.name == "posix":  # elsewhere it lets two servers have the same port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

@@ -5,81 +5,212 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import socket
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
-SHORTEST_LIFE_SECONDS = 1.0
-"""A worker that lived less would only die again: it is not replaced."""
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+CANNOT_START = 3
+"""A worker's exit code where another would not start either."""
+
+STEADY_SECONDS = 10.0
+"""A worker that lived as long is replaced at once; after shorter lives there are pauses."""
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+KILL_AFTER_SECONDS = 5.0
+"""How long a worker may go on after the grace for its requests, before it is killed."""
 
 
-def serve_in_workers(source: str, listener: socket.socket, workers: int) -> int:
+def serve_in_workers(
+    source: str, listener: socket.socket, workers: int, grace_seconds: float
+) -> int:
     """Serve the template `source` from `workers` processes until SIGINT or SIGTERM.
 
-    Each worker accepts from `listener` on its own. One that dies is replaced; one that can't start
-    ends them all.
+    Each worker accepts from `listener` on its own. One that dies is replaced. If one of the first
+    can't start, all end; a replacement that can't is tried again while others serve. However this
+    process ends, they end too.
+
+    Args:
+        source: the template's name or path.
+        listener: bound already; closed at the end.
+        workers: how many.
+        grace_seconds: what running requests get to finish.
 
     Returns:
-        The exit code: 0 after a signal, else that of the worker that could not start.
+        The exit code: 0 after a signal, 1 if a worker could not start.
     """
-    group = _WorkerGroup(source, listener, workers)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    group = _WorkerGroup(source, listener, workers, grace_seconds + KILL_AFTER_SECONDS)
+    for number in END_SIGNALS:
         signal.signal(number, lambda *_: group.stop())
-    return group.run()
+    try:
+        return group.run()
+    finally:
+        for number in END_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
-def _serve_one(source: str, listener: socket.socket) -> None:
+def _serve_one(
+    source: str, listener: socket.socket, lifeline: Connection, longest_end: float
+) -> None:
     # A Ctrl-C reaches the whole group; it is the parent that tells the workers to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _unblock_signals()
+    threading.Thread(target=_end_with, args=(lifeline, longest_end), daemon=True).start()
     from llama_compat.distribution import load_distribution
+    from llama_compat.distribution.problems import TemplateError
+    from providers.base import ProviderStartError
     from providers.registry import config_model
     from routing.server import serve_on
 
-    distribution = load_distribution(source, config_model)
-    raise SystemExit(serve_on(listener, distribution, end_signals=(signal.SIGTERM,)))
+    try:
+        distribution = load_distribution(source, config_model)
+        code = serve_on(listener, distribution, end_signals=(signal.SIGTERM,))
+    except (TemplateError, ProviderStartError) as error:
+        log.error("%s", error)
+        code = 1
+    raise SystemExit(CANNOT_START if code else 0)
+
+
+def _end_with(lifeline: Connection, longest_end: float) -> None:
+    """End this process as SIGTERM does when the other end of `lifeline` closes, however it does."""
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(longest_end)
+    os._exit(1)
+
+
+class _Worker(NamedTuple):
+    process: BaseProcess
+    lifeline: Connection
+    since: float
+    is_replacement: bool
 
 
 class _WorkerGroup:
-    def __init__(self, source: str, listener: socket.socket, workers: int) -> None:
+    """Keeps so many workers alive until it is told to stop.
+
+    Signals only ring here: all that follows from one is done between two waits, never in the middle
+    of a start.
+    """
+
+    def __init__(
+        self, source: str, listener: socket.socket, count: int, longest_end: float
+    ) -> None:
         self._source = source
         self._listener = listener
-        self._count = workers
+        self._longest_end = longest_end
         # A fresh interpreter each: a fork would share whatever threads and locks are about.
         self._context = multiprocessing.get_context("spawn")
-        self._begun: dict[BaseProcess, float] = {}
+        self._bell, self._bell_button = self._context.Pipe(duplex=False)
+        self._workers: list[_Worker] = []
+        self._missing = count
+        self._start_at = 0.0
+        self._pause = 0.0
+        self._replacing = False
         self._stopping = False
-
-    def run(self) -> int:
-        for _ in range(self._count):
-            if not self._stopping:
-                self._start_one()
-        exit_code = 0
-        while self._begun:
-            ready = multiprocessing.connection.wait([each.sentinel for each in self._begun])
-            for worker in [each for each in self._begun if each.sentinel in ready]:
-                lived = time.monotonic() - self._begun.pop(worker)
-                worker.join()
-                if self._stopping:
-                    continue
-                if lived < SHORTEST_LIFE_SECONDS or worker.exitcode == 1:
-                    exit_code = worker.exitcode or 1
-                    self.stop()
-                else:
-                    log.error("worker %s died (%s); starting another", worker.pid, worker.exitcode)
-                    self._start_one()
-        return exit_code
+        self._exit_code = 0
 
     def stop(self) -> None:
+        """To be called by signal handlers."""
         self._stopping = True
-        # As long as anybody has it open, new connections would queue up for nobody.
-        self._listener.close()
-        for worker in self._begun:
-            worker.terminate()
+        self._bell_button.send_bytes(b"!")
+
+    def run(self) -> int:
+        if os.name == "posix":
+            # It would unblock the signals if it came with the first worker.
+            resource_tracker.ensure_running()
+        try:
+            while not self._stopping:
+                if self._missing and time.monotonic() >= self._start_at:
+                    self._start_one()
+                    continue
+                for worker in self._ended(self._start_at if self._missing else None, self._bell):
+                    self._replace(worker)
+        finally:
+            self._end_all()
+        return self._exit_code
 
     def _start_one(self) -> None:
-        worker = self._context.Process(target=_serve_one, args=(self._source, self._listener))
-        worker.start()
-        self._begun[worker] = time.monotonic()
+        watched, lifeline = self._context.Pipe(duplex=False)
+        arguments = (self._source, self._listener, watched, self._longest_end)
+        process = self._context.Process(target=_serve_one, args=arguments)
+        with watched, _signals_blocked():
+            process.start()
+            self._workers.append(_Worker(process, lifeline, time.monotonic(), self._replacing))
+        self._missing -= 1
+
+    def _ended(self, until: float | None, *others: Connection) -> list[_Worker]:
+        """Those that have ended, waiting for one, or for one of `others`, if there is none."""
+        waiting = [each.process.sentinel for each in self._workers]
+        timeout = None if until is None else max(0.0, until - time.monotonic())
+        ready = multiprocessing.connection.wait([*waiting, *others], timeout)
+        ended = [each for each in self._workers if each.process.sentinel in ready]
+        for worker in ended:
+            self._workers.remove(worker)
+            worker.lifeline.close()
+            worker.process.join()
+        return ended
+
+    def _replace(self, worker: _Worker) -> None:
+        code = worker.process.exitcode
+        others_serve = worker.is_replacement and self._workers
+        if code == CANNOT_START and not others_serve:
+            self._stopping, self._exit_code = True, 1
+            return
+        steady = time.monotonic() - worker.since >= STEADY_SECONDS
+        longer = min(max(2 * self._pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+        self._pause = 0.0 if steady else longer
+        when = f"in {self._pause:g} s" if self._pause else "now"
+        log.error("worker %s died (%s); another starts %s", worker.process.pid, code, when)
+        self._replacing = True
+        self._missing += 1
+        self._start_at = time.monotonic() + self._pause
+
+    def _end_all(self) -> None:
+        # As long as anybody has it open, new connections would queue up for nobody.
+        self._listener.close()
+        for worker in self._workers:
+            worker.lifeline.close()
+        deadline = time.monotonic() + self._longest_end
+        while self._workers:
+            if not self._ended(deadline):
+                self._kill(self._workers)
+
+    def _kill(self, workers: Sequence[_Worker]) -> None:
+        for worker in workers:
+            log.error("worker %s does not end; killing it", worker.process.pid)
+            worker.process.kill()
+            worker.process.join()
+        self._workers = [each for each in self._workers if each not in workers]
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Signals wait, and a process that is started begins so: it says itself when it is ready."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _unblock_signals() -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)

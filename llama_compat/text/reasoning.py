@@ -32,6 +32,7 @@ class ReasoningParser:
         self._skip_blanks = opened
         self._reasoned = opened
         self._held = ""
+        self._blanks: list[str] = []
 
     def push(self, text: str) -> list[Delta]:
         """More of the reply's text."""
@@ -51,13 +52,17 @@ class ReasoningParser:
     def _before(self, final: bool) -> Iterator[Delta]:
         """Nothing but blanks has come since the beginning or the last closing tag."""
         begun = self._held.lstrip()
+        self._blanks.append(self._held[: len(self._held) - len(begun)])
+        self._held = begun
         if begun.startswith(OPENING_TAG):
             self._held = begun[len(OPENING_TAG) :]
+            self._blanks = []
             self._skip_blanks, self._reasoned = True, True
             self._read = self._reasoning
         elif final or not OPENING_TAG.startswith(begun):
-            if self._reasoned:
-                self._held = begun
+            if not self._reasoned:
+                self._held = "".join((*self._blanks, begun))
+            self._blanks = []
             self._read = self._answer
         return iter(())
 
@@ -66,16 +71,18 @@ class ReasoningParser:
             self._held = self._held.lstrip()
             self._skip_blanks = not self._held
         reasoning, tag, rest = self._held.partition(CLOSING_TAG)
-        if tag or final:
-            self._held = rest
-            reasoning = reasoning.rstrip()
+        ended = bool(tag) or final
+        certain = len(reasoning) - (0 if ended else held_back(reasoning, [CLOSING_TAG]))
+        self._held = rest if ended else reasoning[certain:]
+        said = reasoning[:certain].rstrip()
+        blanks = reasoning[len(said) : certain]
+        if said:
+            yield ReasoningDelta("".join((*self._blanks, said)))
+            self._blanks = []
+        self._blanks.append(blanks)
+        if ended:
+            self._blanks = []
             self._read = self._before
-        else:
-            certain = len(reasoning) - held_back(reasoning, [CLOSING_TAG])
-            certain = len(reasoning[:certain].rstrip())
-            reasoning, self._held = reasoning[:certain], reasoning[certain:]
-        if reasoning:
-            yield ReasoningDelta(reasoning)
 
     def _answer(self, final: bool) -> Iterator[Delta]:
         text, self._held = self._held, ""

@@ -120,11 +120,24 @@ def to_raw(value: Any) -> Raw:
 
 
 def from_raw(raw: Raw) -> Any:
-    """The value of `raw`; big numbers and lone surrogates as Python's own `json` reads them."""
+    """The value of `raw`; big numbers and lone surrogates as Python's own `json` reads them.
+
+    Raises:
+        ValueError: not JSON, or nested too deeply.
+    """
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        return json.loads(bytes(raw))
+        return _loads(bytes(raw))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 _SURROGATES = re.compile(
@@ -137,9 +150,11 @@ def unicode_from_raw(raw: Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        return json.loads(
+        return _loads(
             _SURROGATES.sub(lambda found: rb"\ufffd" if found[1] else found[0], bytes(raw))
         )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def encode_fields(fields: JSONFields) -> bytes:

@@ -74,10 +74,7 @@ def decode_object(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is none; the message says why.
     """
-    try:
-        value = from_raw(Raw(line))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    value = from_raw(Raw(line))
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return value

@@ -45,7 +45,15 @@ class LocalConfig(ProviderConfig):
     """What can be set for models of every engine."""
 
     tool_format: Literal[
-        "auto", "none", "hermes", "llama3", "llama3_json", "mistral", "pythonic"
+        "auto",
+        "none",
+        "hermes",
+        "llama3",
+        "llama3_json",
+        "mistral",
+        "pythonic",
+        "qwen",
+        "qwen3_coder",
     ] = "auto"
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""

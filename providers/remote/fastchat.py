@@ -46,6 +46,9 @@ MAX_WORKERS_TRIED = 5
 WORKER_REFRESH_SECONDS = 300.0
 """How long a worker's template and context length are taken for granted."""
 
+MAX_WORKERS_REMEMBERED = 1000
+"""Of more (a worker counts once a model) those are forgotten that have been known longest."""
+
 
 class FastChatConfig(ImageFetchingConfig):
     """The settings of `remote::fastchat`; `base_url` is the controller's."""
@@ -232,7 +235,10 @@ class FastChatProvider(
     def _worker(self, address: str, model: str) -> _Worker:
         worker = self._workers.get((address, model))
         if worker is None or worker.is_old():
+            self._workers.pop((address, model), None)
             worker = self._workers[address, model] = _Worker(self.id, self.upstream, address, model)
+            if len(self._workers) > MAX_WORKERS_REMEMBERED:
+                del self._workers[next(iter(self._workers))]
         return worker
 
     def _give_up(self, worker: _Worker, error: APIError) -> None:

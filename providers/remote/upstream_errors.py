@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+from llama_compat.dialects.openai.finish_reasons import BrokenOffError
+from llama_compat.error_classes import OPENAI_CODES, ErrorClass
 from llama_compat.errors import APIError, upstream_error
 
 _NO_MESSAGE = "an error without a message"
@@ -123,6 +125,8 @@ def error_in_stream(provider: str, data: bytes) -> APIError:
 
 def makes_no_sense(provider: str, error: ValueError) -> APIError:
     """502: what the vendor sent is not what was asked for; `error` says why."""
+    if isinstance(error, BrokenOffError):
+        return upstream_error(provider, f"{error}.", code="upstream_aborted")
     return upstream_error(provider, f"sent what makes no sense: {error}.")
 
 
@@ -164,15 +168,21 @@ class _Report:
 
 
 def _from_report(provider: str, status: int, report: _Report) -> APIError:
-    if report.is_about_the_key(status):
-        return upstream_authentication(provider, status)
-    return APIError(
+    error = APIError(
         _our_status(status),
         report.message,
         type=report.type,
         param=report.param,
         code=report.code,
     )
+    kind = error.error_class
+    if kind in OPENAI_CODES:
+        error.code = OPENAI_CODES[kind]
+        if kind is ErrorClass.context_length:
+            error.status = 400  # whatever the vendor makes of it: the request is what has to change
+    elif report.is_about_the_key(status):
+        return upstream_authentication(provider, status)
+    return error
 
 
 def _our_status(status: int) -> int:
@@ -182,9 +192,12 @@ def _our_status(status: int) -> int:
 
 def _parse_report(body: bytes) -> _Report | None:
     try:
-        value = json.loads(body)
+        return _read_report(json.loads(body))
     except (ValueError, RecursionError):
         return None
+
+
+def _read_report(value: Any) -> _Report | None:
     if isinstance(value, list) and value:
         value = value[0]  # Gemini answers a stream's request with a list of one error
     if not isinstance(value, dict):
@@ -250,11 +263,14 @@ def _status(value: Any) -> int | None:
     return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
+_DELAY = re.compile(r"([0-9]{1,9})(\.[0-9]{1,9})?s")
+
+
 def _retry_after(details: Any) -> str | None:
     # google.rpc.RetryInfo (https://cloud.google.com/apis/design/errors): "retryDelay": "34.07s"
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (seconds := re.fullmatch(r"([0-9]+)(\.[0-9]+)?s", delay)):
+        if isinstance(delay, str) and (seconds := _DELAY.fullmatch(delay)):
             return str(int(seconds[1]) + bool(seconds[2]))
     return None
 
@@ -265,7 +281,16 @@ def _has_reason(details: Any, reason: str) -> bool:
     )
 
 
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile("<title", re.IGNORECASE)
+_TITLE_END = re.compile("</title", re.IGNORECASE)
+
+
+def _title(page: str) -> str | None:
+    # One pattern for all of it would look for the end again from each `<title` there is.
+    opening = _TITLE.search(page)
+    begin = page.find(">", opening.end()) + 1 if opening else 0
+    end = _TITLE_END.search(page, begin) if begin else None
+    return html.unescape(page[begin : end.start()]) if end else None
 
 
 class PlainText(NamedTuple):
@@ -285,8 +310,8 @@ def plain_text(body: bytes) -> PlainText:
     text = body[: 1 << 16].decode(errors="replace").strip()
     is_html = text.startswith("<")
     if is_html:
-        title = _TITLE.search(text)
-        text = html.unescape(title[1]) if title else "(without a title)"
+        title = _title(text)
+        text = "(without a title)" if title is None else title
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return PlainText(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...", is_html)
 

@@ -296,7 +296,8 @@ class NativeSuite:
         reply = self.chat(client, n=3)
         assert [choice.message.content for choice in reply.choices] == ["Hi"] * 3
         assert reply.usage is not None
-        assert reply.usage.prompt_tokens == 30
+        # The vendor was asked three times, and wants to be paid for three prompts.
+        assert reply.usage.prompt_tokens == 90
         assert reply.usage.completion_tokens == 75
         assert len(vendor.server.received) == 3
 

@@ -15,7 +15,7 @@ VENDOR_ERRORS = [
     ("status-403", 502, {"code": "upstream_authentication"}),
     ("status-404", 404, {"message": "No such model.", "code": "model_not_found"}),
     ("status-422", 422, {}),
-    ("status-429", 429, {"message": "Slow down.", "type": "tokens", "code": "rate_limit"}),
+    ("status-429", 429, {"message": "Slow down.", "type": "tokens", "code": "rate_limit_exceeded"}),
     ("status-500", 500, {"message": "Something broke.", "type": "server_error"}),
     ("status-503", 503, {"message": "Overloaded.", "type": "overloaded"}),
     ("error-as-text", 404, {"message": "model 'x' not found, try pulling it first"}),
@@ -55,10 +55,14 @@ def test_a_vendors_error_survives(
             assert error[key] == value
 
 
-def test_the_vendors_request_id_is_told_to_who_has_none(gateway: Gateway) -> None:
+def test_the_request_id_is_ours_and_the_vendors_has_a_header_of_its_own(gateway: Gateway) -> None:
     reply = gateway.post(chat("status-503"))
-    assert reply.headers.get_all("x-request-id") == ["req_of_the_vendor"]
-    assert "scripted/status-503" in gateway.server.wait_for_log("req_of_the_vendor")
+    (own,) = reply.headers.get_all("x-request-id")
+    assert own.startswith("req_")
+    assert own != "req_of_the_vendor"
+    assert reply.headers["x-upstream-request-id"] == "req_of_the_vendor"
+    assert "scripted/status-503" in gateway.server.wait_for_log(own)
+    assert "the vendor's request req_of_the_vendor" in gateway.server.wait_for_log(own)
     reply = gateway.post(chat("status-503"), headers={"x-request-id": "my-own"})
     assert reply.headers.get_all("x-request-id") == ["my-own"]
     assert reply.headers["x-upstream-request-id"] == "req_of_the_vendor"

@@ -296,6 +296,14 @@ async def test_a_value_that_is_not_honoured_is_refused_with_the_reason():
     assert raised.value.param == "temperature"
 
 
+@pytest.mark.parametrize("depth", [129, 500])
+async def test_what_is_nested_too_deeply_is_refused_by_name(depth: int):
+    deep = b'{"model":"m","messages":[],"tools":%b%b}' % (b"[" * depth, b"]" * depth)
+    with pytest.raises(APIError, match="nested deeper") as raised:
+        await Scripted(say_again).openai_chat_completion(call_of(deep), OWN)
+    assert (raised.value.status, raised.value.param) == (400, "tools")
+
+
 # What goes wrong ----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ Source: https://github.com/lm-sys/FastChat, `fastchat/serve/base_model_worker.py
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -231,8 +230,8 @@ class _Event(Struct):
     finish_reason: str | None = None
 
 
-_UNFINISHED = re.compile("[\ufffd\ud800-\udbff]+\\Z")
-"""The end of a text whose last character is not all there yet."""
+_UNFINISHED = "\ufffd" + "".join(map(chr, range(0xD800, 0xDC00)))
+"""What a text ends with whose last character is not all there yet."""
 
 _CLEANED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 """Where workers take the space away again as soon as they see all of it (transformers'
@@ -325,7 +324,7 @@ class StreamParser:
     def _new_text(self, final: bool) -> str:
         certain = self._text
         if not final:
-            certain = _UNFINISHED.sub("", certain)
+            certain = certain.rstrip(_UNFINISHED)
             certain = certain[: len(certain) - held_back(certain, self._markers)]
         if certain.startswith(self._sent):
             new = certain[len(self._sent) :]

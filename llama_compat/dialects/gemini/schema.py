@@ -60,7 +60,7 @@ def render_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """`schema` as a Gemini `Schema`, its references unfolded; None if the subset can't say it."""
     try:
         return _Renderer(schema).render(schema, ())
-    except (_NotInSubsetError, AttributeError, TypeError, KeyError):
+    except (_NotInSubsetError, AttributeError, TypeError, KeyError, RecursionError):
         return None
 
 

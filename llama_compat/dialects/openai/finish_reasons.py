@@ -12,11 +12,30 @@ STOP_REASONS: dict[str, StopReason] = {
     "end_turn": StopReason.end_of_turn,
     "length": StopReason.out_of_tokens,
     "max_tokens": StopReason.out_of_tokens,
+    "model_length": StopReason.out_of_tokens,
     "tool_calls": StopReason.end_of_message,
+    "tool_call": StopReason.end_of_message,
+    "tool_use": StopReason.end_of_message,
     "function_call": StopReason.end_of_message,
     "content_filter": StopReason.content_filter,
+    "refusal": StopReason.content_filter,
+    "safety": StopReason.content_filter,
+    "recitation": StopReason.content_filter,
 }
 """What vendors write as `finish_reason`, OpenAI's own words and those of the rest."""
+
+BROKEN_OFF = frozenset(
+    {"abort", "aborted", "cancelled", "canceled", "error", "insufficient_system_resource"}
+)
+"""Words of vLLM, SGLang, OpenRouter and DeepSeek for a reply that did not come to its end."""
+
+
+class BrokenOffError(ValueError):
+    """A vendor says of a reply that it is not all of it."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(f"the vendor broke the reply off (its finish reason is '{word}')")
+
 
 _FINISH_REASONS: dict[StopReason, str] = {
     StopReason.end_of_turn: "stop",
@@ -27,8 +46,15 @@ _FINISH_REASONS: dict[StopReason, str] = {
 
 
 def stop_reason(finish_reason: str | None) -> StopReason:
-    """The `StopReason` of a vendor's word; an unknown one or none means the model was done."""
-    return STOP_REASONS.get(finish_reason or "stop", StopReason.end_of_turn)
+    """The `StopReason` of a vendor's word; an unknown one or none means the model was done.
+
+    Raises:
+        BrokenOffError: the word says that it was not.
+    """
+    word = (finish_reason or "stop").lower()
+    if word in BROKEN_OFF:
+        raise BrokenOffError(word)
+    return STOP_REASONS.get(word, StopReason.end_of_turn)
 
 
 def finish_reason(reason: StopReason, *, called_tools: bool = False) -> str:

@@ -123,7 +123,7 @@ class CallParser:
         self._attempt: Attempt | None = None
         self._tried: list[str] = []
         # of the text since the beginning or the last call
-        self._blanks = ""
+        self._blanks: list[str] = []
         self._only_blanks = True
         self._at_line_start = True
 
@@ -138,7 +138,7 @@ class CallParser:
         """The reply has ended."""
         self._read(final=True)
         if self._blanks and not self._call_count:
-            self._deltas.append(TextDelta(self._blanks))
+            self._deltas.append(TextDelta("".join(self._blanks)))
         deltas, self._deltas = self._deltas, []
         return deltas
 
@@ -180,9 +180,14 @@ class CallParser:
         while True:
             text = self._unread.lstrip()
             closer = next((closer for closer in closers if text.startswith(closer)), None)
-            if closer is None:
-                return final or not any(closer.startswith(text) for closer in closers)
-            self._unread = text[len(closer) :]
+            if closer is not None:
+                self._blanks = []
+                self._unread = text[len(closer) :]
+                continue
+            if not text:  # what is known to be blank need not be looked at again
+                self._give_text(self._unread)
+                self._unread = ""
+            return final or not any(closer.startswith(text) for closer in closers)
 
     def _find_beginning(self) -> tuple[int, str] | None:
         """Where the first marker, or bracket that is the first of its line, stands."""
@@ -207,7 +212,7 @@ class CallParser:
             return
         for call in calls:
             self._give_call(call)
-        self._blanks, self._only_blanks, self._at_line_start = "", True, True
+        self._blanks, self._only_blanks, self._at_line_start = [], True, True
 
     def _give_call(self, call: WrittenCall) -> None:
         index = self._call_count
@@ -226,8 +231,9 @@ class CallParser:
         line = text[text.rfind("\n") + 1 :]
         self._at_line_start = not line.strip() and (self._at_line_start or "\n" in text)
         if self._only_blanks:
-            text = self._blanks + text
-            self._only_blanks = text.isspace()
-            self._blanks = text if self._only_blanks else ""
-        if not self._only_blanks:
-            self._deltas.append(TextDelta(text))
+            self._blanks.append(text)
+            if text.isspace():
+                return
+            text = "".join(self._blanks)
+            self._blanks, self._only_blanks = [], False
+        self._deltas.append(TextDelta(text))

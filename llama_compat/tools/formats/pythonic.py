@@ -133,6 +133,21 @@ def _read_list(text: str, names: ParameterNames) -> list[WrittenCall] | None:
     return None
 
 
+def parse_literal(text: str) -> Any:
+    """The value of a Python literal, as JSON could have it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match parse_python(text):
+        case [expression]:
+            try:
+                return _literal(expression)
+            except RecursionError:
+                raise ValueError("nested too deeply") from None
+    raise ValueError(f"{text[:60]!r} is not one Python literal")
+
+
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
 

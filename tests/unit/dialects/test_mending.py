@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from llama_compat.dialects.openai.mending import (
     CHAT,
     TEXT,
@@ -152,7 +153,7 @@ def test_a_role_is_told_once() -> None:
         ("length", "length"),
         ("content_filter", "content_filter"),
         ("function_call", "function_call"),
-        ("something_new", "something_new"),
+        ("something_new", "stop"),
         ("", "stop"),
     ],
 )
@@ -160,6 +161,14 @@ def test_finish_reasons_are_openais(theirs: str, ours: str) -> None:
     *_, last = mended(chunk({"content": "x"}), chunk({}, theirs))
     assert last["choices"][0]["finish_reason"] == ours
     assert reply({"content": "x"}, theirs)["choices"][0]["finish_reason"] == ours
+
+
+@pytest.mark.parametrize("theirs", ["abort", "ERROR", "insufficient_system_resource"])
+def test_a_reply_that_the_vendor_broke_off_is_none(theirs: str) -> None:
+    with pytest.raises(BrokenOffError, match=theirs.lower()):
+        mended(chunk({"content": "x"}), chunk({}, theirs))
+    with pytest.raises(BrokenOffError, match=theirs.lower()):
+        reply({"content": "x"}, theirs)
 
 
 def test_an_empty_reason_in_every_chunk_is_none() -> None:

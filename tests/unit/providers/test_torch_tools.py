@@ -16,6 +16,7 @@ pytest.importorskip("transformers", reason="needs the extra 'torch'")
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.exchange import Call, Target
+from llama_compat.tools.formats import FORMATS
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -280,6 +281,8 @@ async def test_earlier_calls_that_no_one_can_write(tmp_path: Path) -> None:
         ({}, "none", None),
         ({}, "pythonic", "pythonic"),
         ({"_name_or_path": "Qwen/Qwen3-0.6B"}, "auto", "hermes"),
+        ({}, "qwen", "hermes"),
+        ({}, "qwen3_coder", "qwen3_coder"),
         ({"_model_name_or_path": "Smollm2 135M"}, "auto", "hermes"),
         ({"chat_template": CHAT_TEMPLATE + "{# [TOOL_CALLS] #}"}, "auto", "mistral"),
     ],
@@ -325,6 +328,11 @@ async def test_tools_are_dropped_with_what_is_said_of_them(tmp_path: Path) -> No
         reply = await provider.openai_chat_completion(*wire(provider))
     assert reply.status == 200
     assert sorted(reply.dropped) == ["tool_choice", "tools"]
+
+
+def test_every_format_can_be_chosen() -> None:
+    for name in FORMATS:
+        assert TorchConfig(tool_format=name).tool_format == name  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", ["qwen3", "None", ""])

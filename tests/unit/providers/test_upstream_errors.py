@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from providers.remote.upstream_errors import (
     cover_secrets,
     error_in_answer,
     error_in_stream,
+    makes_no_sense,
     relayed_headers,
     vendor_error,
 )
@@ -50,7 +52,7 @@ SHAPES: list[tuple[str, int, Any, dict[str, Any]]] = [
         "Gemini's list",
         429,
         [{"error": {"code": 429, "message": "Quota.", "status": "RESOURCE_EXHAUSTED"}}],
-        {"message": "Quota.", "code": "RESOURCE_EXHAUSTED"},
+        {"message": "Quota.", "code": "rate_limit_exceeded"},
     ),
     ("Ollama", 404, {"error": "model 'x' not found"}, {"message": "model 'x' not found"}),
     (
@@ -125,11 +127,16 @@ def test_geminis_refused_key() -> None:
     ("status", "body", "seen_status", "said"),
     [
         (502, b"<html><title>502 Bad\nGateway</title><h1>x</h1></html>", 502, "502 Bad Gateway"),
+        (502, b'<HTML><TITLE id="a">A &amp; B</Title>', 502, "A & B"),
+        (502, b"<html><title>" * 5000, 502, "without a title"),
+        (502, b"<html><title" * 5000, 502, "without a title"),
         (503, b"<!DOCTYPE html><body>long</body>", 503, "503"),
         (404, b"<html><title>Welcome</title></html>", 502, "base_url"),
         (429, b"slow down", 429, "slow down"),
         (500, b"", 500, "empty body"),
         (500, b'{"error": {"mess', 500, "500"),
+        (500, b'{"error": {"message": ' + b"[" * 900 + b"]" * 900 + b"}}", 500, "500"),
+        (500, b"[" * 100_000, 500, "500"),
         (500, b"\xff\xfe\x00binary", 500, "500"),
         (302, b"", 502, "redirection"),
         (407, b"", 502, "407"),
@@ -202,6 +209,12 @@ def test_geminis_delay_is_a_retry_after() -> None:
     assert vendor_error("mine", 429, {"Retry-After": "1"}, body).headers == {"retry-after": "1"}
 
 
+def test_a_delay_without_end_is_none() -> None:
+    details = [{"retryDelay": "1" * 5000 + "s"}]
+    body = json.dumps({"error": {"message": "Quota.", "details": details}}).encode()
+    assert vendor_error("mine", 429, {}, body).headers == {}
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -225,3 +238,40 @@ def test_an_error_that_is_no_json(data: bytes) -> None:
     for error in (error_in_stream("mine", data), error_in_answer("mine", data)):
         assert error.status == 502
         assert error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "ours"),
+    [
+        (
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "message": "exceeds the available context size (512 tokens)",
+                    "type": "exceed_context_size_error",
+                }
+            },
+            (400, "context_length_exceeded"),
+        ),
+        (
+            413,
+            {"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}},
+            (400, "context_length_exceeded"),
+        ),
+        (402, {"error": {"message": "Insufficient Balance"}}, (402, "insufficient_quota")),
+        (403, {"error": {"message": "Flagged by moderation."}}, (403, "content_filter")),
+        (400, {"error": {"message": "no", "code": "own_word"}}, (400, "own_word")),
+    ],
+)
+def test_the_code_is_openais_whatever_vendor_it_was(
+    status: int, body: object, ours: tuple[int, str]
+) -> None:
+    error = vendor_error("p", status, {}, json.dumps(body).encode())
+    assert (error.status, error.code) == ours
+
+
+def test_a_reply_that_was_broken_off_has_a_code_of_its_own() -> None:
+    error = makes_no_sense("p", BrokenOffError("abort"))
+    assert (error.status, error.code) == (502, "upstream_aborted")
+    assert "'abort'" in error.message

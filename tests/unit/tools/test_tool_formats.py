@@ -42,6 +42,9 @@ TOOLS = (
 )
 FORMAT_NAMES = sorted(set(FORMATS) - {"qwen"})
 
+JSON_LIKE = sorted(set(FORMAT_NAMES) - {"qwen3_coder"})
+"""Those that write every value so that its type shows."""
+
 Found = tuple[str, list[tuple[str, str]]]
 
 
@@ -106,6 +109,55 @@ CALLS: list[tuple[str, str, str, list[tuple[str, str]]]] = [
         '<tool_call>bad<tool_call>{"name":"g"}</tool_call>',
         "<tool_call>bad",
         [("g", "{}")],
+    ),
+    # qwen3_coder
+    (
+        "qwen3_coder",
+        "Let me see.\n<tool_call>\n<function=f>\n<parameter=x>\n1.50\n</parameter>\n<parameter=y>\n"
+        "two\nlines \n</parameter>\n</function>\n</tool_call>\n",
+        "Let me see.\n",
+        [("f", '{"x": 1.50, "y": "two\\nlines "}')],
+    ),
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=g>\n</function>\n</tool_call>\n"
+        "<tool_call><function=f><parameter=x>[1, {}]</parameter></function></tool_call>",
+        "",
+        [("g", "{}"), ("f", '{"x": [1, {}]}')],
+    ),
+    (
+        "qwen3_coder",
+        "<tool_call><function=g></function>\n<function=f><parameter=x>a</parameter></function>"
+        "</tool_call>",
+        "",
+        [("g", "{}"), ("f", '{"x": "a"}')],
+    ),
+    (
+        "qwen3_coder",
+        "<tool_call><function=f><parameter=x>a </tool_call> b</function> <parameter=y> </parameter>"
+        "</function></tool_call> c",
+        " c",
+        [("f", '{"x": "a </tool_call> b</function> <parameter=y> "}')],
+    ),
+    ("qwen3_coder", "<tool_call><function=g></function>\n", "", [("g", "{}")]),
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</tool_call>",
+        "",
+        [("f", '{"x": 1}')],
+    ),
+    (
+        "qwen3_coder",
+        "Well.\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>",
+        "Well.\n",
+        [("f", '{"x": 1}')],
+    ),
+    ("qwen3_coder", "<function=g></function><function=g></function>", "", [("g", "{}")] * 2),
+    (
+        "qwen3_coder",
+        '<tool_call>\n{"name": "f", "arguments": {"x": "<function="}}\n</tool_call>',
+        "",
+        [("f", '{"x": "<function="}')],
     ),
     # mistral
     ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}]', "", [("f", '{"x": 1}')]),
@@ -225,6 +277,22 @@ TEXTS = [
     ("hermes", '<tool_call>{"name": "f", "arguments": {"x": '),
     ("hermes", '{"name": "f", "arguments": {}}'),
     ("hermes", "</tool_call>"),
+    ("qwen3_coder", "<tool_call>not XML</tool_call> and on"),
+    ("qwen3_coder", "<tool_call>  "),
+    ("qwen3_coder", "<tool_call><function"),
+    ("qwen3_coder", "<tool_call><function=f\n>"),
+    ("qwen3_coder", "<tool_call><function=other></function></tool_call>\n"),
+    ("qwen3_coder", "<tool_call><function=g></function><function=other></function></tool_call>"),
+    ("qwen3_coder", "<tool_call><function=f>x</function></tool_call>"),
+    ("qwen3_coder", "<tool_call><function=f><parameter=x</function></tool_call>"),
+    ("qwen3_coder", "<tool_call><function=f><parameter=x>1</parameter>"),
+    ("qwen3_coder", "<tool_call><function=f><parameter=x>1"),
+    ("qwen3_coder", "<tool_call>" + "<function=" * 300),
+    ("qwen3_coder", "<tool_call><function=" + "f" * 400 + "></function></tool_call>"),
+    ("qwen3_coder", "Write <function=other></function> or <function=f"),
+    ("qwen3_coder", "<function=f><parameter=x>1</parameter> and on"),
+    ("qwen3_coder", '<tool_call>{"name": "other", "arguments": {}}</tool_call>'),
+    ("qwen3_coder", "</tool_call>"),
     ("mistral", "[TOOL_CALLS] I would call f"),
     ("mistral", '[TOOL_CALLS][{"name": "other", "arguments": {}}]'),
     ("mistral", '[TOOL_CALLS]other[ARGS]{"x": 1}'),
@@ -317,6 +385,9 @@ fragments_of_replies = st.lists(
         st.sampled_from(
             ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "[ARGS]", "<think>"]
         ),
+        st.sampled_from(
+            ["<function=f>", "</function>", "<parameter=x>", "<parameter=", "</parameter>"]
+        ),
         st.sampled_from([*"[]{}();\"'\\<>| \n,f", '{"name"', "[f(", "f(x=", "[TOOL"]),
     ),
     max_size=6,
@@ -353,7 +424,7 @@ def tool_calls(draw: st.DrawFn) -> ToolCall:
     return ToolCall("call_1", name, arguments, json.dumps(arguments, ensure_ascii=False))
 
 
-@given(st.sampled_from(FORMAT_NAMES), st.lists(tool_calls(), min_size=1, max_size=3))
+@given(st.sampled_from(JSON_LIKE), st.lists(tool_calls(), min_size=1, max_size=3))
 def test_rendered_calls_are_found_again(name, calls):
     text, again = found(name, [FORMATS[name].render_calls(calls)])
     assert text == ""
@@ -362,9 +433,90 @@ def test_rendered_calls_are_found_again(name, calls):
     ]
 
 
+TYPED = ToolDefinition(
+    "f",
+    parameters={
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "items": {"type": "array"},
+            "object": {"type": "object"},
+            "count": {"type": ["integer", "null"]},
+        },
+    },
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "text": st.text()
+            | st.lists(
+                st.sampled_from(["</parameter>", "<parameter=x>", "</function>", "</tool_call>"])
+            ).map(" ".join),
+            "items": st.lists(json_values, max_size=3),
+            "object": st.dictionaries(st.text(max_size=3), json_values, max_size=3),
+            "count": st.none() | st.integers(),
+        },
+    )
+)
+def test_values_between_tags_are_found_again_by_their_types(arguments):
+    call = ToolCall("call_1", "f", arguments, json.dumps(arguments, ensure_ascii=False))
+    text, [(name, again)] = found(
+        "qwen3_coder", [FORMATS["qwen3_coder"].render_calls([call])], [TYPED]
+    )
+    assert (text, name, json.loads(again)) == ("", "f", arguments)
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "value"),
+    [
+        ({"type": "string"}, "12", "12"),
+        ({"type": "string"}, "null", "null"),
+        ({"type": "string"}, "\n a \n\n", " a \n"),
+        ({"type": "integer"}, " 12 ", 12),
+        ({"type": "integer"}, "twelve", "twelve"),
+        ({"type": "number"}, "1e3", 1000.0),
+        ({"type": "boolean"}, "true", True),
+        ({"type": "boolean"}, "True", True),
+        ({"type": "object"}, "{'a': None}", {"a": None}),
+        ({"type": "object"}, "{'a': open}", "{'a': open}"),
+        ({"type": "array"}, "[1,\n2]", [1, 2]),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "nothing", "nothing"),
+        ({"type": ["string", "null"]}, "true", "true"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "12", 12),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "true", "true"),
+        ({"enum": ["1", "2"]}, "1", "1"),
+        ({}, "12", 12),
+        ({}, "True", "True"),
+        ({}, '"a"', '"a"'),
+        (None, "word", "word"),
+    ],
+)
+def test_a_value_has_the_type_that_the_schema_says(schema, written, value):
+    properties = {} if schema is None else {"x": schema}
+    tool = ToolDefinition("f", parameters={"type": "object", "properties": properties})
+    reply = f"<tool_call><function=f><parameter=x>{written}</parameter></function></tool_call>"
+    text, [(_, arguments)] = found("qwen3_coder", [reply], [tool])
+    assert (text, json.loads(arguments)) == ("", {"x": value})
+
+
 @pytest.mark.parametrize(
     ("name", "call", "rendered"),
     [
+        (
+            "qwen3_coder",
+            ToolCall("c", "f", {"x": "a\nb", "y": [1]}, '{"x": "a\\nb", "y": [1]}'),
+            "<tool_call>\n<function=f>\n<parameter=x>\na\nb\n</parameter>\n<parameter=y>\n[1]\n"
+            "</parameter>\n</function>\n</tool_call>",
+        ),
+        (
+            "qwen3_coder",
+            ToolCall("c", "f", {"x": "</function>"}, '{"x": "</function>"}'),
+            '<tool_call>\n{"name": "f", "arguments": {"x": "</function>"}}\n</tool_call>',
+        ),
         (
             "llama3",
             ToolCall("c", "brave_search", {"query": 'a "b"'}, '{"query": "a \\"b\\""}'),
@@ -414,6 +566,7 @@ def test_llama_announces_built_in_tools_by_name():
     ("name", "rendered"),
     [
         ("hermes", "<tool_response>\n4\n</tool_response>"),
+        ("qwen3_coder", "<tool_response>\n4\n</tool_response>"),
         ("mistral", '[TOOL_RESULTS]{"content": "4"}[/TOOL_RESULTS]'),
         ("llama3", '{"output": "4"}'),
         ("pythonic", "f returned:\n4"),
@@ -516,12 +669,16 @@ def test_without_tools_calls_are_text():
     ("chat_template", "model", "name"),
     [
         ("{{ '<tool_call>' }}", "", "hermes"),
+        ("{{ '<tool_call>\\n<function=' + call.name }}", "", "qwen3_coder"),
         ("{{ '[TOOL_CALLS]' }}", "", "mistral"),
         ("{{ '<|python_tag|>' }}", "", "llama3"),
         ("[func_name1(params_name1=params_value1)]", "", "pythonic"),
         ('{"name": function name, "parameters": dictionary of argument name', "", "llama3_json"),
         ("{{ '<tool_call>' }}", "meta-llama/Llama-3.1-8B", "hermes"),
         ("{{ messages }}", "Qwen/Qwen2.5-7B-Instruct", "hermes"),
+        (None, "Qwen/Qwen3-8B", "hermes"),
+        (None, "Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        (None, "Qwen/Qwen3.5-9B", "qwen3_coder"),
         (None, "SmolLM2-135M-Instruct", "hermes"),
         (None, "mistralai/Mistral-7B-Instruct-v0.3", "mistral"),
         (None, "meta-llama/Llama-3.1-8B-Instruct", "llama3"),

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.openai.embeddings import base64_of
-from llama_compat.dialects.openai.finish_reasons import STOP_REASONS
 from llama_compat.dialects.openai.finish_reasons import finish_reason as finish_word
+from llama_compat.dialects.openai.finish_reasons import stop_reason
 from llama_compat.wire.json_fields import (
     JSONFields,
     from_raw,
@@ -355,18 +355,18 @@ def _is_null(value: Raw | None) -> bool:
 
 
 def _mended_finish_reason(raw: Raw, called_tools: bool) -> Raw | None:
-    """OpenAI's word for what the vendor wrote; None where it needs no other."""
+    """OpenAI's word for what the vendor wrote; None where it needs no other.
+
+    Raises:
+        BrokenOffError: the vendor wrote that the reply is not all of it.
+    """
     word = from_raw(raw)
     if not isinstance(word, str):
         return None
     if word in _OWN_WORDS:
         mended = "tool_calls" if called_tools and word in ("stop", "function_call") else word
-    elif not word:
-        mended = "tool_calls" if called_tools else "stop"
-    elif (reason := STOP_REASONS.get(word.lower())) is not None:
-        mended = finish_word(reason, called_tools=called_tools)
     else:
-        return None
+        mended = finish_word(stop_reason(word), called_tools=called_tools)
     return None if mended == word else to_raw(mended)
 
 

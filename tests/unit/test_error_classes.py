@@ -1,0 +1,115 @@
+"""The table of error classes, against what vendors say."""
+
+from __future__ import annotations
+
+import pytest
+
+from llama_compat.error_classes import ErrorClass, classify
+from llama_compat.errors import APIError
+
+C = ErrorClass
+
+
+@pytest.mark.parametrize(
+    ("status", "type", "code", "message", "expected"),
+    [
+        # OpenAI
+        (
+            400,
+            "invalid_request_error",
+            "context_length_exceeded",
+            "This model's maximum context length is 128000 tokens.",
+            C.context_length,
+        ),
+        (429, "insufficient_quota", "insufficient_quota", "You exceeded ...", C.quota),
+        (429, "requests", "rate_limit_exceeded", "Rate limit reached", C.rate_limit),
+        (400, "invalid_request_error", "content_filter", "", C.content_filter),
+        (400, "invalid_request_error", None, "Unknown parameter: 'x'.", C.bad_request),
+        (404, "invalid_request_error", "model_not_found", "No such model", C.not_found),
+        (503, None, None, "The engine is currently overloaded", C.overloaded),
+        (500, "server_error", None, "The server had an error", C.server_error),
+        # llama.cpp
+        (
+            400,
+            "exceed_context_size_error",
+            "400",
+            "the request exceeds the available context size",
+            C.context_length,
+        ),
+        # vLLM, without a code
+        (
+            400,
+            "BadRequestError",
+            "400",
+            "This model's maximum context length is 2048 tokens. However, you requested 3000",
+            C.context_length,
+        ),
+        # Anthropic
+        (
+            400,
+            "invalid_request_error",
+            None,
+            "prompt is too long: 210000 tokens > 200000 maximum",
+            C.context_length,
+        ),
+        (529, "overloaded_error", None, "Overloaded", C.overloaded),
+        (
+            400,
+            "invalid_request_error",
+            None,
+            "Your credit balance is too low to access the Anthropic API.",
+            C.quota,
+        ),
+        (402, "billing_error", None, "", C.quota),
+        # Gemini
+        (429, None, "RESOURCE_EXHAUSTED", "Resource has been exhausted", C.rate_limit),
+        (
+            429,
+            None,
+            "RESOURCE_EXHAUSTED",
+            "You exceeded your current quota, please check your plan",
+            C.quota,
+        ),
+        (503, None, "UNAVAILABLE", "The model is overloaded.", C.overloaded),
+        (504, None, "DEADLINE_EXCEEDED", "", C.timeout),
+        (
+            400,
+            None,
+            "INVALID_ARGUMENT",
+            "The input token count (1200000) exceeds the maximum number of tokens allowed",
+            C.context_length,
+        ),
+        # Azure
+        (
+            400,
+            None,
+            "content_filter",
+            "The response was filtered due to the prompt triggering Azure OpenAI's content"
+            " management policy.",
+            C.content_filter,
+        ),
+        # ours
+        (502, "upstream_error", "upstream_authentication", "", C.authentication),
+        (504, "timeout_error", "upstream_timeout", "", C.timeout),
+        (502, "upstream_error", "upstream_connection_lost", "", C.connection),
+        (502, "upstream_error", "upstream_error", "", C.server_error),
+        (401, "invalid_request_error", "invalid_api_key", "", C.authentication),
+        (408, None, None, "", C.timeout),
+        (413, None, "request_too_large", "too large", C.bad_request),
+        (418, None, None, "", C.other),
+    ],
+)
+def test_the_class_of_an_error(
+    status: int, type: str | None, code: str | None, message: str, expected: ErrorClass
+) -> None:
+    assert classify(status, type, code, message) is expected
+
+
+def test_a_wording_counts_only_with_its_status() -> None:
+    assert classify(429, None, None, "prompt is too long") is C.rate_limit
+    assert classify(400, None, None, "PROMPT IS TOO LONG") is C.context_length
+
+
+def test_an_error_knows_its_class() -> None:
+    assert APIError(529, "x").error_class is C.overloaded
+    assert APIError(400, "x", code="context_length_exceeded").error_class is C.context_length
