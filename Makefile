@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
-.PHONY: help serve test clean
+.PHONY: help serve test floors clean
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
@@ -21,9 +21,10 @@ help:
 	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
+	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make clean   delete the environment and what tools left; models stay'
 	@echo
-	@echo 'For both:    PYTHON=python3.12   the Python to make the environment with'
+	@echo 'For these:   PYTHON=python3.12   the Python to make the environment with'
 	@echo '             TORCH_INDEX=URL     where to get torch, if not from the usual index:'
 	@echo '                                 the CPU build is a tenth of the size'
 
@@ -42,8 +43,11 @@ test: $(VENV)/.has-torch,dev
 	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
+floors: $(VENV)/.has-torch,dev
+	$(BIN)/python -m tests.floors $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)') $(PYTEST_ARGS)
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-floors build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `.has-EXTRAS` says that the environment has what those extras need, as pinned today.

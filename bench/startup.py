@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.machine import resident_mib, write_results
 
-IMPORTS = "import fastapi, uvicorn, aiohttp, pydantic, yaml"
+IMPORTS = "import fastapi, uvicorn, httptools, pydantic, yaml"
 CONSOLE_SCRIPT = Path(sys.executable).with_name("llama-compat")
 
 

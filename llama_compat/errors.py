@@ -46,8 +46,9 @@ class APIError(Exception):
         headers: more headers for the answer, such as `retry-after`.
 
     Attributes:
-        vendor_body: the vendor's own words for it and their dialect, where it is a vendor's error:
-            a client that speaks the same gets them as they are.
+        vendor_body: the dialect of the vendor's own words for it (empty until a relay says which)
+            and the words, where it is a vendor's error: a client that speaks the same gets them
+            as they are.
     """
 
     def __init__(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import Content, ImageContent
@@ -52,3 +54,35 @@ def parse_data_url(url: str, param: str) -> EncodedImage:
         )
     media_type = match[1].lower()
     return EncodedImage(_MISSPELT_MEDIA_TYPES.get(media_type, media_type), url[match.end() :])
+
+
+_FIRST_BYTES = (
+    (re.compile(rb"\x89PNG"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8"), "image/gif"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb"BM"), "image/bmp"),
+)
+
+
+def image_in_base64(value: Any, param: str) -> ImageContent:
+    """The image whose bytes `value` holds in base64, of the type that they begin like.
+
+    Raises:
+        APIError: 400 naming `param` if it is none.
+    """
+    if not isinstance(value, str):
+        raise invalid_parameter(param, f"'{param}' must be a string in base64.", "invalid_type")
+    if value.startswith("data:"):
+        return ImageContent(value)
+    try:
+        begin = base64.b64decode(value[:24], validate=True)
+    except (binascii.Error, ValueError):
+        begin = b""
+    for pattern, media_type in _FIRST_BYTES:
+        if pattern.match(begin):
+            return ImageContent(EncodedImage(media_type, value).data_url)
+    raise invalid_parameter(
+        param,
+        f"Invalid image in '{param}': expected a PNG, JPEG, GIF, WebP or BMP file in base64.",
+    )

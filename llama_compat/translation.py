@@ -20,7 +20,7 @@ from llama_compat.dialects.base import (
     TokenCountTranslation,
     Translation,
 )
-from llama_compat.errors import invalid_parameter, unsupported_parameter, upstream_error
+from llama_compat.errors import nested_too_deeply, unsupported_parameter, upstream_error
 from llama_compat.events import Collector, add_usage
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fan_out import Events, interleave
@@ -79,7 +79,7 @@ async def answer_generation(
     Raises:
         APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    translation, dropped = _honoured(provider, provider.parameters, call, target)
+    translation, dropped = honoured(provider, provider.parameters, call, target)
     translation = cast(Translation, translation)
     requests = [
         structs.replace(request, request_id=call.request_id, context_length=target.context_length)
@@ -126,7 +126,7 @@ async def answer_embedding(
         APIError: 400 for what the provider can't honour, 502 for other than one vector a text, or
             what the provider raised itself.
     """
-    translation, dropped = _honoured(provider, provider.embedding_parameters, call, target)
+    translation, dropped = honoured(provider, provider.embedding_parameters, call, target)
     translation = cast(EmbeddingTranslation, translation)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: EmbeddingResponse = await embed(request)
@@ -200,10 +200,14 @@ class _Generation:
         return self.usage
 
 
-def _honoured(
+def honoured(
     provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
 ) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation, tuple[str, ...]]:
-    """The request without what the provider can't honour, and the names of what was dropped."""
+    """The request without what the provider can't honour, and the names of what was dropped.
+
+    Raises:
+        APIError: 400 for what it can't honour and is not told to drop, or what is malformed.
+    """
     operation, body = call.operation, _decoded(call)
     asked = operation.parameters(body)
     refused = {path: "" for path, name in asked.items() if name not in honoured}
@@ -242,10 +246,9 @@ def _remove(body: dict[str, Any], path: str) -> None:
 
 
 def _decoded(call: Call) -> dict[str, Any]:
-    deep = too_deep(call.fields)
-    if deep is not None:
-        message = f"'{deep}' is nested deeper than {MAX_DEPTH} levels."
-        raise invalid_parameter(deep, message, "nested_too_deeply")
+    name = too_deep(call.fields)
+    if name is not None:
+        raise nested_too_deeply(name, MAX_DEPTH)
     return {name: unicode_from_raw(raw) for name, raw in call.fields.items()}
 
 

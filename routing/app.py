@@ -17,7 +17,7 @@ from llama_compat.errors import APIError, internal_error
 from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
 from routing.asgi import Receive, Scope, Send
-from routing.docs import add_operations, add_page
+from routing.docs import add_operations, add_page, add_summaries
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
@@ -133,7 +133,10 @@ class Application(FastAPI):
         Takes a second or two that first time.
         """
         if self.openapi_schema is None:
-            self.openapi_schema = add_operations(super().openapi(), PREFIXES)
+            schema = add_operations(super().openapi(), PREFIXES)
+            for api in self.apis:
+                add_summaries(schema, api.name, api.summaries)
+            self.openapi_schema = schema
         return self.openapi_schema
 
     def _render_api_error(self, request: Request, error: Exception) -> Response:

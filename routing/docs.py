@@ -7,7 +7,8 @@ read. That package takes a second to import; it is imported when someone first a
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -61,6 +62,36 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
                 }
             }
     return schema
+
+
+def add_summaries(schema: dict[str, Any], tag: str, summaries: Mapping[str, str]) -> None:
+    """Add calls to the OpenAPI document `schema` whose bodies their own API's documents describe.
+
+    Args:
+        schema: the document.
+        tag: the client API.
+        summaries: what each call does, by path.
+    """
+    anything = {"application/json": {"schema": {"type": "object"}}}
+    for path, summary in summaries.items():
+        names = [parameter[1:-1] for parameter in _PARAMETER.findall(path)]
+        schema["paths"][path] = {
+            "post": {
+                "tags": [tag],
+                "summary": summary,
+                "operationId": _NO_LETTERS.sub("_", path).strip("_"),
+                "parameters": [
+                    {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                    for name in names
+                ],
+                "requestBody": {"required": True, "content": anything},
+                "responses": {"200": {"description": "The reply.", "content": anything}},
+            }
+        }
+
+
+_PARAMETER = re.compile(r"\{[a-z_]+\}")
+_NO_LETTERS = re.compile("[^A-Za-z0-9]+")
 
 
 def _types() -> dict[str, tuple[str, Any, Any, Any]]:

@@ -63,12 +63,12 @@ class ModelTable:
 
     async def list(self) -> list[ModelInfo]:
         """Every model that can be asked for, aliases included."""
-        entries = [self._entry(name, route) for name, route in self._routes.items()]
+        entries = [self.describe(name, route) for name, route in self._routes.items()]
         for provider in self._providers.values():
             for name in await provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self._entry(public_id, Route(provider, Target(name))))
+                    entries.append(self.describe(public_id, Route(provider, Target(name))))
         return entries
 
     async def get(self, model: str) -> ModelInfo:
@@ -77,9 +77,10 @@ class ModelTable:
         Raises:
             APIError: 404 `model_not_found`.
         """
-        return self._entry(model, await self.resolve(model))
+        return self.describe(model, await self.resolve(model))
 
-    def _entry(self, public_id: str, route: Route) -> ModelInfo:
+    def describe(self, public_id: str, route: Route) -> ModelInfo:
+        """What a list shows of the model that `route` leads to."""
         return ModelInfo(public_id, self._created, route.provider.id, route.context_length)
 
 

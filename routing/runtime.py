@@ -10,6 +10,8 @@ from providers import registry
 from providers.base import Provider, ProviderModel
 from routing.auth import Authenticator
 from routing.models import ModelTable
+from routing.operations.background import BackgroundResponses
+from routing.operations.store.responses import ResponseStore
 
 
 class Runtime:
@@ -25,6 +27,8 @@ class Runtime:
         providers: by id.
         models: the public ids, and where each leads.
         authenticator: tells who is asking.
+        responses: where responses are kept; None where the template wants none kept.
+        background: the responses that nobody waits for.
         ready: whether every provider has started.
     """
 
@@ -35,6 +39,9 @@ class Runtime:
         self.authenticator = Authenticator(
             key.get_secret_value() for key in distribution.server.api_keys
         )
+        kept = distribution.server.responses_store
+        self.responses = None if kept is None else ResponseStore(kept)
+        self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
 
@@ -44,6 +51,9 @@ class Runtime:
         Raises:
             ProviderStartError: one can't; those that did are still running.
         """
+        if self.responses is not None:
+            self._running.push_async_callback(self.responses.stop)
+            await self.responses.start()
         starts = [asyncio.create_task(self._start(each)) for each in self.providers.values()]
         try:
             await asyncio.gather(*starts)
@@ -52,6 +62,8 @@ class Runtime:
             for start in starts:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
+        self._running.push_async_callback(self.background.stop)
+        self.background.start()
         self.ready = True
 
     async def _start(self, provider: Provider) -> None:

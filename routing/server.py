@@ -122,7 +122,8 @@ class _Server(uvicorn.Server):
             return 1
         finally:
             _ignore_signals()
-        return 0
+        # Some versions of uvicorn don't raise for an application that could not start.
+        return 0 if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -89,6 +89,7 @@ def stream_events(
         update={
             "content": [],
             "stop_reason": None,
+            "stop_sequence": None,
             "stop_details": None,
             "usage": whole.usage.model_copy(
                 update={"output_tokens": 1, "output_tokens_details": None}
@@ -101,7 +102,11 @@ def stream_events(
     events.append(
         types.RawMessageDeltaEvent(
             type="message_delta",
-            delta={"stop_reason": whole.stop_reason, "stop_details": whole.stop_details},  # type: ignore[arg-type]
+            delta={  # type: ignore[arg-type]
+                "stop_reason": whole.stop_reason,
+                "stop_sequence": whole.stop_sequence,
+                "stop_details": whole.stop_details,
+            },
             usage=types.MessageDeltaUsage(
                 output_tokens=whole.usage.output_tokens,
                 output_tokens_details=whole.usage.output_tokens_details,

@@ -102,7 +102,9 @@ class Operation:
     kind: Kind
     look: Callable[[JSONFields, Mapping[str, str]], Asked]
     parameters: Callable[[Mapping[str, Any]], Mapping[str, str]]
-    parse: Callable[[Mapping[str, Any], str], Translation | EmbeddingTranslation]
+    parse: Callable[
+        [Mapping[str, Any], str], Translation | EmbeddingTranslation | TokenCountTranslation
+    ]
 
 
 @dataclass(frozen=True, slots=True)

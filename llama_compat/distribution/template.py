@@ -39,6 +39,19 @@ class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+class ResponsesStoreSettings(_Settings):
+    """Where the responses of the Responses API are kept, and for how long."""
+
+    path: _Name
+    """An SQLite file; it is made if there is none. Several workers share it."""
+
+    ttl: Annotated[int, Field(ge=1)] = 30 * 24 * 3600
+    """Seconds after which a response is forgotten."""
+
+    max_bytes: Annotated[int, Field(ge=1)] = 1 << 30
+    """Of responses and their input; the oldest make room for the newest."""
+
+
 class ServerSettings(_Settings):
     """How the server listens, and what it accepts."""
 
@@ -56,6 +69,9 @@ class ServerSettings(_Settings):
 
     apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
     """The client APIs that are open."""
+
+    responses_store: ResponsesStoreSettings | None = None
+    """Keep responses: `store`, `previous_response_id`, `background` and what comes with them."""
 
     log_usage: bool = False
     """Count the tokens of every request, for its line in the log; vendors that tell them only when

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import anthropic_messages
 from llama_compat.events import reply_events
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -26,7 +27,10 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import encode, read_events, read_object
+from providers.remote.messages_relay import VERSION, Exchange, relay_messages
 from providers.remote.provider import RemoteProvider
+
+_PATHS = {"messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 
 
 class AnthropicMessagesConfig(RemoteConfig):
@@ -37,11 +41,11 @@ class AnthropicMessagesConfig(RemoteConfig):
     )
     """With or without the `/v1` that all paths begin with."""
 
-    version: str = "2023-06-01"
-    """The `anthropic-version` that is asked for."""
+    version: str = VERSION
+    """The `anthropic-version` that is asked for, unless the client names one."""
 
     betas: tuple[str, ...] = ()
-    """The `anthropic-beta` features that are asked for."""
+    """The `anthropic-beta` features that are asked for, besides the client's."""
 
     default_max_tokens: int = Field(4096, gt=0)
     """The limit where the caller sets none: the API wants one. It is no more than the model's
@@ -55,6 +59,10 @@ class AnthropicMessagesConfig(RemoteConfig):
     """Whether thinking is shown; by default as the model has it."""
 
 
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+"""Members of a request that its count takes."""
+
+
 class AnthropicMessagesProvider(
     ChatOnlyMixin,
     OpenAICompletionUnsupportedMixin,
@@ -65,6 +73,7 @@ class AnthropicMessagesProvider(
 
     Config: ClassVar[type[ProviderConfig]] = AnthropicMessagesConfig
     config: AnthropicMessagesConfig
+    relays = _PATHS.keys()
 
     parameters = frozenset(
         {
@@ -126,6 +135,33 @@ class AnthropicMessagesProvider(
         async with self.upstream.get("/v1/models?limit=1000") as response:
             return await read_object(self.id, response, anthropic_messages.parse_models)
 
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Pass a call on to the vendor, and its reply back.
+
+        Raises:
+            APIError: whatever went wrong with the vendor.
+        """
+
+        def post(body: bytes, headers: Mapping[str, str]) -> Exchange:
+            return self.upstream.post(
+                _PATHS[call.operation.name],
+                body,
+                request_id=call.request_id,
+                headers={**headers, **self._versions(call.headers)},
+            )
+
+        return await relay_messages(self.id, call, target.model, post)
+
+    def _versions(self, asked: Mapping[str, str]) -> dict[str, str]:
+        """What the client asks for, word by word, and what the template adds to it."""
+        versions = {"anthropic-version": asked.get("anthropic-version", self.config.version)}
+        beta = asked.get("anthropic-beta", "")
+        named = {each.strip() for each in beta.split(",")}
+        betas = [beta, *(each for each in self.config.betas if each not in named)]
+        if any(betas):
+            versions["anthropic-beta"] = ",".join(filter(None, betas))
+        return versions
+
     async def chat_completion(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
@@ -137,7 +173,7 @@ class AnthropicMessagesProvider(
         )
         json_object = anthropic_messages.wants_json_object(request)
         async with self.upstream.post(
-            "/v1/messages", encode(body), request_id=request.request_id
+            _PATHS["messages"], encode(body), request_id=request.request_id
         ) as response:
             if not request.stream:
                 parse = partial(anthropic_messages.parse_reply, json_object=json_object)
@@ -149,6 +185,19 @@ class AnthropicMessagesProvider(
             async with aclosing(read_events(self.id, response, decoder, parser)) as events:
                 async for event in events:
                     yield event
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the vendor counts in the conversation and its tools."""
+        rendered = anthropic_messages.render_request(
+            request,
+            default_max_tokens=self._default_max_tokens(request),
+            thinking=self._thinking,
+        )
+        body = {name: rendered[name] for name in _COUNTED if name in rendered}
+        async with self.upstream.post(
+            _PATHS["count_tokens"], encode(body), request_id=request.request_id
+        ) as response:
+            return await read_object(self.id, response, anthropic_messages.parse_token_reply)
 
     def _default_max_tokens(self, request: ChatCompletionRequest) -> int:
         default = self.config.default_max_tokens

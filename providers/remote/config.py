@@ -71,7 +71,7 @@ class Timeouts(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     connect: Seconds = 10
-    """For a TCP connection and its TLS handshake."""
+    """For a connection: the name's look-up, TCP, a proxy's tunnel, and the TLS handshake."""
 
     first_byte: Seconds = 600
     """From the request to the first byte of an answer: a model may think for minutes."""
@@ -99,6 +99,10 @@ class RemoteConfig(ProviderConfig):
 
     max_connections: int = Field(default=1000, ge=0)
     """Open at a time, 0 for any number; further requests wait for one."""
+
+    max_reply_bytes: int = Field(default=256 * 1024 * 1024, gt=0)
+    """What a reply that is no stream may come to, decompressed. Streams pass through and are not
+    kept, so they may be of any length."""
 
     ca_file: Path | None = None
     """Certificates (PEM) to trust besides the system's."""

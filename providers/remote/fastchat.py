@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-import aiohttp
 from msgspec import structs
 from pydantic import Field
 
@@ -30,8 +29,8 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_lines import NUL, JSONLines
 from providers.base import ProviderConfig, ProviderModel
+from providers.remote import http1
 from providers.remote.config import HTTPURL
-from providers.remote.connection_errors import ConnectionProblem
 from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_objects import encode, read_events, read_object
 from providers.remote.upstream import Upstream, UpstreamResponse
@@ -331,7 +330,11 @@ class _Worker:
 
 def _unreachable(error: APIError) -> bool:
     """Whether a worker is not there, as opposed to slow, or there and unwilling."""
-    cause = error.__cause__
-    if error.status == 504:
-        return isinstance(cause, aiohttp.ConnectionTimeoutError)
-    return isinstance(cause, ConnectionProblem)
+    return isinstance(
+        error.__cause__,
+        http1.ConnectError
+        | http1.ConnectTimeout
+        | http1.DisconnectedError
+        | http1.InvalidURLError
+        | http1.ProtocolError,
+    )

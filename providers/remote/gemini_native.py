@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 
 from llama_compat.dialects import gemini
 from llama_compat.events import reply_events
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -25,6 +26,7 @@ from llama_compat.types import (
     StreamEvent,
 )
 from providers.base import ProviderConfig
+from providers.remote import gemini_relay
 from providers.remote.config import HTTPURL
 from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_events import JSONEvents
@@ -81,6 +83,7 @@ class GeminiProvider(
         }
     )
     embedding_parameters = frozenset({"dimensions"})
+    relays = gemini_relay.METHODS.keys()
 
     def request_headers(self) -> dict[str, str]:
         """The key."""
@@ -94,6 +97,14 @@ class GeminiProvider(
         """
         async with self.upstream.get("/models?pageSize=1000") as response:
             return await read_object(self.id, response, gemini.parse_models)
+
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Pass a call of Gemini's own API on, and its reply back.
+
+        Raises:
+            APIError: whatever went wrong with the vendor.
+        """
+        return await gemini_relay.relay(self.id, self.upstream, call, target)
 
     async def chat_completion(
         self, request: ChatCompletionRequest
@@ -122,3 +133,17 @@ class GeminiProvider(
         path = f"/{gemini.model_path(request.model)}:batchEmbedContents"
         async with self.upstream.post(path, body, request_id=request.request_id) as response:
             return await read_object(self.id, response, gemini.parse_embeddings)
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the conversation has as a prompt, as the vendor counts.
+
+        Raises:
+            APIError: why it does not.
+        """
+        messages = await self.images.inline(request.messages)
+        body = gemini.render_count_request(structs.replace(request, messages=messages))
+        path = f"/{gemini.model_path(request.model)}:countTokens"
+        async with self.upstream.post(
+            path, encode(body), request_id=request.request_id
+        ) as response:
+            return await read_object(self.id, response, gemini.parse_token_count)

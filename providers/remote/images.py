@@ -11,24 +11,31 @@ import asyncio
 import base64
 import errno
 import ipaddress
-import socket
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from contextlib import closing
+from typing import ClassVar, TypeVar
+from urllib.parse import urljoin
 
-import aiohttp
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
 
+from llama_compat import __version__
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import EncodedImage, images_in, is_remote
 from llama_compat.types import CompletionMessage, ImageContent, Message
 from providers.base import ProviderConfig, ProviderModel
+from providers.remote import http1
 from providers.remote.config import RemoteConfig, Seconds
 from providers.remote.provider import RemoteProvider
 
 T = TypeVar("T")
 
 MAX_REDIRECTS = 3
+
+REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
+
+MAX_CONNECTIONS = 100
+"""Open at a time, to all the servers that images come from."""
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -80,17 +87,15 @@ class ImageDownloader:
         self._limits = limits
 
     async def __aenter__(self) -> ImageDownloader:
-        open_socket = None if self._limits.allow_private_addresses else _open_public_socket
-        connector = aiohttp.TCPConnector(socket_factory=open_socket)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=aiohttp.ClientTimeout(total=self._limits.timeout),
-            cookie_jar=aiohttp.DummyCookieJar(),
+        self._client = http1.Client(
+            timeouts=http1.Timeouts(connect=self._limits.timeout, first_byte=self._limits.timeout),
+            max_connections=MAX_CONNECTIONS,
+            check_address=None if self._limits.allow_private_addresses else _refuse_private,
         )
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._session.close()
+        await self._client.close()
 
     async def inline(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """`messages` with every image that has an http(s) URL as a `data:` URL instead.
@@ -124,30 +129,60 @@ class ImageDownloader:
 
     async def _fetch(self, url: str, param: str, allowance: _Allowance) -> EncodedImage:
         try:
-            # aiohttp counts the first request too.
-            async with self._session.get(url, max_redirects=MAX_REDIRECTS + 1) as response:
-                if response.status != 200:
-                    raise _refused(param, url, f"its server answered {response.status}")
-                media_type = response.content_type
-                if not media_type.startswith("image/"):
-                    raise _refused(param, url, f"it is '{media_type}' and no image")
-                content = bytearray()
-                async for chunk in response.content.iter_any():
-                    allowance.take(len(chunk))
-                    content += chunk
+            async with asyncio.timeout(self._limits.timeout):
+                with closing(await self._follow(url)) as response:
+                    if response.status != 200:
+                        raise _refused(param, url, f"its server answered {response.status}")
+                    media_type = _media_type(response)
+                    if not media_type.startswith("image/"):
+                        raise _refused(param, url, f"it is '{media_type}' and no image")
+                    content = bytearray()
+                    while chunk := await response.next_chunk():
+                        allowance.take(len(chunk))
+                        content += chunk
         except _SpentError:
             raise _refused(
                 param, url, f"the images are larger than {self._limits.max_bytes} bytes"
             ) from None
-        except TimeoutError:
+        except (TimeoutError, http1.HTTPTimeout):
             raise _refused(param, url, f"it took over {self._limits.timeout:g} s") from None
-        except aiohttp.TooManyRedirects:
+        except _RedirectsError:
             raise _refused(param, url, f"it redirects over {MAX_REDIRECTS} times") from None
-        except aiohttp.ClientConnectorError as error:
-            raise _refused(param, url, error.os_error.strerror or str(error.os_error)) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _refused(param, url, str(error) or type(error).__name__) from None
+        except http1.ConnectError as error:
+            raise _refused(param, url, error.reason.strerror or str(error)) from None
+        except (http1.HTTPError, ValueError) as error:
+            raise _refused(param, url, str(error)) from None
         return EncodedImage(media_type, base64.b64encode(content).decode())
+
+    async def _follow(self, url: str) -> http1.Response:
+        """The answer that redirections lead to."""
+        for _ in range(MAX_REDIRECTS + 1):
+            parsed = http1.parse_url(url)
+            headers = _HEADERS
+            if parsed.basic is not None:
+                authorization = http1.encode_headers({"authorization": parsed.basic})
+                headers = http1.HeaderBlock(headers + authorization)
+            route = http1.Route(parsed.origin)
+            response = await self._client.send("GET", route, parsed.target, headers)
+            location = response.headers.get("location")
+            if response.status not in REDIRECTIONS or not location:
+                return response
+            response.discard()
+            url = urljoin(url, location)
+        raise _RedirectsError
+
+
+_HEADERS = http1.encode_headers(
+    {
+        "user-agent": f"llama-compat/{__version__}",
+        "accept": "image/*, */*;q=0.1",
+        "accept-encoding": "identity",
+    }
+)
+
+
+class _RedirectsError(Exception):
+    """One redirection led to another too often."""
 
 
 class _SpentError(Exception):
@@ -183,11 +218,14 @@ def _refused(param: str, url: str, why: str) -> APIError:
     )
 
 
-def _open_public_socket(addr_info: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, _, address = addr_info
-    if not is_public(address[0]):
-        raise PermissionError(errno.EACCES, f"{address[0]} is not on the public internet")
-    return socket.socket(family=family, type=kind, proto=protocol)
+def _media_type(response: http1.Response) -> str:
+    named = response.headers.get("content-type", "application/octet-stream")
+    return named.partition(";")[0].strip().lower()
+
+
+def _refuse_private(address: str) -> None:
+    if not is_public(address):
+        raise PermissionError(errno.EACCES, f"{address} is not on the public internet")
 
 
 def is_public(address: str) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from msgspec import structs
 
 from llama_compat.dialects import ollama
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -23,6 +24,7 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_lines import NEWLINE, JSONLines
 from providers.base import ProviderConfig
+from providers.remote import ollama_relay
 from providers.remote.config import HTTPURL
 from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.json_objects import encode, read_events, read_object
@@ -67,6 +69,7 @@ class OllamaProvider(
         }
     )
     embedding_parameters = frozenset({"dimensions"})
+    relays = ollama_relay.PATHS.keys()
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
@@ -85,6 +88,14 @@ class OllamaProvider(
         """
         async with self.upstream.get("/api/tags") as response:
             return await read_object(self.id, response, ollama.parse_models)
+
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Pass a call of Ollama's own API on, and its reply back.
+
+        Raises:
+            APIError: whatever went wrong with the vendor.
+        """
+        return await ollama_relay.relay(self.id, self.upstream, call, target)
 
     async def chat_completion(
         self, request: ChatCompletionRequest

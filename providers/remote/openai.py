@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import cache, partial
 from typing import Any, ClassVar, Literal, cast
@@ -35,6 +35,7 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
 from providers.remote.event_stream import EventStream
 from providers.remote.json_objects import encode, read_object
+from providers.remote.messages_relay import relay_messages
 from providers.remote.openai_events import read_chat, read_completion
 from providers.remote.openai_replies import completion_fields, embedding_fields
 from providers.remote.openai_requests import (
@@ -46,6 +47,7 @@ from providers.remote.openai_requests import (
 )
 from providers.remote.provider import RemoteProvider
 from providers.remote.relay import relay_stream
+from providers.remote.responses_relay import relay_responses
 from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
 from providers.remote.vendors import ALL_WIRES, VENDORS, Vendor
@@ -150,6 +152,29 @@ class RemoteOpenAIProvider(
             APIError: 400 for what the vendor can't honour; whatever went wrong with the vendor.
         """
         self._check_key()
+        return await _RELAYS[call.operation.name](self, call, target)
+
+    async def _relay_messages(self, call: Call, target: Target) -> Reply:
+        path, base_url = self._place(call.operation.name, target)
+
+        def post(body: bytes, headers: Mapping[str, str]) -> Exchange:
+            return self.upstream.post(
+                path,
+                body,
+                request_id=call.request_id,
+                base_url=base_url,
+                # Anthropic's own header for a key, besides the one that the vendor usually wants.
+                headers={**headers, **({"x-api-key": self.api_key} if self.api_key else {})},
+            )
+
+        return await relay_messages(self.id, call, vendor_model(target.model, self.vendor), post)
+
+    async def _relay_responses(self, call: Call, target: Target) -> Reply:
+        model = vendor_model(target.model, self.vendor)
+        post = partial(self._exchange, call, target)
+        return await relay_responses(self.id, call, model, post, self.upstream.cover)
+
+    async def _relay_openai(self, call: Call, target: Target) -> Reply:
         drop = self.config.unsupported == "drop"
         fields, dropped = vendor_fields(call, target, self.vendor, self.id, drop=drop)
         exchange = self._exchange(call, target, encode_fields(fields))
@@ -287,6 +312,19 @@ class RemoteOpenAIProvider(
         is_vendor = self.config.base_url == self.vendor.base_url
         if self.vendor.needs_key and is_vendor and not self.api_key and not self.config.headers:
             raise missing_api_key(self.id, self.vendor.key_variable)
+
+
+_RELAYS: Mapping[str, Callable[[RemoteOpenAIProvider, Call, Target], Awaitable[Reply]]] = {
+    "chat": RemoteOpenAIProvider._relay_openai,
+    "completions": RemoteOpenAIProvider._relay_openai,
+    "embeddings": RemoteOpenAIProvider._relay_openai,
+    "messages": RemoteOpenAIProvider._relay_messages,
+    "count_tokens": RemoteOpenAIProvider._relay_messages,
+    "responses": RemoteOpenAIProvider._relay_responses,
+    "input_tokens": RemoteOpenAIProvider._relay_responses,
+    "compact": RemoteOpenAIProvider._relay_responses,
+}
+"""How each wire is relayed."""
 
 
 def _whole_reply(response: UpstreamResponse, fields: JSONFields) -> Reply:

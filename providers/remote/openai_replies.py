@@ -53,7 +53,7 @@ def object_fields(provider: str, body: bytes, required: str) -> JSONFields:
     try:
         fields = parse_fields(body)
     except ValueError as error:
-        raise _no_json(provider, body, error) from None
+        raise no_json(provider, body, error) from None
     if fields.get("error") not in NO_ERROR:
         raise error_in_answer(provider, body)
     if required not in fields:
@@ -61,7 +61,8 @@ def object_fields(provider: str, body: bytes, required: str) -> JSONFields:
     return fields
 
 
-def _no_json(provider: str, body: bytes, error: ValueError) -> APIError:
+def no_json(provider: str, body: bytes, error: ValueError) -> APIError:
+    """502: a whole reply is no JSON object, which `error` says; and what it is instead."""
     text, is_html = plain_text(body)
     if not text:
         what = "answered with an empty body."

@@ -6,7 +6,7 @@ and a stream that breaks off is told from one that has come to its end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from llama_compat.errors import APIError, upstream_error
@@ -59,16 +59,26 @@ class RelayedStream(Protocol):
 
 
 async def relay_stream(
-    provider: str, response: UpstreamResponse, stream: RelayedStream
+    provider: str,
+    response: UpstreamResponse,
+    stream: RelayedStream,
+    *,
+    no_stream_begins: Sequence[bytes] = (b"{", b"[", b"<"),
 ) -> AsyncGenerator[bytes, None]:
     """What the client gets of a streamed reply, as it comes, whole events together.
+
+    Args:
+        provider: its id, for messages.
+        response: the vendor's answer.
+        stream: takes it apart.
+        no_stream_begins: what an answer begins with that is no stream: an error, or a reply that
+            ignores that a stream was asked for.
 
     Raises (from the generator):
         APIError: the stream is broken, or the vendor says in it what went wrong.
     """
     chunk = await response.next_chunk()
-    if chunk.lstrip()[:1] in (b"{", b"[", b"<"):
-        # No event stream begins so. It may be an error, or a reply that ignores `stream`.
+    if chunk.lstrip()[:1] in no_stream_begins:
         yield stream.whole(chunk + await response.read()) + stream.end()
         return
     while True:

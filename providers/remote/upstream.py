@@ -1,4 +1,4 @@
-"""The HTTP client of a remote provider: one connection pool, and the exchanges on it.
+"""A remote provider's connections to its vendor, and the exchanges on them.
 
 What goes wrong is an `APIError` here already, so that the wire families on top of it are about
 their wire alone.
@@ -6,49 +6,30 @@ their wire alone.
 
 from __future__ import annotations
 
-import asyncio
-import io
 import logging
 import ssl
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar
-
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.client_reqrep import ConnectionKey
-from aiohttp.connector import Connection
-from aiohttp.tracing import Trace
-from multidict import CIMultiDict
-from yarl import URL
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import lru_cache
+from types import TracebackType
+from typing import Literal
 
 from llama_compat import __version__
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
-from providers.remote.config import RemoteConfig, Timeouts
-from providers.remote.connection_errors import ConnectionProblem, reading_error, sending_error
+from providers.remote import http1
+from providers.remote.config import RemoteConfig
+from providers.remote.connection_errors import reading_error, sending_error
 from providers.remote.upstream_errors import cover_secrets, vendor_error
 
 log = logging.getLogger(__name__)
 
-READ_BUFFER_BYTES = 1 << 18
-"""What is read ahead of a slow client before the connection is no longer read from."""
-
-MAX_HEADER_BYTES = 1 << 16
-
-IDLE_CONNECTION_SECONDS = 30
-"""Idle connections are closed before vendors and load balancers tend to close them."""
-
-RETRY_WITHIN_SECONDS = 1.0
-"""A connection that was closed while idle shows it within a round trip. One that breaks later broke
-while the vendor worked on the request, which must not be done (and paid) twice."""
-
 ERROR_BODY_BYTES = 1 << 20
 """Of the body of an error, no more than about this is read."""
 
-DRAIN_SECONDS = 0.1
-"""How long an answer that is over may take to end, so that its connection can be used again."""
+MAX_BASES_KEPT = 128
+"""Of so many base URLs it is remembered what they come to; a provider has one, or one a worker."""
 
 
 class UpstreamResponse:
@@ -59,36 +40,31 @@ class UpstreamResponse:
         headers: by name, in any case.
     """
 
-    __slots__ = ("_awaits_first_byte", "_content", "_provider", "_response", "_timeouts", "headers")
+    __slots__ = ("_max_bytes", "_provider", "_response", "headers", "status")
 
-    def __init__(self, provider: str, response: aiohttp.ClientResponse, timeouts: Timeouts) -> None:
+    def __init__(self, provider: str, response: http1.Response, max_bytes: int) -> None:
         self._provider = provider
         self._response = response
-        self._content = response.content
-        self._timeouts = timeouts
-        self._awaits_first_byte = True
+        self._max_bytes = max_bytes
+        self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
-    @property
-    def status(self) -> int:
-        return self._response.status
-
     async def read(self) -> bytes:
-        """The whole body.
+        """The whole body, or what is left of it.
 
         Raises:
-            APIError: 502, it broke off; 504, it took too long.
+            APIError: 502, it broke off or is too large; 504, it took too long.
         """
-        parts = []
-        while chunk := await self.next_chunk():
-            parts.append(chunk)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        try:
+            return await self._response.read(self._max_bytes)
+        except http1.HTTPError as error:
+            raise reading_error(self._provider, error) from error
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives.
 
         Raises (from the generator):
-            APIError: as `read`.
+            APIError: as `next_chunk`.
         """
         while chunk := await self.next_chunk():
             yield chunk
@@ -97,38 +73,20 @@ class UpstreamResponse:
         """What has arrived of the body since the last call, at least a byte; empty at its end.
 
         Raises:
-            APIError: as `read`.
+            APIError: 502, it broke off; 504, it took too long.
         """
         try:
-            chunk = await self._content.readany()
-        except ConnectionProblem as error:
-            raise reading_error(self._provider, error, self._timeouts) from error
-        if self._awaits_first_byte:
-            self._awaits_first_byte = False
-            self._limit_silence()
-        return chunk
-
-    def _limit_silence(self) -> None:
-        # aiohttp has one limit for reading, which was `first_byte` so far.
-        connection = self._response.connection
-        if connection is not None and connection.protocol is not None:
-            connection.protocol.read_timeout = self._timeouts.between_bytes
-            connection.protocol.start_timeout()
+            return await self._response.next_chunk()
+        except http1.HTTPError as error:
+            raise reading_error(self._provider, error) from error
 
     async def drain(self) -> None:
-        """Read on to the end, if that is near: what follows is of no interest, but a connection
-        that was read to the end can be used again."""
-        if self._content.at_eof():
-            return
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while await self._content.readany():
-                    pass
-        except ConnectionProblem:
-            log.debug("an answer of provider %s did not end after its last event", self._provider)
+        """What follows is of no interest. It is not waited for: the pool reads on to the end, if
+        that is near, so that the connection can be used again."""
+        self._response.discard()
 
     def close(self) -> None:
-        """Close the connection, unless the answer has come to its end and given it back."""
+        """Close the connection, unless the answer has come to its end or was drained."""
         self._response.close()
 
 
@@ -144,21 +102,26 @@ class Upstream:
     def __init__(self, provider: str, config: RemoteConfig, headers: Mapping[str, str]) -> None:
         self._provider = provider
         self._config = config
-        self._headers: CIMultiDict[str] = CIMultiDict(
+        own = {name: value.get_secret_value() for name, value in config.headers.items()}
+        self._headers = _merged(
             {
                 "user-agent": f"llama-compat/{__version__}",
                 "accept": "*/*",
                 "accept-encoding": "identity",
                 "content-type": "application/json",
-            }
+            },
+            headers,
+            own,
         )
-        self._headers.update(headers)
-        own = {name: value.get_secret_value() for name, value in config.headers.items()}
-        self._headers.update(own)
+        self._header_block = http1.encode_headers(self._headers)
         self._secrets = _secrets(config)
-        self._targets: dict[tuple[str | None, str], tuple[URL, URL | None]] = {}
-        self._pool: aiohttp.ClientSession | None = None
-        self._unpooled: aiohttp.ClientSession | None = None
+        self._base = lru_cache(MAX_BASES_KEPT)(self._look_at_base)
+        self._client: http1.Client | None = None
+
+    @property
+    def connections(self) -> http1.Counts:
+        """How many there are now."""
+        return self._client.counts if self._client is not None else http1.Counts(0, 0, 0)
 
     async def start(self) -> None:
         """Make the pool; connections are opened when they are needed.
@@ -166,24 +129,26 @@ class Upstream:
         Raises:
             ProviderStartError: the CA file can't be used.
         """
-        tls = _tls_context(self._provider, self._config)
-        self._pool = self._session(
-            _Pool(
-                ssl=tls,
-                limit=self._config.max_connections,
-                keepalive_timeout=IDLE_CONNECTION_SECONDS,
-            )
-        )
-        self._unpooled = self._session(
-            aiohttp.TCPConnector(ssl=tls, limit=self._config.max_connections, force_close=True)
+        timeouts = self._config.timeouts
+        self._client = http1.Client(
+            timeouts=http1.Timeouts(
+                timeouts.connect, timeouts.first_byte, timeouts.between_bytes, timeouts.total
+            ),
+            tls=_tls_context(self._provider, self._config),
+            max_connections=self._config.max_connections,
         )
 
     async def stop(self) -> None:
         """Close every connection."""
-        sessions, self._pool, self._unpooled = (self._pool, self._unpooled), None, None
-        for session in sessions:
-            if session is not None:
-                await session.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def cover(self, body: bytes) -> bytes:
+        """`body` with `***` in the place of the key and of configured headers."""
+        for secret in self._secrets:
+            body = body.replace(secret.encode(), b"***")
+        return body
 
     def post(
         self,
@@ -211,76 +176,39 @@ class Upstream:
         """
         if request_id:
             headers = {**headers, "x-request-id": request_id}
-        return self._exchange("POST", path, body, headers, base_url)
+        return _Exchange(self, "POST", base_url, path, self._encoded(headers), body)
 
     def get(
         self, path: str, *, headers: Mapping[str, str] = {}
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Ask for `path`, with further `headers`; otherwise as `post`."""
-        return self._exchange("GET", path, None, headers, None)
+        return _Exchange(self, "GET", None, path, self._encoded(headers), None)
 
-    @asynccontextmanager
-    async def _exchange(
+    async def send(
         self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
+        method: Literal["GET", "POST"],
         base_url: str | None,
-    ) -> AsyncIterator[UpstreamResponse]:
-        url, proxy = self._target(base_url, path)
-        try:
-            answer = await self._send(method, url, proxy, body, headers)
-        except ConnectionProblem as error:
-            raise sending_error(self._provider, error, url, self._config.timeouts) from error
-        try:
-            response = UpstreamResponse(self._provider, answer, self._config.timeouts)
-            if answer.status >= 300:
-                raise await self._vendor_error(response)
-            yield response
-        except APIError as error:
-            # Whatever is made of the answer, here or by whoever reads it.
-            cover_secrets(error, self._secrets)
-            raise
-        finally:
-            answer.close()
-
-    async def _send(
-        self,
-        method: str,
-        url: URL,
-        proxy: URL | None,
+        path: str,
+        headers: http1.HeaderBlock,
         body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> aiohttp.ClientResponse:
-        if self._pool is None or self._unpooled is None:
-            raise RuntimeError(f"provider '{self._provider}' is not started")
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        _opened_connection.set(False)
-        try:
-            return await self._pool.request(
-                method,
-                url,
-                data=_payload(body),
-                headers=headers,
-                proxy=proxy,
-                allow_redirects=False,
-            )
-        except (
-            aiohttp.ServerDisconnectedError,
-            aiohttp.ClientOSError,
-            aiohttp.ClientConnectionResetError,
-        ) as error:
-            was_idle = not _opened_connection.get() and clock() - began < RETRY_WITHIN_SECONDS
-            if not was_idle or _began_to_answer(error):
-                raise
-        # Others of the pool may have been closed along with this one.
-        return await self._unpooled.request(
-            method, url, data=_payload(body), headers=headers, proxy=proxy, allow_redirects=False
-        )
+    ) -> UpstreamResponse:
+        """Send a request; its answer, whatever the status.
 
-    async def _vendor_error(self, response: UpstreamResponse) -> APIError:
+        Raises:
+            APIError: there is none.
+        """
+        if self._client is None:
+            raise RuntimeError(f"provider '{self._provider}' is not started")
+        base_url = base_url or self._config.base_url
+        try:
+            route, prefix = self._base(base_url)
+            response = await self._client.send(method, route, prefix + path, headers, body)
+        except http1.HTTPError as error:
+            raise sending_error(self._provider, error, base_url) from error
+        return UpstreamResponse(self._provider, response, self._config.max_reply_bytes)
+
+    async def vendor_error(self, response: UpstreamResponse) -> APIError:
+        """What an answer says whose status is 300 or more."""
         body = bytearray()
         try:
             while len(body) < ERROR_BODY_BYTES and (chunk := await response.next_chunk()):
@@ -289,64 +217,67 @@ class Upstream:
             log.debug("provider %s: the body of an error broke off", self._provider)
         return vendor_error(self._provider, response.status, response.headers, bytes(body))
 
-    def _target(self, base_url: str | None, path: str) -> tuple[URL, URL | None]:
-        target = self._targets.get((base_url, path))
-        if target is None:
-            url = URL((base_url or self._config.base_url).rstrip("/") + path, encoded=True)
-            target = self._targets[base_url, path] = (url, _proxy_for(url, self._config))
-        return target
+    def cover_secrets(self, error: APIError) -> None:
+        """Take what the vendor must not know of the template out of `error`."""
+        cover_secrets(error, self._secrets)
 
-    def _session(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-        timeouts = self._config.timeouts
-        return aiohttp.ClientSession(
-            connector=connector,
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=timeouts.total,
-                sock_connect=timeouts.connect,
-                sock_read=timeouts.first_byte,
-            ),
-            read_bufsize=READ_BUFFER_BYTES,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-        )
+    def _encoded(self, headers: Mapping[str, str]) -> http1.HeaderBlock:
+        """Every request's headers and those of one, which count where both name the same."""
+        if any(name.lower() in self._headers for name in headers):
+            return http1.encode_headers(_merged(self._headers, headers))
+        return http1.HeaderBlock(self._header_block + http1.encode_headers(headers))
+
+    def _look_at_base(self, base_url: str) -> tuple[http1.Route, str]:
+        url = http1.parse_url(base_url)
+        proxy = _proxy_for(url.origin, self._config)
+        return http1.Route(url.origin, proxy), url.target.rstrip("/")
 
 
-_opened_connection: ContextVar[bool] = ContextVar("opened_connection")
-"""Whether the request that runs in this context is the first one on its connection."""
+class _Exchange(AbstractAsyncContextManager[UpstreamResponse]):
+    """One request, and its answer for as long as the context lasts."""
 
+    __slots__ = ("_request", "_response", "_upstream")
 
-class _Pool(aiohttp.TCPConnector):
-    # aiohttp's tracing tells this too, and makes every request a tenth more expensive.
-    async def _create_connection(
+    def __init__(
         self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's own name)
-    ) -> ResponseHandler:
-        _opened_connection.set(True)
-        return await super()._create_connection(req, traces, timeout)
+        upstream: Upstream,
+        method: Literal["GET", "POST"],
+        base_url: str | None,
+        path: str,
+        headers: http1.HeaderBlock,
+        body: bytes | None,
+    ) -> None:
+        self._upstream = upstream
+        self._request = (method, base_url, path, headers, body)
+        self._response: UpstreamResponse | None = None
 
-    # aiohttp would take what a vendor has sent since its last answer for the answer to the next
-    # request, which may be another client's.
-    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
-        idle = self._conns.get(key)
-        while idle and idle[0][0].should_close:
-            idle.popleft()[0].close()
-        return await super()._get(key, traces)
+    async def __aenter__(self) -> UpstreamResponse:
+        response = self._response = await self._upstream.send(*self._request)
+        if response.status < 300:
+            return response
+        try:
+            error = await self._upstream.vendor_error(response)
+        finally:
+            response.close()
+        self._upstream.cover_secrets(error)
+        raise error
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._response is not None
+        self._response.close()
+        if isinstance(error, APIError):
+            # Whatever was made of the answer by whoever read it.
+            self._upstream.cover_secrets(error)
 
 
-def _began_to_answer(error: Exception) -> bool:
-    # The message of a ServerDisconnectedError is the part of an answer that had come, if any.
-    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
-
-
-def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """`body` in the way that aiohttp likes it: large ones as a file, written in pieces."""
-    if body is not None and len(body) > aiohttp.payload.TOO_LARGE_BYTES_BODY:
-        return io.BytesIO(body)
-    return body
+def _merged(*headers: Mapping[str, str]) -> dict[str, str]:
+    """All headers, names in lower case; a later one takes an earlier one's place."""
+    return {name.lower(): value for each in headers for name, value in each.items()}
 
 
 def _secrets(config: RemoteConfig) -> tuple[str, ...]:
@@ -356,10 +287,10 @@ def _secrets(config: RemoteConfig) -> tuple[str, ...]:
     return tuple(text for text in texts if len(text) >= 8)
 
 
-def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext | bool:
+def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext:
     if config.ca_file is None:
-        return True
-    context = ssl.create_default_context()
+        return http1.default_tls_context()
+    context = http1.new_tls_context()
     try:
         context.load_verify_locations(config.ca_file)
     except OSError as error:
@@ -370,13 +301,15 @@ def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext | bool:
     return context
 
 
-def _proxy_for(url: URL, config: RemoteConfig) -> URL | None:
-    # Looked up here and once, because aiohttp's own `trust_env` asks a thread for every request.
+def _proxy_for(origin: http1.Origin, config: RemoteConfig) -> http1.URL | None:
     if config.proxy is not None:
-        return URL(config.proxy.get_secret_value())
-    assert url.host is not None
+        return http1.parse_url(config.proxy.get_secret_value())
     proxies = urllib.request.getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(f"{url.host}:{url.port}"):
+    proxy = proxies.get(origin.scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(f"{origin.host}:{origin.port}"):
         return None
-    return URL(proxy if "://" in proxy else f"http://{proxy}")
+    try:
+        return http1.parse_url(proxy if "://" in proxy else f"http://{proxy}")
+    except http1.InvalidURLError as error:
+        reason = OSError(f"the URL that the environment has for it is not valid ({error})")
+        raise http1.ProxyError(reason) from None

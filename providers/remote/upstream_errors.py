@@ -87,7 +87,7 @@ def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: b
             " `base_url`.",
         )
     elif (report := _parse_report(body)) is not None:
-        error = _from_report(provider, status, report)
+        error = _from_report(provider, status, report, body)
         if report.retry_after and "retry-after" not in relayed:
             relayed["retry-after"] = report.retry_after
     elif status in (401, 403):
@@ -120,7 +120,7 @@ def error_in_answer(provider: str, body: bytes) -> APIError:
 def error_in_stream(provider: str, data: bytes) -> APIError:
     """What to tell of an error that is the data of an event: its own status if it names one."""
     report = _parse_report(data) or _Report(message=plain_text(data).text or _NO_MESSAGE)
-    return _from_report(provider, report.status or 502, report)
+    return _from_report(provider, report.status or 502, report, data)
 
 
 def makes_no_sense(provider: str, error: ValueError) -> APIError:
@@ -167,7 +167,7 @@ class _Report:
         return self.names_the_key or status in (401, 403)
 
 
-def _from_report(provider: str, status: int, report: _Report) -> APIError:
+def _from_report(provider: str, status: int, report: _Report, body: bytes = b"") -> APIError:
     error = APIError(
         _our_status(status),
         report.message,
@@ -182,6 +182,8 @@ def _from_report(provider: str, status: int, report: _Report) -> APIError:
             error.status = 400  # whatever the vendor makes of it: the request is what has to change
     elif report.is_about_the_key(status):
         return upstream_authentication(provider, status)
+    if body:
+        error.vendor_body = ("", body)
     return error
 
 
@@ -327,4 +329,9 @@ def cover_secrets(error: APIError, secrets: Iterable[str]) -> None:
     error.message, error.type = cover(error.message), cover(error.type)
     error.param = error.param and cover(error.param)
     error.code = error.code and cover(error.code)
+    if error.vendor_body is not None:
+        dialect, body = error.vendor_body
+        for secret in secrets:
+            body = body.replace(secret.encode(), b"***")
+        error.vendor_body = (dialect, body)
     error.headers = {name: cover(value) for name, value in error.headers.items()}

@@ -30,6 +30,7 @@ class ClientAPI:
         endpoints: the calls, by path.
         patterns: calls whose path has parameters, which are the pattern's named groups.
         add_routes: adds what is no call of a model, such as the list of models.
+        summaries: what the calls do, by path, for those of which `/docs` has no more to say.
     """
 
     name: str
@@ -38,3 +39,4 @@ class ClientAPI:
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     patterns: Sequence[tuple[re.Pattern[str], Endpoint]] = ()
     add_routes: Callable[[Application], None] = _add_nothing
+    summaries: Mapping[str, str] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class Endpoint:
                 fields = parse_body(body)
                 asked = self.operation.look(fields, path)
                 answer.model = asked.model
-                route = await runtime.models.resolve(asked.model)
+                route = await self.route(asked.model, runtime)
                 _check_context(asked, route.target.context_length)
                 call = Call(
                     operation=self.operation,
@@ -102,6 +102,14 @@ class Endpoint:
             finally:
                 await reply.aclose()
 
+    async def route(self, model: str, runtime: Runtime) -> Route:
+        """Where requests for `model` go.
+
+        Raises:
+            APIError: 404, nowhere.
+        """
+        return await runtime.models.resolve(model)
+
     async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
         """Have the route's provider answer `call`."""
         return await answer_call(route.provider, call, route.target)
@@ -110,11 +118,13 @@ class Endpoint:
         wanted = self.operation.dialect.forwarded_headers
         if not wanted:
             return {}
-        return {
-            decoded: value.decode("latin-1")
-            for name, value in scope["headers"]
-            if (decoded := name.decode("latin-1")) in wanted
-        }
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in scope["headers"]:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            if name in wanted:
+                # One that is sent twice is a list (RFC 9110, section 5.3).
+                headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        return headers
 
 
 def _check_context(asked: Asked, context_length: int | None) -> None:

@@ -4,15 +4,53 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import openai
 import pytest
 
+from tests.integration import conformance
 from tests.integration.relay import Gateway, gateway_template
 from tests.integration.scripted_upstream import ScriptedUpstream
 from tests.integration.server_process import ServerProcess, running
+
+TIMEOUT_SECONDS = 300
+"""A small machine may take its time over a tool call."""
+
+# --------------------------------------------------------------------------------------------------
+# With --base-url: only what talks to that server, and a table of what it can do
+# --------------------------------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        capability = conformance.capability_of(item)
+        if capability is not None:
+            item.user_properties.append(("capability", capability))
+    if config.getoption("--base-url"):
+        others = [item for item in items if not conformance.talks_to_the_server(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if conformance.talks_to_the_server(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[Any],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    conformance.note_refusal(report, call)
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if config.getoption("--base-url"):
+        terminalreporter.section("what the server can do")
+        for line in conformance.table(terminalreporter.stats):
+            terminalreporter.line(line)
+
 
 # --------------------------------------------------------------------------------------------------
 # Any model: the server of --template, or the one at --base-url
@@ -47,7 +85,9 @@ def base_url(pytestconfig: pytest.Config, server: ServerProcess | None) -> str:
 def client(base_url: str) -> Iterator[openai.OpenAI]:
     """A client that shows every error at once instead of trying again."""
     key = os.environ.get("OPENAI_API_KEY", "none")
-    with openai.OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=120) as one:
+    with openai.OpenAI(
+        base_url=base_url, api_key=key, max_retries=0, timeout=TIMEOUT_SECONDS
+    ) as one:
         yield one
 
 
@@ -55,9 +95,22 @@ def client(base_url: str) -> Iterator[openai.OpenAI]:
 async def async_client(base_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     key = os.environ.get("OPENAI_API_KEY", "none")
     async with openai.AsyncOpenAI(
-        base_url=base_url, api_key=key, max_retries=0, timeout=120
+        base_url=base_url, api_key=key, max_retries=0, timeout=TIMEOUT_SECONDS
     ) as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def repeats(client: openai.OpenAI, model: str) -> bool:
+    """Whether the model says the same again at temperature 0; not all do, and none has to."""
+    question: list[Any] = [{"role": "user", "content": "Count to three."}]
+    said = {
+        client.chat.completions.create(model=model, messages=question, max_tokens=12, temperature=0)
+        .choices[0]
+        .message.content
+        for _ in range(3)
+    }
+    return len(said) == 1
 
 
 # --------------------------------------------------------------------------------------------------

@@ -6,8 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import openai
-import pytest
 from openai.types import CompletionUsage
+
+from tests.integration.conformance import Refused
+
+NOT_ABOUT_PARAMETERS = (401, 403, 408, 409, 429)
+"""Errors that say nothing of what a server supports."""
+
+NOT_IMPLEMENTED = 501
+
+OUR_WORDS = ("unsupported_parameter", "unsupported_capability")
+"""Codes that say alone that something is not supported."""
 
 
 def check_usage(usage: CompletionUsage | None) -> CompletionUsage:
@@ -26,12 +35,21 @@ def tokens_of(usage: CompletionUsage | None) -> tuple[int, int]:
 
 
 @contextmanager
-def honoured_or_refused(parameter: str) -> Iterator[None]:
-    """The test of a parameter that a provider may refuse, by its name (and then it is skipped)."""
+def honoured_or_refused(*names: str) -> Iterator[None]:
+    """The test of what a server may refuse, by one of these names."""
     try:
         yield
-    except openai.BadRequestError as error:
-        refused = error.code in ("unsupported_parameter", "unsupported_capability")
-        if not refused or error.param not in (parameter, None):
+    except openai.APIStatusError as error:
+        if not is_refusal(error, names):
             raise
-        pytest.skip(error.message)
+        raise Refused(error.message.removeprefix(f"Error code: {error.status_code} - ")) from None
+
+
+def is_refusal(error: openai.APIStatusError, names: tuple[str, ...]) -> bool:
+    """Whether an error says that one of `names` is not supported, and not something else."""
+    status = error.status_code
+    if status in NOT_ABOUT_PARAMETERS or (status >= 500 and status != NOT_IMPLEMENTED):
+        return False
+    if error.code in OUR_WORDS and error.param in (None, *names):
+        return True
+    return error.param in names or any(name in error.message for name in names)

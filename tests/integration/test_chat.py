@@ -9,10 +9,12 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.integration.expectations import check_usage, honoured_or_refused, tokens_of
+from tests.integration.expectations import check_usage, honoured_or_refused
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours of the rainbow."}]
 MAX_TOKENS = 12
+
+pytestmark = pytest.mark.capability("chat")
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +44,11 @@ def finish_reasons(chunks: list[ChatCompletionChunk]) -> list[str]:
     ]
 
 
-def test_a_reply_has_openais_shape(greedy: ChatCompletion, model: str) -> None:
+def test_a_reply_has_openais_shape(greedy: ChatCompletion) -> None:
     assert greedy.object == "chat.completion"
     assert greedy.id
     assert greedy.created > 1_600_000_000
-    assert greedy.model == model
+    assert greedy.model
     (choice,) = greedy.choices
     assert choice.index == 0
     assert choice.message.role == "assistant"
@@ -55,8 +57,9 @@ def test_a_reply_has_openais_shape(greedy: ChatCompletion, model: str) -> None:
     check_usage(greedy.usage)
 
 
+@pytest.mark.capability("streaming")
 def test_a_stream_equals_the_whole_reply(
-    client: openai.OpenAI, model: str, greedy: ChatCompletion
+    client: openai.OpenAI, model: str, greedy: ChatCompletion, repeats: bool
 ) -> None:
     chunks = list(
         client.chat.completions.create(
@@ -68,18 +71,36 @@ def test_a_stream_equals_the_whole_reply(
             stream_options={"include_usage": True},
         )
     )
-    assert text_of_chunks(chunks) == text_of(greedy)
-    assert finish_reasons(chunks) == [greedy.choices[0].finish_reason]
+    assert text_of_chunks(chunks) == text_of(greedy) or not repeats
+    assert len(finish_reasons(chunks)) == 1
+    assert finish_reasons(chunks) == [greedy.choices[0].finish_reason] or not repeats
     assert {chunk.id for chunk in chunks} == {chunks[0].id}
-    assert {chunk.model for chunk in chunks} == {model}
+    assert {chunk.model for chunk in chunks} == {greedy.model}
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
     assert chunks[0].choices[0].delta.role == "assistant"
-    *others, last = chunks
+
+
+@pytest.mark.capability("usage")
+def test_a_stream_ends_with_its_usage_where_asked(
+    client: openai.OpenAI, model: str, greedy: ChatCompletion, repeats: bool
+) -> None:
+    *others, last = client.chat.completions.create(
+        model=model,
+        messages=MESSAGES,
+        max_tokens=MAX_TOKENS,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
     assert last.choices == []
-    assert tokens_of(last.usage) == tokens_of(greedy.usage)
+    assert check_usage(last.usage).prompt_tokens == check_usage(greedy.usage).prompt_tokens
+    assert check_usage(last.usage).total_tokens == check_usage(greedy.usage).total_tokens or (
+        not repeats
+    )
     assert all(chunk.usage is None for chunk in others)
 
 
+@pytest.mark.capability("usage")
 def test_a_stream_has_no_usage_unless_asked(client: openai.OpenAI, model: str) -> None:
     chunks = list(
         client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=2, stream=True)
@@ -88,18 +109,20 @@ def test_a_stream_has_no_usage_unless_asked(client: openai.OpenAI, model: str) -
     assert all(chunk.choices for chunk in chunks)
 
 
+@pytest.mark.capability("streaming")
 async def test_the_asynchronous_client_gets_the_same(
-    async_client: openai.AsyncOpenAI, model: str, greedy: ChatCompletion
+    async_client: openai.AsyncOpenAI, model: str, greedy: ChatCompletion, repeats: bool
 ) -> None:
     stream = await async_client.chat.completions.create(
         model=model, messages=MESSAGES, max_tokens=MAX_TOKENS, temperature=0, stream=True
     )
     chunks = [chunk async for chunk in stream]
-    assert text_of_chunks(chunks) == text_of(greedy)
+    assert text_of_chunks(chunks) == text_of(greedy) or not repeats
 
 
+@pytest.mark.capability("streaming")
 def test_the_sdks_stream_helper_accumulates_the_reply(
-    client: openai.OpenAI, model: str, greedy: ChatCompletion
+    client: openai.OpenAI, model: str, greedy: ChatCompletion, repeats: bool
 ) -> None:
     with client.chat.completions.stream(
         model=model, messages=MESSAGES, max_completion_tokens=MAX_TOKENS, temperature=0
@@ -107,8 +130,8 @@ def test_the_sdks_stream_helper_accumulates_the_reply(
         stream.until_done()
         # Not the final completion: the helper raises for a text that ends with `length`.
         snapshot = stream.current_completion_snapshot
-    assert snapshot.choices[0].message.content == text_of(greedy)
-    assert snapshot.choices[0].finish_reason == greedy.choices[0].finish_reason
+    assert snapshot.choices[0].finish_reason in ("stop", "length")
+    assert snapshot.choices[0].message.content == text_of(greedy) or not repeats
 
 
 def test_max_tokens_ends_with_length(client: openai.OpenAI, model: str) -> None:
@@ -119,6 +142,7 @@ def test_max_tokens_ends_with_length(client: openai.OpenAI, model: str) -> None:
         assert check_usage(reply.usage).completion_tokens == 3
 
 
+@pytest.mark.capability("seed")
 def test_a_seed_repeats_the_text(client: openai.OpenAI, model: str) -> None:
     with honoured_or_refused("seed"):
         texts = [
@@ -133,6 +157,7 @@ def test_a_seed_repeats_the_text(client: openai.OpenAI, model: str) -> None:
     assert texts[0]
 
 
+@pytest.mark.capability("n")
 def test_choices_of_one_request(client: openai.OpenAI, model: str) -> None:
     with honoured_or_refused("n"):
         reply = client.chat.completions.create(
@@ -147,6 +172,7 @@ def test_choices_of_one_request(client: openai.OpenAI, model: str) -> None:
     assert check_usage(reply.usage).prompt_tokens == check_usage(alone.usage).prompt_tokens
 
 
+@pytest.mark.capability("n")
 def test_streamed_choices_are_told_apart_by_index(client: openai.OpenAI, model: str) -> None:
     question: dict[str, Any] = {
         "model": model,
@@ -164,10 +190,13 @@ def test_streamed_choices_are_told_apart_by_index(client: openai.OpenAI, model: 
     assert len(finish_reasons(chunks)) == 2
 
 
+@pytest.mark.capability("stop")
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_stop_string_ends_the_text_and_never_shows(
-    client: openai.OpenAI, model: str, greedy: ChatCompletion, length: int
+    client: openai.OpenAI, model: str, greedy: ChatCompletion, repeats: bool, length: int
 ) -> None:
+    if not repeats:
+        pytest.skip("the model does not say the same again, so what would stop it is not known")
     text = text_of(greedy)
     # From the middle of what it says: five characters span tokens as a rule, one does not.
     stop = text[len(text) // 2 :][:length]
@@ -187,8 +216,9 @@ def test_a_stop_string_ends_the_text_and_never_shows(
     assert finish_reasons(chunks) == ["stop"]
 
 
+@pytest.mark.capability("stop")
 def test_what_only_begins_like_a_stop_string_is_not_held_back(
-    client: openai.OpenAI, model: str, greedy: ChatCompletion
+    client: openai.OpenAI, model: str, greedy: ChatCompletion, repeats: bool
 ) -> None:
     text = text_of(greedy)
     reply = client.chat.completions.create(
@@ -198,11 +228,11 @@ def test_what_only_begins_like_a_stop_string_is_not_held_back(
         temperature=0,
         stop=text[-3:] + "\u2603",
     )
-    assert text_of(reply) == text
+    assert text_of(reply) == text or not repeats
 
 
 def test_content_in_parts_is_the_same_as_a_string(
-    client: openai.OpenAI, model: str, greedy: ChatCompletion
+    client: openai.OpenAI, model: str, greedy: ChatCompletion, repeats: bool
 ) -> None:
     parts: list[Any] = [
         {"role": "user", "content": [{"type": "text", "text": MESSAGES[0]["content"]}]}
@@ -210,8 +240,8 @@ def test_content_in_parts_is_the_same_as_a_string(
     reply = client.chat.completions.create(
         model=model, messages=parts, max_tokens=MAX_TOKENS, temperature=0
     )
-    assert text_of(reply) == text_of(greedy)
-    assert tokens_of(reply.usage) == tokens_of(greedy.usage)
+    assert check_usage(reply.usage).prompt_tokens == check_usage(greedy.usage).prompt_tokens
+    assert text_of(reply) == text_of(greedy) or not repeats
 
 
 def test_every_role_is_taken(client: openai.OpenAI, model: str) -> None:
@@ -227,6 +257,7 @@ def test_every_role_is_taken(client: openai.OpenAI, model: str) -> None:
     assert longer > check_usage(shorter.usage).prompt_tokens
 
 
+@pytest.mark.capability("logprobs")
 def test_log_probabilities(client: openai.OpenAI, model: str, greedy: ChatCompletion) -> None:
     question: dict[str, Any] = {
         "model": model,
@@ -261,6 +292,7 @@ def test_log_probabilities(client: openai.OpenAI, model: str, greedy: ChatComple
     assert streamed == tokens
 
 
+@pytest.mark.ours
 def test_the_raw_response_has_headers_and_the_reply(client: openai.OpenAI, model: str) -> None:
     raw = client.chat.completions.with_raw_response.create(
         model=model,
@@ -276,6 +308,7 @@ def test_the_raw_response_has_headers_and_the_reply(client: openai.OpenAI, model
     assert completion._request_id == "from-the-client-1"
 
 
+@pytest.mark.ours
 def test_a_request_without_an_id_gets_one(client: openai.OpenAI, model: str) -> None:
     ids = {
         client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=1)._request_id
@@ -286,7 +319,7 @@ def test_a_request_without_an_id_gets_one(client: openai.OpenAI, model: str) -> 
 
 
 async def test_requests_at_the_same_time_are_all_answered(
-    async_client: openai.AsyncOpenAI, model: str, greedy: ChatCompletion
+    async_client: openai.AsyncOpenAI, model: str, greedy: ChatCompletion, repeats: bool
 ) -> None:
     replies = await asyncio.gather(
         *(
@@ -296,9 +329,11 @@ async def test_requests_at_the_same_time_are_all_answered(
             for _ in range(3)
         )
     )
-    assert [text_of(reply) for reply in replies] == [text_of(greedy)] * 3
+    assert all(map(text_of, replies))
+    assert [text_of(reply) for reply in replies] == [text_of(greedy)] * 3 or not repeats
 
 
+@pytest.mark.capability("errors: context length")
 def test_a_prompt_over_the_context_is_refused_with_the_numbers(
     client: openai.OpenAI, model: str
 ) -> None:

@@ -14,13 +14,17 @@ PROMPT = "The quick brown fox"
 OTHER_PROMPT = "Once upon a time"
 MAX_TOKENS = 8
 
+pytestmark = [pytest.mark.capability("completions"), pytest.mark.usefixtures("greedy")]
+
 
 @pytest.fixture(scope="module")
 def greedy(client: openai.OpenAI, model: str) -> Completion:
-    """How the model continues `PROMPT` at temperature 0."""
-    return client.completions.create(
-        model=model, prompt=PROMPT, max_tokens=MAX_TOKENS, temperature=0
-    )
+    """How the model continues `PROMPT` at temperature 0, where the server has completions."""
+    with honoured_or_refused("completions", "/completions"):
+        return client.completions.create(
+            model=model, prompt=PROMPT, max_tokens=MAX_TOKENS, temperature=0
+        )
+    raise AssertionError
 
 
 def complete(client: openai.OpenAI, model: str, prompt: Any, **options: Any) -> Completion:
@@ -35,9 +39,9 @@ def texts(reply: Completion) -> list[str]:
     return [choice.text for choice in reply.choices]
 
 
-def test_a_reply_has_openais_shape(greedy: Completion, model: str) -> None:
+def test_a_reply_has_openais_shape(greedy: Completion) -> None:
     assert greedy.object == "text_completion"
-    assert greedy.model == model
+    assert greedy.model
     (choice,) = greedy.choices
     assert choice.text
     assert choice.finish_reason in ("stop", "length")
@@ -79,6 +83,7 @@ def test_several_prompts_are_answered_in_order(
     assert check_usage(both.usage).total_tokens == sum(usage.total_tokens for usage in usages)
 
 
+@pytest.mark.capability("n")
 def test_choices_of_several_prompts_are_numbered_prompt_by_prompt(
     client: openai.OpenAI, model: str
 ) -> None:
@@ -99,6 +104,7 @@ def test_prompts_of_token_ids(client: openai.OpenAI, model: str) -> None:
     assert texts(several)[0] == texts(one)[0]
 
 
+@pytest.mark.capability("seed")
 def test_a_seed_repeats_the_text(client: openai.OpenAI, model: str) -> None:
     with honoured_or_refused("seed"):
         first, second = (
@@ -107,6 +113,7 @@ def test_a_seed_repeats_the_text(client: openai.OpenAI, model: str) -> None:
     assert texts(first) == texts(second)
 
 
+@pytest.mark.capability("stop")
 def test_a_stop_string_ends_the_text_and_never_shows(
     client: openai.OpenAI, model: str, greedy: Completion
 ) -> None:
@@ -124,6 +131,7 @@ def test_echo_begins_with_the_prompt(client: openai.OpenAI, model: str, greedy: 
     assert tokens_of(reply.usage) == tokens_of(greedy.usage)
 
 
+@pytest.mark.capability("logprobs")
 def test_log_probabilities(client: openai.OpenAI, model: str, greedy: Completion) -> None:
     with honoured_or_refused("logprobs"):
         reply = complete(client, model, PROMPT, logprobs=2)
@@ -140,6 +148,7 @@ def test_log_probabilities(client: openai.OpenAI, model: str, greedy: Completion
         assert top[token] == max(top.values())
 
 
+@pytest.mark.capability("errors: unknown parameter")
 def test_unknown_fields_of_openai_clients_are_not_silently_ignored(
     client: openai.OpenAI, model: str
 ) -> None:
@@ -147,4 +156,4 @@ def test_unknown_fields_of_openai_clients_are_not_silently_ignored(
     listed = client.models.retrieve(model)
     with pytest.raises(openai.BadRequestError) as refused:
         complete(client, listed.id, PROMPT, extra_body={"no_such_parameter": 1})
-    assert refused.value.param == "no_such_parameter"
+    assert "no_such_parameter" in (refused.value.param or refused.value.message)

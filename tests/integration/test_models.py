@@ -10,13 +10,15 @@ from tests.integration.relay import Gateway
 from tests.integration.server_process import ServerProcess
 
 
+@pytest.mark.capability("models")
 def test_the_model_is_listed_and_can_be_retrieved(client: openai.OpenAI, model: str) -> None:
     listed = {one.id: one for one in client.models.list()}
     assert model in listed
     assert listed[model].object == "model"
     retrieved = client.models.retrieve(model)
-    assert retrieved == listed[model]
-    assert retrieved.owned_by
+    assert retrieved.id == listed[model].id
+    assert retrieved.created == listed[model].created
+    assert retrieved.owned_by == listed[model].owned_by != ""
 
 
 def test_a_slash_too_many_is_no_model(gateway: Gateway) -> None:
@@ -25,16 +27,21 @@ def test_a_slash_too_many_is_no_model(gateway: Gateway) -> None:
         assert wire.request("GET", f"{models}/").json() == wire.request("GET", models).json()
 
 
-def test_an_unknown_model_is_404(client: openai.OpenAI) -> None:
+@pytest.mark.capability("errors: unknown model")
+def test_an_unknown_model_is_not_described(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.models.retrieve("no/such-model")
     assert missing.value.code == "model_not_found"
+
+
+@pytest.mark.capability("errors: unknown model")
+def test_an_unknown_model_is_404(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(
-            model="no/such-model", messages=[{"role": "user", "content": "?"}]
+            model="no/such-model", messages=[{"role": "user", "content": "?"}], max_tokens=1
         )
     assert missing.value.code == "model_not_found"
-    assert missing.value.param == "model"
+    assert missing.value.param in ("model", None)
     assert "no/such-model" in missing.value.message
 
 

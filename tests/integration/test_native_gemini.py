@@ -69,7 +69,7 @@ class GeminiVendor(Vendor):
     def schema(self, body: dict[str, Any]) -> Any:
         config = body["generationConfig"]
         assert config["responseMimeType"] == "application/json"
-        return config["responseSchema"]
+        return config.get("responseSchema") or config["responseJsonSchema"]
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,8 @@ def tool(name: str, argument: str) -> Any:
 
 
 WEATHER, TIME = tool("get_weather", "city"), tool("get_time", "zone")
+pytestmark = pytest.mark.capability("tools")
+
 NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
 
 
@@ -103,6 +105,7 @@ def test_the_client_puts_the_stream_together(
     assert final.choices[0].finish_reason == "tool_calls"
 
 
+@pytest.mark.capability("tool_choice: required")
 def test_some_tool_is_called_where_one_is_required(
     client: openai.OpenAI, asked: dict[str, Any], called: ChatCompletion
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_tool_that_is_not_offered_can_t_be_demanded(
         client.chat.completions.create(**{**asked, "tool_choice": choice})
 
 
+@pytest.mark.capability("logprobs")
 def test_log_probabilities_of_a_call(
     client: openai.OpenAI, asked: dict[str, Any], called: ChatCompletion
 ) -> None:

@@ -13,7 +13,7 @@ from llama_compat.distribution import list_templates, load_distribution
 from llama_compat.mixins import ChatOnlyMixin
 from providers.base import Provider
 from providers.registry import CLASSES, config_model, provider_class
-from providers.remote.vendors import VENDORS
+from providers.remote.vendors import OPENAI_WIRES, VENDORS
 
 README = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
 
@@ -49,6 +49,41 @@ def _row(type: str) -> list[str]:
 
 def test_the_table_of_capabilities_is_the_code_s() -> None:
     assert capability_table() in README
+
+
+OPERATIONS = ("chat", "completions", "embeddings", "responses", "messages")
+
+
+def api_table() -> str:
+    """The table in the README: which client APIs are relayed to which providers."""
+    rows = [_api_row(f"`{type}`", set(VENDORS[type].wires), "yes") for type in PARTICULAR]
+    rows.append(_api_row("all other vendors", set(VENDORS["remote::passthrough"].wires), "yes"))
+    for type in TRANSLATED:
+        provider = provider_class(type)
+        embeds = provider.embed is not Provider.embed
+        rows.append(_api_row(f"`{type}`", set(provider.relays), "translated" if embeds else ""))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+PARTICULAR = sorted(
+    type for type, vendor in VENDORS.items() if set(vendor.wires) - set(OPENAI_WIRES)
+)
+"""Vendors that have more than OpenAI's chat, completions and embeddings."""
+
+
+def _api_row(name: str, relayed: set[str], embeddings: str) -> list[str]:
+    cells = ["relayed" if operation in relayed else "translated" for operation in OPERATIONS]
+    if "embeddings" not in relayed:
+        cells[2] = embeddings
+    natives = [
+        "relayed" if set(operations) & relayed else "translated"
+        for operations in (("ollama_chat",), ("gemini_generate",))
+    ]
+    return [name, *cells, *natives]
+
+
+def test_the_table_of_client_apis_is_the_code_s() -> None:
+    assert api_table() in README
 
 
 def test_every_vendor_is_named() -> None:

@@ -18,6 +18,8 @@ from llama_compat.types import (
     GreedySamplingStrategy,
     ImageContent,
     Message,
+    MessagePart,
+    ReasoningContent,
     SamplingParams,
     StopReason,
     SystemMessage,
@@ -139,6 +141,39 @@ def responses(draw: st.DrawFn, *, signed: bool = False) -> ChatCompletionRespons
             completion_tokens=thoughts + draw(st.integers(1, 99)),
             cached_tokens=cached,
             reasoning_tokens=thoughts,
+        ),
+    )
+
+
+@st.composite
+def ordered_responses(draw: st.DrawFn, family: str = "anthropic") -> ChatCompletionResponse:
+    """A reply whose parts come in any order, with thoughts that `family` or nobody sealed."""
+    seals = identifiers.map(lambda seal: ("", seal, family))
+    thoughts = st.builds(ReasoningContent, texts) | seals.map(
+        lambda each: ReasoningContent(each[0], each[1], each[2], redacted=True)
+    )
+    sealed = st.builds(ReasoningContent, st.text(max_size=20), identifiers, st.just(family))
+    made = list(draw(call_lists(unparseable=False)))
+    parts: list[MessagePart] = []
+    for kind in draw(st.lists(st.sampled_from(["text", "thought", "sealed", "call"]), max_size=6)):
+        if kind == "call" and made:
+            parts.append(made.pop(0))
+        elif kind == "text":
+            parts.append(draw(st.builds(TextContent, texts)))
+        elif kind != "call":
+            parts.append(draw(thoughts if kind == "thought" else sealed))
+    calls_made = any(isinstance(part, ToolCall) for part in parts)
+    stop_string = None if calls_made else draw(st.none() | texts)
+    ended = StopReason.end_of_message if calls_made else StopReason.end_of_turn
+    cached, written, thinking = [draw(st.integers(0, 99)) for _ in range(3)]
+    return ChatCompletionResponse(
+        CompletionMessage(tuple(parts), ended, stop_string),
+        usage=Usage(
+            prompt_tokens=cached + written + draw(st.integers(0, 99)),
+            completion_tokens=thinking + draw(st.integers(1, 99)),
+            cached_tokens=cached,
+            reasoning_tokens=thinking,
+            cache_write_tokens=written,
         ),
     )
 

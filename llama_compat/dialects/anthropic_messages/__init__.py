@@ -4,15 +4,27 @@ What the two vocabularies don't share:
 
 - A message's `name` and an image's `detail` have no place here and are left out.
 - A thinking block can only be sent back with its signature, for which OpenAI's messages have no
-  place. So earlier reasoning is never sent. With adaptive thinking that is all right; with a
-  thinking budget a turn in which the model waits for a tool has to begin with its thinking, so
-  thinking is left off for the rest of such a turn.
+  place. So only reasoning that Anthropic's models sealed themselves is sent back. With adaptive
+  thinking that is all right; with a thinking budget a turn in which the model waits for a tool has
+  to begin with its thinking, so without it thinking is left off for the rest of such a turn.
+- Reasoning that others made, or nobody sealed, is a thinking block whose signature is a mark of
+  ours (`seals`).
 - `response_format` `json_object` is a forced call of a tool that takes any object, whose arguments
   are the reply's text.
 """
 
-from llama_compat.dialects.anthropic_messages.models import parse_models
-from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse_reply
+from llama_compat.dialects.anthropic_messages.call import parse_request, parse_token_count
+from llama_compat.dialects.anthropic_messages.models import (
+    parse_models,
+    render_model,
+    render_models,
+)
+from llama_compat.dialects.anthropic_messages.rendering import StreamRenderer, render_reply
+from llama_compat.dialects.anthropic_messages.replies import (
+    StreamParser,
+    parse_reply,
+    parse_token_reply,
+)
 from llama_compat.dialects.anthropic_messages.requests import (
     ADAPTIVE_THINKING,
     MAX_TEMPERATURE,
@@ -25,9 +37,16 @@ __all__ = [
     "ADAPTIVE_THINKING",
     "MAX_TEMPERATURE",
     "StreamParser",
+    "StreamRenderer",
     "Thinking",
     "parse_models",
     "parse_reply",
+    "parse_request",
+    "parse_token_count",
+    "parse_token_reply",
+    "render_model",
+    "render_models",
+    "render_reply",
     "render_request",
     "wants_json_object",
 ]

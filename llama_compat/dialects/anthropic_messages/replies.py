@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.anthropic_messages.seals import FAMILY
+from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
 from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text, parse_tool_call
@@ -13,27 +15,21 @@ from llama_compat.types import (
     ChatCompletionResponse,
     CompletionMessage,
     Delta,
+    MessagePart,
+    ReasoningContent,
     ReasoningDelta,
+    RefusalContent,
     RefusalDelta,
     StopReason,
     StreamComplete,
     StreamEvent,
     StreamStart,
+    TextContent,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     UnparseableToolCall,
-    Usage,
 )
-
-STOP_REASONS = {
-    "end_turn": StopReason.end_of_turn,
-    "stop_sequence": StopReason.end_of_turn,
-    "pause_turn": StopReason.end_of_turn,
-    "tool_use": StopReason.end_of_message,
-    "max_tokens": StopReason.out_of_tokens,
-    "model_context_window_exceeded": StopReason.out_of_tokens,
-    "refusal": StopReason.content_filter,
-}
 
 # --------------------------------------------------------------------------------------------------
 # Whole replies
@@ -56,39 +52,62 @@ def parse_reply(body: Mapping[str, Any], *, json_object: bool = False) -> ChatCo
         raise ValueError(f"the reply is not a message: {error!r}") from error
 
 
+def parse_token_reply(body: Mapping[str, Any]) -> int:
+    """The answer to `POST /v1/messages/count_tokens`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    counted = body.get("input_tokens")
+    if type(counted) is not int or counted < 0:
+        raise ValueError("the answer has no 'input_tokens' that is a count")
+    return counted
+
+
 def _parse_message(body: Mapping[str, Any], json_object: bool) -> ChatCompletionResponse:
-    text: list[str] = []
-    reasoning: list[str] = []
-    calls: list[AnyToolCall] = []
     blocks = body["content"]
     reason = _stop_reason(body.get("stop_reason"), json_object)
+    parts: list[MessagePart] = []
     for block in blocks:
-        kind = block["type"]
-        if kind == "text":
-            text.append(block["text"])
-        elif kind == "thinking":
-            reasoning.append(block["thinking"])
-        elif kind == "tool_use":
-            cut = reason is StopReason.out_of_tokens and block is blocks[-1]
-            calls.append(_parse_call(block, cut))
-    if json_object:
-        text.extend(call.arguments_json for call in calls)
-        calls = []
-    return ChatCompletionResponse(
-        completion_message=CompletionMessage.of(
-            content=_joined(text),
-            tool_calls=tuple(calls),
-            reasoning=_joined(reasoning) or None,
-            refusal=_explanation(body),
-            stop_reason=reason,
-        ),
-        usage=_Counts(body.get("usage")).usage(),
-    )
+        cut = reason is StopReason.out_of_tokens and block is blocks[-1]
+        part = _parse_block(block, cut)
+        if json_object and isinstance(part, ToolCall | UnparseableToolCall):
+            part = TextContent(part.arguments_json)
+        if part is not None and part not in _NOTHING:
+            parts.append(part)
+    explanation = _explanation(body)
+    if explanation:
+        parts.append(RefusalContent(explanation))
+    message = CompletionMessage(tuple(parts), reason, body.get("stop_sequence"))
+    return ChatCompletionResponse(message, usage=Counts(body.get("usage")).usage())
 
 
-def _joined(parts: Sequence[str]) -> str:
+_NOTHING = (TextContent(""), ReasoningContent(""))
+"""Blocks that say nothing; a stream of them has no parts either."""
+
+
+def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
+    """The part that a block is; None for what the vendor's own servers do."""
+    match block["type"]:
+        case "text":
+            return TextContent(_joined(block["text"]))
+        case "thinking":
+            return ReasoningContent(_joined(block["thinking"]), *_seal(block.get("signature")))
+        case "redacted_thinking":
+            return ReasoningContent("", block["data"], FAMILY, redacted=True)
+        case "tool_use":
+            return _parse_call(block, cut)
+    return None
+
+
+def _seal(signature: str | None) -> tuple[str | None, str]:
+    # Not every server with this API seals what its models think.
+    return (signature, FAMILY) if signature else (None, "")
+
+
+def _joined(text: str) -> str:
     joiner = SurrogateJoiner()
-    return joiner.push("".join(parts)) + joiner.flush()
+    return joiner.push(text) + joiner.flush()
 
 
 def _parse_call(block: Mapping[str, Any], cut: bool) -> AnyToolCall:
@@ -108,32 +127,6 @@ def _stop_reason(reason: str | None, json_object: bool) -> StopReason:
 def _explanation(body: Mapping[str, Any]) -> str | None:
     """Why the model refused, where a message, or the last delta of one, says so."""
     return (body.get("stop_details") or {}).get("explanation") or None
-
-
-class _Counts:
-    """The token counts of a message; in a stream later ones replace earlier ones."""
-
-    def __init__(self, usage: Mapping[str, Any] | None = None) -> None:
-        self._counts: dict[str, Any] = {}
-        self.update(usage)
-
-    def update(self, usage: Mapping[str, Any] | None) -> None:
-        for name, count in (usage or {}).items():
-            if count is not None:
-                self._counts[name] = count
-
-    def usage(self) -> Usage:
-        """OpenAI's prompt tokens include what was read from a cache and what was written to it."""
-        counts = self._counts
-        cached = counts.get("cache_read_input_tokens")
-        return Usage(
-            prompt_tokens=counts.get("input_tokens", 0)
-            + counts.get("cache_creation_input_tokens", 0)
-            + (cached or 0),
-            completion_tokens=counts.get("output_tokens", 0),
-            cached_tokens=cached,
-            reasoning_tokens=counts.get("output_tokens_details", {}).get("thinking_tokens"),
-        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -159,9 +152,11 @@ class StreamParser:
         self._calls = ToolCallAssembler()
         self._parts = ReplyParts()
         self._inputs: dict[int, Any] = {}
+        self._signatures: dict[int, str] = {}
         self._complete: list[int] = []
-        self._counts = _Counts()
+        self._counts = Counts()
         self._stop_reason: str | None = None
+        self._stop_string: str | None = None
         self._stopped = False
 
     def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
@@ -192,8 +187,7 @@ class StreamParser:
             case "content_block_start":
                 return self._progress(self._begin_block(event["index"], event["content_block"]))
             case "content_block_stop":
-                if event["index"] in self._inputs:
-                    self._complete.append(event["index"])
+                return self._end_block(event["index"])
             case "message_start":
                 self._counts.update(event["message"].get("usage"))
                 return [StreamStart(self._counts.usage().prompt_tokens)]
@@ -203,21 +197,24 @@ class StreamParser:
             case "message_stop":
                 self._stopped = True
                 reason = _stop_reason(self._stop_reason, self._json_object)
-                return [StreamComplete(reason, self._counts.usage())]
+                return [StreamComplete(reason, self._counts.usage(), self._stop_string)]
         return []
 
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> Sequence[Delta]:
-        kind = block["type"]
-        if kind == "text":
-            return _text(self._text.push(block.get("text") or ""))
-        if kind == "thinking":
-            return _reasoning(self._reasoning.push(block.get("thinking") or ""))
-        if kind != "tool_use":
-            return ()
-        ended = self._end_complete_calls()
-        self._inputs[index] = block.get("input")
-        begun = self._calls.push(index=index, call_id=block["id"], tool_name=block["name"])
-        return [*ended, *begun]
+        match block["type"]:
+            case "text":
+                return _text(self._text.push(block.get("text") or ""))
+            case "thinking":
+                self._signatures[index] = block.get("signature") or ""
+                return _reasoning(self._reasoning.push(block.get("thinking") or ""))
+            case "redacted_thinking":
+                return [ReasoningDelta("", block["data"], FAMILY, redacted=True)]
+            case "tool_use":
+                ended = self._end_complete_calls()
+                self._inputs[index] = block.get("input")
+                call_id, name = block["id"], block["name"]
+                return [*ended, *self._calls.push(index=index, call_id=call_id, tool_name=name)]
+        return ()
 
     def _parse_delta(self, index: int, delta: Mapping[str, Any]) -> Sequence[Delta]:
         kind = delta["type"]
@@ -225,14 +222,28 @@ class StreamParser:
             return _text(self._text.push(delta["text"]))
         if kind == "thinking_delta":
             return _reasoning(self._reasoning.push(delta["thinking"]))
+        if kind == "signature_delta" and index in self._signatures:
+            self._signatures[index] = delta["signature"]
         if kind == "input_json_delta" and index in self._inputs:
             if delta["partial_json"]:
                 self._inputs[index] = None
             return self._calls.push(index=index, arguments=delta["partial_json"])
         return ()
 
+    def _end_block(self, index: int) -> list[StreamEvent]:
+        if index in self._inputs:
+            self._complete.append(index)
+            return []
+        thought, seal = self._reasoning.flush(), _seal(self._signatures.pop(index, None))
+        deltas: list[Delta] = [ReasoningDelta(thought, *seal)] if thought or seal[0] else []
+        deltas += _text(self._text.flush())
+        ended = self._progress(deltas)
+        self._parts.end_part()
+        return ended
+
     def _end_message(self, delta: Mapping[str, Any]) -> list[Delta]:
         self._stop_reason = delta.get("stop_reason") or self._stop_reason
+        self._stop_string = delta.get("stop_sequence") or self._stop_string
         cut = STOP_REASONS.get(self._stop_reason or "") is StopReason.out_of_tokens
         explanation = _explanation(delta)
         return [

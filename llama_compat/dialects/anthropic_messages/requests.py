@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -19,8 +20,12 @@ from llama_compat.types import (
     GreedySamplingStrategy,
     ImageContent,
     Message,
+    MessagePart,
+    ReasoningContent,
+    RefusalContent,
     SamplingParams,
     SystemMessage,
+    TextContent,
     ToolDefinition,
     ToolResponseMessage,
     TopKSamplingStrategy,
@@ -166,14 +171,41 @@ def _render_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _render_message(message: Message, path: str) -> list[dict[str, Any]]:
     if isinstance(message, CompletionMessage):
-        blocks = _render_text(message.content or message.refusal or "", path)
-        return blocks + [_render_call(call) for call in message.tool_calls]
+        return [block for part in message.parts for block in _render_said(part, path)]
     if isinstance(message, ToolResponseMessage):
         return [_render_tool_result(message, path)]
     blocks = _render_content(message.content, path)
     if not blocks:
         raise invalid_parameter(path, f"'{path}' is empty, which Anthropic's API does not take.")
     return blocks
+
+
+def _render_said(part: MessagePart, path: str) -> list[dict[str, Any]]:
+    """The block of what the model said, if there is one: thoughts are for who sealed them alone."""
+    match part:
+        case TextContent() | ImageContent():
+            return _render_text((part,), path)
+        case RefusalContent(text):
+            return _render_text(text, path)
+        case ReasoningContent():
+            return [_render_thinking_block(part)] if is_sealed(part) else []
+        case _:
+            return [_render_call(part)]
+
+
+def is_sealed(part: MessagePart) -> bool:
+    """Whether `part` is reasoning that Anthropic's models take back."""
+    return (
+        isinstance(part, ReasoningContent)
+        and part.sealed_by == FAMILY
+        and part.signature is not None
+    )
+
+
+def _render_thinking_block(part: ReasoningContent) -> dict[str, Any]:
+    if part.redacted:
+        return {"type": "redacted_thinking", "data": part.signature}
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
@@ -224,6 +256,8 @@ def _render_tool_result(message: ToolResponseMessage, path: str) -> dict[str, An
     content = _render_content(message.content, path)
     if content:
         result["content"] = content
+    if message.is_error:
+        result["is_error"] = True
     return result
 
 
@@ -317,7 +351,7 @@ def _render_thinking(
 def _thinking_budget(request: ChatCompletionRequest) -> int:
     """The tokens to think with, 0 for none: fewer than `max_tokens`, which they are part of."""
     budget = THINKING_BUDGETS.get(request.reasoning_effort or "", 0)
-    if not budget or isinstance(request.messages[-1], ToolResponseMessage):
+    if not budget or _goes_on_without_thinking(request.messages):
         return 0
     limit = request.sampling.max_tokens
     if limit is None:
@@ -329,3 +363,11 @@ def _thinking_budget(request: ChatCompletionRequest) -> int:
             f" {MIN_THINKING_BUDGET}.",
         )
     return min(budget, limit - 1)
+
+
+def _goes_on_without_thinking(messages: Sequence[Message]) -> bool:
+    """Whether the model goes on with a turn that does not begin with its own thinking."""
+    if not isinstance(messages[-1], ToolResponseMessage):
+        return False
+    said = [each for each in messages if isinstance(each, CompletionMessage)]
+    return not (said and said[-1].parts and is_sealed(said[-1].parts[0]))

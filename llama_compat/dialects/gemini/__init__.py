@@ -1,4 +1,7 @@
-"""Gemini's generateContent and batchEmbedContents (https://ai.google.dev/api/generate-content).
+"""Gemini's API (https://ai.google.dev/api/generate-content), as a way in and as a way out.
+
+`contents`, `tools`, `generation_config` and `responses` are for clients, `requests` and `replies`
+for vendors; what is the same for both stands in one module.
 
 What the two vocabularies don't share:
 
@@ -7,13 +10,13 @@ What the two vocabularies don't share:
   call, for as long as the model's turn lasts. OpenAI's clients get it where Google's own OpenAI
   endpoint puts it, in the call's `extra_content`. Clients that don't send it back are as good as a
   history from another model, for which the API documents a signature that passes.
-- Thoughts are shown where `reasoning_effort` is set, and never sent back.
+- Thoughts are shown where `reasoning_effort` is set, and sent back only where they are sealed.
 """
 
 from llama_compat.dialects.gemini.embeddings import parse_embeddings, render_embedding_request
 from llama_compat.dialects.gemini.models import model_path, parse_models
-from llama_compat.dialects.gemini.replies import StreamParser, parse_reply
-from llama_compat.dialects.gemini.requests import render_request
+from llama_compat.dialects.gemini.replies import StreamParser, parse_reply, parse_token_count
+from llama_compat.dialects.gemini.requests import render_count_request, render_request
 from llama_compat.dialects.gemini.schema import render_schema
 
 __all__ = [
@@ -22,6 +25,8 @@ __all__ = [
     "parse_embeddings",
     "parse_models",
     "parse_reply",
+    "parse_token_count",
+    "render_count_request",
     "render_embedding_request",
     "render_request",
     "render_schema",

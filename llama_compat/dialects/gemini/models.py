@@ -1,11 +1,14 @@
-"""The names of Gemini's models (https://ai.google.dev/api/models)."""
+"""Gemini's models (https://ai.google.dev/api/models), both ways."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.model_names import model_names
+from llama_compat.types import ModelInfo
+
+_METHODS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent")
 
 
 def model_path(model: str) -> str:
@@ -23,3 +26,30 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
         return model_names((model["name"] for model in body["models"]), "models/")
     except (TypeError, KeyError) as error:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
+
+
+def render_model(model: ModelInfo) -> dict[str, Any]:
+    """What is told of a model; what nobody knows of it is left out."""
+    rendered: dict[str, Any] = {
+        "name": f"models/{model.id}",
+        "displayName": model.id,
+        "description": f"Offered by {model.owned_by}.",
+        "supportedGenerationMethods": list(_METHODS),
+    }
+    if model.context_length is not None:
+        rendered["inputTokenLimit"] = model.context_length
+    return rendered
+
+
+def render_models(models: Sequence[ModelInfo], page_size: int, page_token: str) -> dict[str, Any]:
+    """One page of the list of models.
+
+    Args:
+        models: all of them.
+        page_size: how many a page has; all of them if 0.
+        page_token: which page, as the one before it said; the first if empty.
+    """
+    begin = int(page_token) if page_token.isdecimal() and len(page_token) < 10 else 0
+    end = begin + page_size if page_size > 0 else len(models)
+    page: dict[str, Any] = {"models": [render_model(each) for each in models[begin:end]]}
+    return {**page, "nextPageToken": str(end)} if end < len(models) else page

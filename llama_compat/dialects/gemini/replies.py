@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.events import Collector
 from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -125,7 +126,7 @@ class StreamParser:
             raise ValueError("not a response of generateContent")
         events: list[StreamEvent] = []
         if response.get("usageMetadata"):
-            self._usage = _parse_usage(response["usageMetadata"])
+            self._usage = parse_usage(response["usageMetadata"])
         if not self._started:
             self._started = True
             events.append(StreamStart(self._usage.prompt_tokens))
@@ -148,6 +149,8 @@ class StreamParser:
                 logprobs = None
             else:
                 events.append(self._parts.progress(delta))
+                if isinstance(delta, ReasoningDelta) and delta.signature is not None:
+                    self._parts.end_part()
         return events
 
     def _parse_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:
@@ -157,10 +160,17 @@ class StreamParser:
             succeeded = isinstance(call, ToolCall)
             status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
             return [ToolCallDelta(self._calls - 1, status, tool_call=call)]
-        text = part.get("text") or ""
+        text, signature = part.get("text") or "", part.get("thoughtSignature")
         if part.get("thought"):
-            return _deltas(ReasoningDelta, self._reasoning.push(text))
-        return _deltas(TextDelta, self._text.push(text))
+            thought = self._reasoning.push(text)
+            if signature is not None:
+                return [ReasoningDelta(thought + self._reasoning.flush(), signature, FAMILY)]
+            return _deltas(ReasoningDelta, thought)
+        said = _deltas(TextDelta, self._text.push(text))
+        if signature is None:
+            return said
+        # The seal of a text is a thought of its own here, of which nothing else is shown.
+        return [*said, ReasoningDelta("", signature, FAMILY, redacted=True)]
 
     def _end(self, candidate: Mapping[str, Any]) -> None:
         reason = candidate.get("finishReason")
@@ -207,7 +217,7 @@ def _parse_token(token: Mapping[str, Any]) -> TokenLogProb:
     return TokenLogProb(text, text.encode(errors="replace"), token.get("logProbability") or 0.0)
 
 
-def _parse_usage(usage: Mapping[str, Any]) -> Usage:
+def parse_usage(usage: Mapping[str, Any]) -> Usage:
     """Gemini counts thoughts beside the answer, OpenAI as part of it."""
     thoughts = usage.get("thoughtsTokenCount")
     return Usage(
@@ -222,3 +232,15 @@ def _parse_usage(usage: Mapping[str, Any]) -> Usage:
 def _why_blocked(feedback: Mapping[str, Any]) -> str:
     message = feedback.get("blockReasonMessage")
     return message or f"The prompt was blocked: {feedback['blockReason']}."
+
+
+def parse_token_count(body: Mapping[str, Any]) -> int:
+    """The tokens in a reply of countTokens.
+
+    Raises:
+        ValueError: it is no such reply.
+    """
+    count = body.get("totalTokens")
+    if not isinstance(count, int):
+        raise ValueError("the reply holds no totalTokens")
+    return count

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
-from llama_compat.errors import invalid_parameter
+from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -17,12 +19,16 @@ from llama_compat.types import (
     GreedySamplingStrategy,
     ImageContent,
     Message,
+    MessagePart,
+    ReasoningContent,
     SamplingParams,
     SystemMessage,
+    TextContent,
     ToolCall,
     ToolDefinition,
     ToolResponseMessage,
     TopKSamplingStrategy,
+    UnparseableToolCall,
     UserMessage,
     content_text,
 )
@@ -74,6 +80,16 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     if config:
         body["generationConfig"] = config
     return body
+
+
+def render_count_request(request: ChatCompletionRequest) -> dict[str, Any]:
+    """The body of `POST {model}:countTokens`.
+
+    Raises:
+        APIError: as `render_request`.
+    """
+    whole = {"model": model_path(request.model), **render_request(request)}
+    return {"generateContentRequest": whole}
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -139,12 +155,36 @@ def _render_user(message: UserMessage, path: str) -> list[dict[str, Any]]:
 def _render_completion(
     message: CompletionMessage, path: str, *, in_current_turn: bool
 ) -> list[dict[str, Any]]:
-    parts = _render_text(message.content or message.refusal or "", f"{path}.content")
-    calls = [_render_call(call) for call in message.tool_calls]
+    parts: list[dict[str, Any]] = []
+    for said in message.parts:
+        _add_part(parts, said, f"{path}.content")
+    if not parts and message.refusal:
+        parts.append({"text": message.refusal})
+    calls = [part for part in parts if "functionCall" in part]
     if calls and in_current_turn:
         # Of calls that were made at once only the first is signed.
         calls[0].setdefault("thoughtSignature", ANY_SIGNATURE)
-    return parts + calls
+    return parts
+
+
+def _add_part(parts: list[dict[str, Any]], said: MessagePart, path: str) -> None:
+    match said:
+        case TextContent(text):
+            if text:
+                parts.append({"text": text})
+        case ReasoningContent(text, signature, sealed_by, redacted):
+            if signature is None or sealed_by != FAMILY:
+                return
+            if not redacted:
+                parts.append({"text": text, "thought": True, "thoughtSignature": signature})
+            elif parts and parts[-1].keys() == {"text"}:
+                parts[-1]["thoughtSignature"] = signature
+            else:
+                parts.append({"text": "", "thoughtSignature": signature})
+        case ToolCall() | UnparseableToolCall():
+            parts.append(_render_call(said))
+        case ImageContent():
+            raise _no_image(path)
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:
@@ -168,7 +208,7 @@ def _render_tool_response(
     response: dict[str, Any] = {
         "id": message.call_id,
         "name": name,
-        "response": {"output": content_text(message.content)},
+        "response": {"error" if message.is_error else "output": content_text(message.content)},
     }
     images = [_render_image(image, f"{path}.content") for image in images_in(message.content)]
     if images:
@@ -188,10 +228,14 @@ def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
     if images_in(content):
-        raise invalid_parameter(
-            path, f"'{path}' has an image; Gemini's API takes images from users and tools only."
-        )
+        raise _no_image(path)
     return _render_content(content, path)
+
+
+def _no_image(path: str) -> APIError:
+    return invalid_parameter(
+        path, f"'{path}' has an image; Gemini's API takes images from users and tools only."
+    )
 
 
 def _render_image(image: ImageContent, path: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from llama_compat.errors import invalid_parameter
+
 MAX_NODES = 5000
 """A schema whose references unfold to more is not unfolded."""
 
@@ -190,3 +192,79 @@ def _alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
     if len(found) > 1 or not found[0] or (all_of is not None and len(all_of) != 1):
         raise _NotInSubsetError
     return list(found[0])
+
+
+# --------------------------------------------------------------------------------------------------
+# The other way: a client's `Schema` as JSON Schema
+# --------------------------------------------------------------------------------------------------
+
+_NUMBERS = frozenset(
+    {"minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"}
+)
+"""They are 64 bits wide, which Google's JSON may write as text."""
+
+_SNAKE_CASE = {
+    "any_of": "anyOf",
+    "property_ordering": "propertyOrdering",
+    "min_items": "minItems",
+    "max_items": "maxItems",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+}
+
+
+def parse_schema(schema: Any, path: str) -> dict[str, Any]:
+    """A Gemini `Schema` as JSON Schema; what is JSON Schema in it already stays.
+
+    Raises:
+        APIError: 400 naming `path`, it is none.
+    """
+    try:
+        return _parse(schema)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
+
+
+def _parse(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        raise TypeError(f"expected an object, got {type(schema).__name__}")
+    given = {_SNAKE_CASE.get(name, name): value for name, value in schema.items()}
+    parsed: dict[str, Any] = {}
+    for name, value in given.items():
+        match name:
+            case "type" if isinstance(value, str):
+                if value != "TYPE_UNSPECIFIED":
+                    parsed["type"] = value.lower()
+            case "properties":
+                parsed["properties"] = _ordered(value, given.get("propertyOrdering"))
+            case "items":
+                parsed["items"] = _parse(value)
+            case "anyOf":
+                parsed["anyOf"] = [_parse(each) for each in value]
+            case "example":
+                parsed["examples"] = [value]
+            case "format" if value == "enum":
+                continue
+            case "nullable" | "propertyOrdering":
+                continue
+            case str():
+                parsed[name] = int(value) if name in _NUMBERS else value
+    return _with_null(parsed) if given.get("nullable") is True else parsed
+
+
+def _ordered(properties: Any, order: Any) -> dict[str, Any]:
+    parsed = {name: _parse(value) for name, value in properties.items()}
+    first = [name for name in order or () if name in parsed]
+    return {name: parsed[name] for name in dict.fromkeys([*first, *parsed])}
+
+
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(schema.get("type"), str):
+        schema["type"] = [schema["type"], "null"]
+    elif "anyOf" in schema:
+        schema["anyOf"] = [*schema["anyOf"], {"type": "null"}]
+    if "enum" in schema:
+        schema["enum"] = [*schema["enum"], None]
+    return schema

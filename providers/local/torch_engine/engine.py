@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -71,11 +72,13 @@ class Engine:
     @property
     def stats(self) -> Stats:
         """What the engine is doing and has done."""
-        self._counts.waiting = self._scheduler.waiting + len(self._arrived)
-        self._counts.running = len(self._scheduler.running)
-        self._counts.preempted = self._scheduler.preempted
-        self._counts.used_blocks = self.loaded.blocks.used
-        return self._counts
+        return replace(
+            self._counts,
+            waiting=self._scheduler.waiting + len(self._arrived),
+            running=len(self._scheduler.running),
+            preempted=self._scheduler.preempted,
+            used_blocks=self.loaded.blocks.used,
+        )
 
     def start(self) -> None:
         """Run the model once, so that the first request finds it warm, and start the thread.

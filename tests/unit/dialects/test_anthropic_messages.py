@@ -26,6 +26,9 @@ from llama_compat.types import (
     GreedySamplingStrategy,
     ImageContent,
     Message,
+    MessagePart,
+    ReasoningContent,
+    RefusalContent,
     ResponseFormat,
     SamplingParams,
     StopReason,
@@ -130,35 +133,44 @@ def read_sampling(body: dict[str, Any]) -> SamplingParams:
     return SamplingParams(strategy, body["max_tokens"], tuple(body.get("stop_sequences", ())))
 
 
+def write_part(part: MessagePart) -> Any:
+    match part:
+        case TextContent(text):
+            return sdk.text(text)
+        case ReasoningContent(redacted=True):
+            return types.RedactedThinkingBlock(type="redacted_thinking", data=part.signature or "")
+        case ReasoningContent(text, signature):
+            return types.ThinkingBlock(type="thinking", thinking=text, signature=signature or "")
+        case ToolCall():
+            return sdk.tool_use(part.call_id, part.tool_name, part.arguments)
+    raise AssertionError(part)
+
+
 def write_reply(response: ChatCompletionResponse) -> types.Message:
     said = response.completion_message
-    blocks: list[Any] = [sdk.thinking(said.reasoning)] if said.reasoning else []
-    if said.content:
-        assert isinstance(said.content, str)
-        blocks.append(sdk.text(said.content))
-    for call in said.tool_calls:
-        assert isinstance(call, ToolCall)
-        blocks.append(sdk.tool_use(call.call_id, call.tool_name, call.arguments))
+    blocks = [write_part(part) for part in said.parts]
     reasons: dict[Any, types.StopReason] = {
         StopReason.end_of_turn: "end_turn",
         StopReason.end_of_message: "tool_use",
         StopReason.content_filter: "refusal",
     }
     usage = response.usage
-    cached, thoughts = usage.cached_tokens, usage.reasoning_tokens
-    assert cached is not None
-    assert thoughts is not None
-    written = (usage.prompt_tokens - cached) // 2
+    cached, written, thoughts = (
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    )
     return sdk.message(
         blocks,
-        reasons[said.stop_reason],
+        "stop_sequence" if said.stop_string is not None else reasons[said.stop_reason],
         types.Usage(
-            input_tokens=usage.prompt_tokens - cached - written,
+            input_tokens=usage.prompt_tokens - (cached or 0) - (written or 0),
             cache_creation_input_tokens=written,
             cache_read_input_tokens=cached,
             output_tokens=usage.completion_tokens,
-            output_tokens_details=types.OutputTokensDetails(thinking_tokens=thoughts),
+            output_tokens_details=types.OutputTokensDetails(thinking_tokens=thoughts or 0),
         ),
+        stop_sequence=said.stop_string,
     )
 
 
@@ -261,6 +273,57 @@ def test_turns_alternate_and_answers_to_calls_come_first_in_theirs() -> None:
             ],
         },
     ]
+
+
+def test_thoughts_go_back_to_who_sealed_them_in_their_place() -> None:
+    call = ToolCall("1", "f", {}, "{}")
+    body = rendered(
+        UserMessage("Hi"),
+        CompletionMessage(
+            (
+                ReasoningContent("Hm", "c2VhbA==", "anthropic"),
+                ReasoningContent("", "b3Bhcw==", "anthropic", redacted=True),
+                ReasoningContent("nobody's"),
+                ReasoningContent("theirs", "c2VhbA==", "openai"),
+                TextContent("Let me see."),
+                RefusalContent("Not that."),
+                ReasoningContent("Aha", "c2Vjb25k", "anthropic"),
+                call,
+            )
+        ),
+        ToolResponseMessage("1", "It broke.", is_error=True),
+    )
+    assert body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Hm", "signature": "c2VhbA=="},
+        {"type": "redacted_thinking", "data": "b3Bhcw=="},
+        text("Let me see."),
+        text("Not that."),
+        {"type": "thinking", "thinking": "Aha", "signature": "c2Vjb25k"},
+        {"type": "tool_use", "id": "1", "name": "f", "input": {}},
+    ]
+    (result,) = body["messages"][2]["content"]
+    assert result["is_error"] is True
+
+
+@pytest.mark.parametrize(
+    ("thought", "goes_on_thinking"),
+    [
+        (ReasoningContent("Hm", "c2VhbA==", "anthropic"), True),
+        (ReasoningContent("Hm"), False),
+        (TextContent("Hm"), False),
+    ],
+)
+def test_a_sealed_thought_lets_thinking_go_on_while_a_call_is_answered(
+    thought: MessagePart, goes_on_thinking: bool
+) -> None:
+    body = rendered(
+        UserMessage("Hi"),
+        CompletionMessage((thought, ToolCall("1", "f", {}, "{}"))),
+        ToolResponseMessage("1", "Yes"),
+        thinking=Thinking("budget"),
+        reasoning_effort="high",
+    )
+    assert ("thinking" in body) == goes_on_thinking
 
 
 def test_tools_have_a_schema_that_is_an_object() -> None:
@@ -398,13 +461,13 @@ def collect(events: Sequence[StreamEvent]) -> ChatCompletionResponse:
     return collector.chat_completion()
 
 
-@given(vocabulary.responses())
+@given(vocabulary.responses() | vocabulary.ordered_responses())
 def test_a_reply_comes_back_as_it_was(response: ChatCompletionResponse) -> None:
     assert parse(write_reply(response)) == response
     assert collect(list(reply_events(response))) == response
 
 
-@given(st.data(), vocabulary.responses(), st.integers(1, 5))
+@given(st.data(), vocabulary.responses() | vocabulary.ordered_responses(), st.integers(1, 5))
 def test_a_stream_cut_anywhere_comes_back_as_it_was(
     data: st.DataObject, response: ChatCompletionResponse, pieces: int
 ) -> None:
@@ -456,7 +519,6 @@ def test_a_refusal_says_why() -> None:
 
 def test_what_is_not_known_is_passed_over() -> None:
     blocks = [
-        types.RedactedThinkingBlock(type="redacted_thinking", data="c2VhbGVk"),
         types.ServerToolUseBlock(type="server_tool_use", id="1", name="web_search", input={}),
         sdk.text("Hi"),
     ]
@@ -467,6 +529,44 @@ def test_what_is_not_known_is_passed_over() -> None:
         "Hi", stop_reason=StopReason.end_of_turn
     )
     assert collect(parse_events(events)) == parse(whole)
+
+
+def test_blocks_of_one_kind_stay_apart_and_in_order() -> None:
+    redacted = types.RedactedThinkingBlock(type="redacted_thinking", data="b3Bhcw==")
+    thoughts = [
+        types.ThinkingBlock(type="thinking", thinking="", signature="YQ=="),
+        types.ThinkingBlock(type="thinking", thinking="Hm", signature="Yg=="),
+    ]
+    call = sdk.tool_use("1", "f", {"a": 1})
+    whole = sdk.message(
+        [thoughts[0], redacted, thoughts[1], sdk.text("One"), sdk.text("Two"), call, thoughts[1]],
+        "tool_use",
+    )
+    sealed = ReasoningContent("Hm", "Yg==", "anthropic")
+    assert parse(whole).completion_message.parts == (
+        ReasoningContent("", "YQ==", "anthropic"),
+        ReasoningContent("", "b3Bhcw==", "anthropic", redacted=True),
+        sealed,
+        TextContent("One"),
+        TextContent("Two"),
+        ToolCall("1", "f", {"a": 1}, '{"a":1}'),
+        sealed,
+    )
+    streamed = collect(parse_events(sdk.stream_events(whole, arguments={"1": '{"a":1}'})))
+    assert streamed == parse(whole)
+
+
+def test_the_stop_string_that_matched_is_told() -> None:
+    whole = sdk.message([sdk.text("Hi")], "stop_sequence", stop_sequence="END")
+    assert parse(whole).completion_message.stop_string == "END"
+    assert collect(parse_events(sdk.stream_events(whole))) == parse(whole)
+
+
+def test_a_count_of_tokens() -> None:
+    assert anthropic_messages.parse_token_reply({"input_tokens": 5}) == 5
+    for nonsense in ({}, {"input_tokens": "5"}, {"input_tokens": True}, {"input_tokens": -1}):
+        with pytest.raises(ValueError, match="no 'input_tokens'"):
+            anthropic_messages.parse_token_reply(nonsense)
 
 
 def calls_of(events: Sequence[StreamEvent]) -> list[ToolCallDelta]:

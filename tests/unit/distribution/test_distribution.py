@@ -422,7 +422,7 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         "server:\n  colour: red\n" + LOCAL + MODEL,
         [
             "2: server.colour: unknown key 'colour'; the keys here are host, port, api_keys,"
-            " max_body_bytes, apis, log_usage, shutdown_grace_seconds",
+            " max_body_bytes, apis, responses_store, log_usage, shutdown_grace_seconds",
         ],
     ),
     "unknown key in a config": (
@@ -661,7 +661,7 @@ def test_a_name_that_no_file_can_have() -> None:
 def test_loading_settings_imports_nothing_heavy() -> None:
     code = (
         "import sys, providers.registry, llama_compat.distribution;"
-        "print(sorted({'torch', 'transformers', 'openai', 'aiohttp', 'fastapi', 'llama_cpp'}"
+        "print(sorted({'torch', 'transformers', 'openai', 'httptools', 'fastapi', 'llama_cpp'}"
         " & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -96,13 +96,13 @@ HEAVY = {"torch", "transformers", "llama_cpp", "openai", "huggingface_hub"}
 
 def test_the_table_itself_imports_no_provider() -> None:
     modules = loaded_modules("import providers.registry")
-    assert not modules & (HEAVY | {"aiohttp", "providers.local.echo", "providers.remote.openai"})
+    assert not modules & (HEAVY | {"httptools", "providers.local.echo", "providers.remote.openai"})
 
 
 def test_a_type_imports_its_own_module_and_no_other() -> None:
     modules = loaded_modules("from providers.registry import config_model as c; c('local::echo')")
     assert "providers.local.echo" in modules
-    assert not modules & (HEAVY | {"aiohttp", "providers.remote.openai"})
+    assert not modules & (HEAVY | {"httptools", "providers.remote.openai"})
 
 
 @pytest.mark.parametrize("provider_type", ["local::torch", "remote::openai"])

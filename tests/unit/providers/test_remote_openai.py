@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +28,7 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.wire import sse
 from providers.base import ProviderStartError
-from providers.remote import discovery
+from providers.remote import discovery, upstream
 from providers.remote.event_stream import EventStream
 from providers.remote.openai import RemoteOpenAIProvider, vendor_provider
 from providers.remote.relay import relay_stream
@@ -362,7 +363,29 @@ async def test_a_connection_is_used_again_after_a_stream() -> None:
     async with vendor_that(streams) as vendor, provider_for(vendor) as provider:
         for _ in range(3):
             await read(await provider.relay(asking(stream=True), THEIRS))
+            # The end of the body may come after the last event.
+            while provider.upstream.connections.leased:  # noqa: ASYNC110
+                await asyncio.sleep(0)
         assert len(set(vendor.connections)) == 1
+
+
+async def test_a_vendor_that_does_not_end_its_stream_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("providers.remote.http1.connection.DISCARD_SECONDS", 600)
+
+    async def goes_on(request: web.Request) -> web.StreamResponse:
+        response = await begin(request, events(*CHUNKS), DONE)
+        await asyncio.Event().wait()
+        return response
+
+    async with vendor_that(goes_on) as vendor:
+        async with provider_for(vendor) as provider:
+            async with asyncio.timeout(60):
+                said = await read(await provider.relay(asking(stream=True), THEIRS))
+            assert len(chunks_in(said)) == 3
+            assert provider.upstream.connections == (1, 0, 0)
+        await asyncio.wait_for(vendor.deserted.wait(), 5)
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -509,6 +532,49 @@ async def test_what_a_vendor_sends_unasked_answers_nobody() -> None:
             assert b'"hi"' in reply.body
             await sent.wait()
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+async def test_a_reply_may_not_be_larger_than_the_template_says(coding: str) -> None:
+    body = REPLY.replace(b"hi", b"hi" * 100_000)
+
+    async def says_much(request: web.Request) -> web.StreamResponse:
+        sent = gzip.compress(body) if coding == "gzip" else body
+        return web.Response(body=sent, headers={"content-encoding": coding})
+
+    async with vendor_that(says_much) as vendor:
+        async with provider_for(vendor, max_reply_bytes=len(body)) as provider:
+            assert (await provider.relay(asking(), THEIRS)).status == 200
+        async with provider_for(vendor, max_reply_bytes=len(body) - 1) as provider:
+            error = await raised(provider)
+            assert (error.status, error.code) == (502, "upstream_reply_too_large")
+            assert "`max_reply_bytes`" in error.message
+
+
+async def test_paths_are_not_remembered() -> None:
+    async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
+        for number in range(300):
+            async with provider.upstream.get(f"/{number}"):
+                pass
+            worker = f"http://127.0.0.{number % 250}:1"
+            with pytest.raises(APIError):
+                async with provider.upstream.post("/", b"", base_url=f"{worker}/{number}#"):
+                    pass
+        assert provider.upstream._base.cache_info().currsize <= upstream.MAX_BASES_KEPT
+
+
+async def test_a_header_of_one_request_counts_over_the_templates() -> None:
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, headers={"X-Request-Id": "ours", "x-b": "kept"}) as provider,
+    ):
+        headers = {"X-B": "new", "x-c": "more"}
+        async with provider.upstream.post("/", b"", request_id="req_1", headers=headers):
+            pass
+        ((asked, _),) = vendor.asked
+    assert asked.headers.getall("x-request-id") == ["req_1"]
+    assert asked.headers.getall("x-b") == ["new"]
+    assert asked.headers.getall("x-c") == ["more"]
 
 
 async def test_a_request_that_is_dropped_is_not_repeated() -> None:

@@ -339,3 +339,25 @@ def test_every_format_can_be_chosen() -> None:
 def test_a_format_that_is_not_there(wrong: str) -> None:
     with pytest.raises(ValueError, match="tool_format"):
         TorchConfig(tool_format=wrong)  # type: ignore[arg-type]
+
+
+async def test_choices_share_their_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(make_model(tmp_path)) as provider:
+        [engine] = provider.engines.values()
+        rendered = []
+        render = engine.model.tokenizer.render_chat
+
+        def counted(messages: Any, tools: Any) -> str:
+            rendered.append(messages)
+            return render(messages, tools)
+
+        monkeypatch.setattr(engine.model.tokenizer, "render_chat", counted)
+        messages = [{"role": "user", "content": "How is the weather in Paris today? " * 4}]
+        reply = await provider.openai_chat_completion(
+            *wire(provider, n=4, messages=messages, tools=None, tool_choice=None)
+        )
+        stats = engine.stats
+    assert isinstance(reply.body, bytes)
+    assert len(json.loads(reply.body)["choices"]) == 4
+    assert len(rendered) == 1
+    assert stats.cached_tokens > 2 * stats.prompt_tokens

@@ -72,7 +72,7 @@ def test_wrong_settings_are_found(setting: dict[str, Any]) -> None:
 
 
 def test_the_table_alone_is_light() -> None:
-    program = "import sys, providers.remote.vendors; print('aiohttp' in sys.modules)"
+    program = "import sys, providers.remote.vendors; print('httptools' in sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -1,0 +1,91 @@
+"""One request to the Messages API as a client sent it, and the way back to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from llama_compat.dialects.anthropic_messages.conversations import parse_messages, parse_system
+from llama_compat.dialects.anthropic_messages.parameters import (
+    parse_effort,
+    parse_format,
+    parse_settings,
+    parse_tool_choice,
+    parse_tools,
+)
+from llama_compat.dialects.anthropic_messages.rendering import StreamRenderer, render_reply
+from llama_compat.dialects.base import Labels
+from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
+
+
+class MessagesCall(Struct, frozen=True):
+    """One request for a message."""
+
+    request: ChatCompletionRequest
+
+    @property
+    def requests(self) -> list[ChatCompletionRequest]:
+        """The one request."""
+        return [self.request]
+
+    @property
+    def choices_per_prompt(self) -> int:
+        return 1
+
+    def render_reply(
+        self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
+    ) -> bytes:
+        """The message."""
+        (response,) = responses
+        return msgspec.json.encode(render_reply(response, usage, labels))
+
+    def stream_renderer(self, labels: Labels) -> StreamRenderer:
+        """A renderer of the message's events."""
+        return StreamRenderer(labels)
+
+
+class TokenCountCall(Struct, frozen=True):
+    """One request to count tokens."""
+
+    request: ChatCompletionRequest
+
+    def render_reply(self, tokens: int) -> bytes:
+        """The count."""
+        return msgspec.json.encode({"input_tokens": tokens})
+
+
+def parse_request(body: Mapping[str, Any], model: str) -> MessagesCall:
+    """The request `body` for a message from the provider's `model`.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    return MessagesCall(_parse(body, model))
+
+
+def parse_token_count(body: Mapping[str, Any], model: str) -> TokenCountCall:
+    """The request `body` to count what `model` would read; tools of Anthropic's own don't count.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    return TokenCountCall(_parse(body, model))
+
+
+def _parse(body: Mapping[str, Any], model: str) -> ChatCompletionRequest:
+    tools = parse_tools(body.get("tools"))
+    choice, parallel = parse_tool_choice(body.get("tool_choice"))
+    return ChatCompletionRequest(
+        model=model,
+        messages=(*parse_system(body.get("system")), *parse_messages(body.get("messages"))),
+        sampling=parse_settings(body),
+        tools=tools,
+        tool_choice=choice if tools else None,
+        parallel_tool_calls=parallel if tools else None,
+        response_format=parse_format(body),
+        reasoning_effort=parse_effort(body),
+        stream=bool(body.get("stream")),
+    )

@@ -1,0 +1,70 @@
+"""Anthropic's errors (https://platform.claude.com/docs/en/api/errors)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from llama_compat.dialects.anthropic_messages.events import encode_event
+from llama_compat.error_classes import ErrorClass
+from llama_compat.errors import APIError
+
+DIALECT = "anthropic"
+
+_STATUSES = {
+    ErrorClass.quota: 402,
+    ErrorClass.rate_limit: 429,
+    ErrorClass.timeout: 504,
+    ErrorClass.overloaded: 529,
+}
+"""Classes that this API has a status for, whatever that of the error is."""
+
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+_TOO_LONG = "prompt is too long"
+"""By these words clients know that it is time to shorten the conversation."""
+
+
+def status(error: APIError) -> int:
+    """The HTTP status; a vendor's own error in this API's words keeps its own."""
+    if _vendor_words(error) is not None:
+        return error.status
+    return _STATUSES.get(error.error_class, error.status)
+
+
+def render_error(error: APIError, request_id: str) -> bytes:
+    """The body of an answer that is `error`."""
+    words = _vendor_words(error)
+    if words is not None:
+        return words
+    shown = status(error)
+    kind = _TYPES.get(shown, "invalid_request_error" if shown < 500 else "api_error")
+    message = error.message
+    if error.error_class is ErrorClass.context_length and _TOO_LONG not in message.lower():
+        message = f"{_TOO_LONG}: {message}"
+    return msgspec.json.encode(
+        {
+            "type": "error",
+            "error": {"type": kind, "message": message},
+            "request_id": request_id,
+        }
+    )
+
+
+def render_stream_error(error: APIError, request_id: str) -> bytes:
+    """`error` as a stream's last event."""
+    return encode_event("error", render_error(error, request_id))
+
+
+def _vendor_words(error: APIError) -> bytes | None:
+    if error.vendor_body is None or error.vendor_body[0] != DIALECT:
+        return None
+    return error.vendor_body[1]

@@ -1,0 +1,91 @@
+"""The members of a request's objects, each checked where it is read.
+
+All raise APIError (400) with the path of what is missing or of the wrong type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+
+
+def path_of(path: str, name: str) -> str:
+    """The path of the member `name` of what is at `path`."""
+    return f"{path}.{name}" if path else name
+
+
+def wrong_type(path: str, expected: str) -> APIError:
+    """400: what is at `path` is not what is `expected`."""
+    return invalid_parameter(path, f"'{path}' must be {expected}.", "invalid_type")
+
+
+def as_object(value: Any, path: str) -> dict[str, Any]:
+    """`value`, which is an object."""
+    if not isinstance(value, dict):
+        raise wrong_type(path, "an object")
+    return value
+
+
+def object_in(parent: Mapping[str, Any], name: str, path: str) -> dict[str, Any]:
+    """The member `name`, which is an object."""
+    where = path_of(path, name)
+    if parent.get(name) is None:
+        raise missing_parameter(where)
+    return as_object(parent[name], where)
+
+
+def text_in(parent: Mapping[str, Any], name: str, path: str) -> str:
+    """The member `name`, which is a string."""
+    text = optional_text_in(parent, name, path)
+    if text is None:
+        raise missing_parameter(path_of(path, name))
+    return text
+
+
+def optional_text_in(parent: Mapping[str, Any], name: str, path: str) -> str | None:
+    """The member `name`, which is a string if it is there."""
+    text = parent.get(name)
+    if text is None or isinstance(text, str):
+        return text
+    raise wrong_type(path_of(path, name), "a string")
+
+
+def optional_flag_in(parent: Mapping[str, Any], name: str, path: str) -> bool | None:
+    """The member `name`, which is a boolean if it is there."""
+    flag = parent.get(name)
+    if flag is None or isinstance(flag, bool):
+        return flag
+    raise wrong_type(path_of(path, name), "a boolean")
+
+
+def optional_number_in(
+    parent: Mapping[str, Any], name: str, path: str, low: float, high: float | None = None
+) -> float | None:
+    """The member `name`, which is a number from `low` to `high` if it is there."""
+    number, where = parent.get(name), path_of(path, name)
+    if number is None:
+        return None
+    if type(number) not in (int, float):
+        raise wrong_type(where, "a number")
+    return _in_range(number, where, low, high)
+
+
+def optional_integer_in(
+    parent: Mapping[str, Any], name: str, path: str, low: int, high: int | None = None
+) -> int | None:
+    """The member `name`, which is an integer from `low` to `high` if it is there."""
+    number, where = parent.get(name), path_of(path, name)
+    if number is None:
+        return None
+    if type(number) is not int:
+        raise wrong_type(where, "an integer")
+    return int(_in_range(number, where, low, high))
+
+
+def _in_range(number: float, where: str, low: float, high: float | None) -> float:
+    if number >= low and (high is None or number <= high):
+        return number
+    bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+    raise invalid_parameter(where, f"Invalid value for '{where}': expected {bounds}.")

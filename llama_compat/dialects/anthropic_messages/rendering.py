@@ -1,0 +1,361 @@
+"""What a model says as Anthropic's Messages API says it: vocabulary -> wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Raw
+
+from llama_compat.dialects.anthropic_messages import events
+from llama_compat.dialects.anthropic_messages.errors import render_stream_error
+from llama_compat.dialects.anthropic_messages.seals import render_seal
+from llama_compat.dialects.anthropic_messages.usage import render_stop_reason, render_usage
+from llama_compat.dialects.base import Labels
+from llama_compat.errors import APIError
+from llama_compat.tools.calls import arguments_object
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionResponse,
+    Delta,
+    ImageContent,
+    MessagePart,
+    ReasoningContent,
+    ReasoningDelta,
+    RefusalContent,
+    RefusalDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextContent,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
+from llama_compat.wire.json_fields import to_raw
+from llama_compat.wire.json_scanner import JSONScanner
+
+# --------------------------------------------------------------------------------------------------
+# Whole replies
+# --------------------------------------------------------------------------------------------------
+
+
+def render_reply(response: ChatCompletionResponse, usage: Usage, labels: Labels) -> dict[str, Any]:
+    """The `message` object."""
+    said = response.completion_message
+    end = _end(
+        StreamComplete(said.stop_reason or StopReason.end_of_turn, usage, said.stop_string),
+        called_tools=bool(said.tool_calls),
+        refusal=said.refusal,
+    )
+    content = [block for part in said.parts for block in _render_part(part)]
+    return {**_frame(labels), "content": content, **end, "usage": render_usage(usage)}
+
+
+def _frame(labels: Labels) -> dict[str, Any]:
+    return {
+        "id": f"msg_{labels.unique}",
+        "type": "message",
+        "role": "assistant",
+        "model": labels.model,
+    }
+
+
+def _end(complete: StreamComplete, *, called_tools: bool, refusal: str | None) -> dict[str, Any]:
+    """Why a reply ended, in the members of a message that say so."""
+    reason = render_stop_reason(
+        complete.stop_reason,
+        stop_string=complete.stop_string,
+        called_tools=called_tools,
+        refused=refusal is not None,
+    )
+    stopped_by = complete.stop_string if reason == "stop_sequence" else None
+    end: dict[str, Any] = {"stop_reason": reason, "stop_sequence": stopped_by}
+    if reason == "refusal":
+        end["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
+    return end
+
+
+def _render_part(part: MessagePart) -> Iterator[dict[str, Any]]:
+    match part:
+        case TextContent(text) | RefusalContent(text):
+            if text:
+                yield {"type": "text", "text": text}
+        case ReasoningContent(redacted=True):
+            yield _redacted(part)
+        case ReasoningContent(text, signature, sealed_by):
+            seal = render_seal(signature, sealed_by)
+            yield {"type": "thinking", "thinking": text, "signature": seal}
+        case ImageContent():
+            return
+        case _:
+            given = Raw(_input(part).encode())
+            yield {"type": "tool_use", "id": part.call_id, "name": part.tool_name, "input": given}
+
+
+def _redacted(part: ReasoningContent | ReasoningDelta) -> dict[str, Any]:
+    return {"type": "redacted_thinking", "data": render_seal(part.signature, part.sealed_by)}
+
+
+def _input(call: AnyToolCall) -> str:
+    """The JSON object that a call's input is."""
+    if isinstance(call, ToolCall):
+        return call.arguments_json
+    return bytes(to_raw(arguments_object(call))).decode()
+
+
+# --------------------------------------------------------------------------------------------------
+# Streams
+# --------------------------------------------------------------------------------------------------
+
+
+class StreamRenderer:
+    """Renders the events of a reply's one choice as those of a message.
+
+    Here a block ends before the next one begins. So where a vendor's calls come interleaved, what
+    does not belong to the open call waits until that one has its whole input.
+
+    Args:
+        labels: what the message says of itself.
+    """
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self._index = -1
+        self._part = -1
+        self._open: _Text | _Thinking | _Redacted | _Call | None = None
+        self._waiting: dict[int, list[Delta]] = {}
+        self._begun_calls: set[int] = set()
+        self._refusal: list[str] = []
+        self._complete = StreamComplete(StopReason.end_of_turn)
+
+    def render(self, choice: int, event: StreamEvent) -> bytes:
+        """What `event` adds."""
+        if isinstance(event, StreamProgress):
+            return self._progress(event.part, event.delta)
+        if isinstance(event, StreamStart):
+            return self._start(event)
+        self._complete = event
+        return self._finish_blocks()
+
+    def finish(self, usage: Usage) -> bytes:
+        """Why it ended, and all that it cost."""
+        end = _end(
+            self._complete,
+            called_tools=bool(self._begun_calls),
+            refusal="".join(self._refusal) if self._refusal else None,
+        )
+        rendered = render_usage(usage)
+        return events.encode("message_delta", delta=end, usage=rendered) + events.MESSAGE_STOP
+
+    def fail(self, error: APIError) -> bytes:
+        """The error, with which the stream ends."""
+        return render_stream_error(error, self._labels.request_id)
+
+    def _start(self, event: StreamStart) -> bytes:
+        message = {
+            **_frame(self._labels),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": render_usage(Usage(prompt_tokens=event.prompt_tokens)),
+        }
+        return events.encode("message_start", message=message)
+
+    def _progress(self, part: int, delta: Delta) -> bytes:
+        if part == self._part and self._open is not None and self._open.takes(delta):
+            added = self._open.add(delta)
+            return added + self._next() if self._waiting else added
+        if isinstance(delta, TextDelta | RefusalDelta) and not delta.text:
+            return b""
+        if isinstance(delta, ToolCallDelta) and self._has_ended(part, delta):
+            return b""
+        if self._open is not None and not self._open.may_end():
+            self._waiting.setdefault(part, []).append(delta)
+            return b""
+        return self._close() + self._begin(part, delta)
+
+    def _has_ended(self, part: int, delta: ToolCallDelta) -> bool:
+        return delta.index in self._begun_calls and part not in self._waiting
+
+    def _begin(self, part: int, delta: Delta) -> bytes:
+        self._index += 1
+        self._part = part
+        if isinstance(delta, ToolCallDelta):
+            self._begun_calls.add(delta.index)
+            self._open = _Call(self._index)
+        elif isinstance(delta, ReasoningDelta):
+            self._open = (_Redacted if delta.redacted else _Thinking)(self._index)
+        else:
+            self._open = _Text(self._index, self._refusal)
+        return self._open.add(delta)
+
+    def _close(self) -> bytes:
+        if self._open is None:
+            return b""
+        closed = self._open.end()
+        self._open = None
+        return closed
+
+    def _next(self) -> bytes:
+        """What of that which waits can now be said."""
+        said = []
+        while self._waiting and (self._open is None or self._open.may_end()):
+            said.append(self._begin_waiting())
+        return b"".join(said)
+
+    def _begin_waiting(self) -> bytes:
+        part = next(iter(self._waiting))
+        first, *others = self._waiting.pop(part)
+        begun = [self._close(), self._begin(part, first)]
+        assert self._open is not None
+        return b"".join([*begun, *[self._open.add(delta) for delta in others]])
+
+    def _finish_blocks(self) -> bytes:
+        said = [self._close()]
+        while self._waiting:
+            said.append(self._begin_waiting())
+        return b"".join([*said, self._close()])
+
+
+class _Text:
+    """A text block, the words of a refusal among them."""
+
+    def __init__(self, index: int, refusal: list[str]) -> None:
+        self._index = index
+        self._refusal = refusal
+        self._begun = False
+
+    def takes(self, delta: Delta) -> bool:
+        return isinstance(delta, TextDelta | RefusalDelta)
+
+    def add(self, delta: Delta) -> bytes:
+        assert isinstance(delta, TextDelta | RefusalDelta)
+        if isinstance(delta, RefusalDelta):
+            self._refusal.append(delta.text)
+        if not delta.text:
+            return b""
+        added = events.text_delta(self._index, delta.text)
+        if self._begun:
+            return added
+        self._begun = True
+        return events.block_start(self._index, {"type": "text", "text": ""}) + added
+
+    def may_end(self) -> bool:
+        return True
+
+    def end(self) -> bytes:
+        return events.block_stop(self._index)
+
+
+class _Thinking:
+    """A thinking block, whose seal comes at its end."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._begun = False
+        self._last = ReasoningDelta("")
+
+    def takes(self, delta: Delta) -> bool:
+        return isinstance(delta, ReasoningDelta)
+
+    def add(self, delta: Delta) -> bytes:
+        assert isinstance(delta, ReasoningDelta)
+        self._last = delta
+        added = events.thinking_delta(self._index, delta.text) if delta.text else b""
+        if self._begun:
+            return added
+        self._begun = True
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        return events.block_start(self._index, block) + added
+
+    def may_end(self) -> bool:
+        return True
+
+    def end(self) -> bytes:
+        seal = render_seal(self._last.signature, self._last.sealed_by)
+        return events.signature_delta(self._index, seal) + events.block_stop(self._index)
+
+
+class _Redacted:
+    """Thinking that its maker keeps to itself: one event that has all of it."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._last = ReasoningDelta("", redacted=True)
+
+    def takes(self, delta: Delta) -> bool:
+        return isinstance(delta, ReasoningDelta)
+
+    def add(self, delta: Delta) -> bytes:
+        assert isinstance(delta, ReasoningDelta)
+        self._last = delta
+        return b""
+
+    def may_end(self) -> bool:
+        return True
+
+    def end(self) -> bytes:
+        block = _redacted(self._last)
+        return events.block_start(self._index, block) + events.block_stop(self._index)
+
+
+class _Call:
+    """A tool call's block.
+
+    Its input is shown as it comes if it begins as an object does; what else a model writes is shown
+    at the end, inside an object.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._begun = False
+        self._ended = False
+        self._shown: bool | None = None
+        self._scanner = JSONScanner()
+        self._unscanned: list[str] = []
+
+    def takes(self, delta: Delta) -> bool:
+        return isinstance(delta, ToolCallDelta)
+
+    def add(self, delta: Delta) -> bytes:
+        assert isinstance(delta, ToolCallDelta)
+        call = delta.tool_call
+        begun = b"" if self._begun else self._start(delta)
+        if call is None:
+            return begun + self._take(delta.arguments)
+        self._ended = True
+        # All of it again, of which the client needs what it lacks.
+        return begun if self._shown else begun + events.input_delta(self._index, _input(call))
+
+    def may_end(self) -> bool:
+        """Whether nothing more can come that means something."""
+        if self._ended:
+            return True
+        for piece in self._unscanned:
+            if not (self._scanner.whole or self._scanner.broken):
+                self._scanner.feed(piece)
+        self._unscanned.clear()
+        return self._scanner.whole
+
+    def end(self) -> bytes:
+        return events.block_stop(self._index)
+
+    def _start(self, delta: ToolCallDelta) -> bytes:
+        self._begun = True
+        said = delta if delta.tool_call is None else delta.tool_call
+        block = {"type": "tool_use", "id": said.call_id, "name": said.tool_name, "input": {}}
+        return events.block_start(self._index, block)
+
+    def _take(self, arguments: str) -> bytes:
+        if not arguments:
+            return b""
+        if self._shown is None:
+            self._shown = arguments.lstrip().startswith("{")
+        if not self._shown:
+            return b""
+        self._unscanned.append(arguments)
+        return events.input_delta(self._index, arguments)

@@ -1,0 +1,257 @@
+"""The contents of a client's request: wire -> vocabulary (https://ai.google.dev/api/caching#Content).
+
+A text with a `thoughtSignature` is two parts here: the text, and a redacted thought that is nothing
+but the seal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from llama_compat.dialects.gemini.members import list_in, member, object_in, text_in
+from llama_compat.dialects.gemini.seals import FAMILY, parse_seal
+from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.images import EncodedImage, is_remote
+from llama_compat.tools.answers import UnansweredCalls
+from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
+from llama_compat.types import (
+    AnyToolCall,
+    CompletionMessage,
+    Content,
+    ContentPart,
+    ImageContent,
+    Message,
+    MessagePart,
+    ReasoningContent,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolResponseMessage,
+    UserMessage,
+)
+from llama_compat.wire.json_fields import to_raw
+
+_USER_ROLES = frozenset({"user", "function", "tool"})
+
+_GOOGLES_FILES = ("https://generativelanguage.googleapis.com/", "https://www.youtube.com/")
+"""Addresses that are no image's, but mean something to Google alone."""
+
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
+
+
+def parse_contents(value: Any, path: str = "contents") -> tuple[Message, ...]:
+    """The `contents` of a request.
+
+    Raises:
+        APIError: 400 with the path of what is malformed, such as `contents[0].parts[1]`.
+    """
+    contents = list_in(value, path)
+    if not contents:
+        raise missing_parameter(path)
+    unanswered = UnansweredCalls()
+    messages: list[Message] = []
+    for index, each in enumerate(contents):
+        where = f"{path}[{index}]"
+        content = object_in(each, where)
+        parts = _parts(content, where)
+        role = content.get("role") or "user"
+        if role == "model":
+            messages.append(_parse_model(parts, unanswered))
+        elif role in _USER_ROLES:
+            messages.extend(_parse_user(parts, unanswered))
+        else:
+            raise invalid_parameter(
+                f"{where}.role", f"Invalid value: {role!r}. The roles are 'user' and 'model'."
+            )
+    return tuple(messages)
+
+
+def parse_system(value: Any, path: str = "systemInstruction") -> tuple[Message, ...]:
+    """The `systemInstruction` of a request, if it has one.
+
+    Raises:
+        APIError: 400, it is more than text, or malformed.
+    """
+    if value is None:
+        return ()
+    parts = _parts(object_in(value, path), path)
+    texts = tuple(_parse_shown(part, where) for where, part in parts)
+    if not all(isinstance(text, TextContent) for text in texts):
+        raise invalid_parameter(path, f"'{path}' can hold text only.")
+    return (SystemMessage(_content(texts)),)
+
+
+def parse_text(value: Any, path: str) -> str:
+    """The text of a content to embed.
+
+    Raises:
+        APIError: 400, it is more than text, or malformed, or empty.
+    """
+    parts = _parts(object_in(value, path), path)
+    shown = [_parse_shown(part, where) for where, part in parts]
+    texts = [part.text for part in shown if isinstance(part, TextContent)]
+    if len(texts) < len(shown):
+        raise invalid_parameter(path, f"'{path}' must be text here.")
+    if not any(texts):
+        raise invalid_parameter(path, f"'{path}' is empty.")
+    return "".join(texts)
+
+
+_Parts = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def _parts(content: Mapping[str, Any], path: str) -> _Parts:
+    parts = list_in(content.get("parts"), f"{path}.parts")
+    paths = [f"{path}.parts[{index}]" for index in range(len(parts))]
+    return [
+        (where, {"text": part} if isinstance(part, str) else object_in(part, where))
+        for where, part in zip(paths, parts, strict=True)
+    ]
+
+
+def _content(parts: Sequence[ContentPart]) -> Content:
+    match parts:
+        case [TextContent(text)]:
+            return text
+    return tuple(parts) if parts else ""
+
+
+# What the user says, and tools --------------------------------------------------------------------
+
+
+def _parse_user(parts: _Parts, unanswered: UnansweredCalls) -> Iterator[Message]:
+    shown: list[ContentPart] = []
+    for path, part in parts:
+        response = member(part, "functionResponse")
+        if response is None:
+            shown.append(_parse_shown(part, path))
+            continue
+        if shown:
+            yield UserMessage(_content(shown))
+            shown = []
+        where = f"{path}.functionResponse"
+        yield _parse_response(object_in(response, where), where, unanswered)
+    if shown or not parts:
+        yield UserMessage(_content(shown))
+
+
+def _parse_shown(part: Mapping[str, Any], path: str) -> ContentPart:
+    if (data := member(part, "inlineData")) is not None:
+        return _parse_inline_data(object_in(data, f"{path}.inlineData"), f"{path}.inlineData")
+    if (file := member(part, "fileData")) is not None:
+        return _parse_file_data(object_in(file, f"{path}.fileData"), f"{path}.fileData")
+    text = text_in(part, "text", path)
+    if text is None:
+        raise _unknown_part(part, path)
+    return TextContent(text)
+
+
+def _unknown_part(part: Mapping[str, Any], path: str) -> APIError:
+    named = ", ".join(repr(name) for name in list(part)[:5]) or "nothing"
+    return invalid_parameter(
+        path,
+        f"'{path}' holds {named}. This model's provider takes the parts 'text', 'inlineData',"
+        " 'fileData', 'functionCall' and 'functionResponse'.",
+    )
+
+
+def _parse_inline_data(data: Mapping[str, Any], path: str) -> ImageContent:
+    media_type = text_in(data, "mimeType", path) or ""
+    encoded = text_in(data, "data", path)
+    if not encoded:
+        raise missing_parameter(f"{path}.data")
+    if not media_type.startswith("image/"):
+        raise invalid_parameter(
+            f"{path}.mimeType",
+            f"Invalid value: {media_type!r}. This model's provider takes images only.",
+        )
+    # Google takes both of the alphabets of base64, and its own clients write the other one.
+    return ImageContent(EncodedImage(media_type, _standard(encoded)).data_url)
+
+
+def _standard(encoded: str) -> str:
+    standard = encoded.translate(_STANDARD_ALPHABET)
+    return standard + "=" * (-len(standard) % 4)
+
+
+def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
+    uri = text_in(file, "fileUri", path) or ""
+    media_type = text_in(file, "mimeType", path) or "image/*"
+    is_image = uri.startswith("data:image/") or (
+        is_remote(uri) and not uri.startswith(_GOOGLES_FILES)
+    )
+    if not is_image or not media_type.startswith("image/"):
+        raise invalid_parameter(
+            f"{path}.fileUri",
+            f"Invalid value: '{uri[:60]}'. This server keeps no files, and of others it takes"
+            " images with an http(s) address; send the file as 'inlineData'.",
+        )
+    return ImageContent(uri)
+
+
+def _parse_response(
+    response: Mapping[str, Any], path: str, unanswered: UnansweredCalls
+) -> ToolResponseMessage:
+    call_id = text_in(response, "id", path)
+    name = text_in(response, "name", path)
+    said = object_in(member(response, "response") or {}, f"{path}.response")
+    text, is_error = _response_text(said)
+    parts = list_in(response.get("parts"), f"{path}.parts")
+    images = [
+        _parse_shown(object_in(part, f"{path}.parts[{index}]"), f"{path}.parts[{index}]")
+        for index, part in enumerate(parts)
+    ]
+    content = (*([TextContent(text)] if text else []), *images) if images else text
+    return ToolResponseMessage(unanswered.answer(call_id, name), content, is_error)
+
+
+def _response_text(response: Mapping[str, Any]) -> tuple[str, bool]:
+    """What the tool says, and whether it says that it failed.
+
+    The members `output` and `error` are what it says; where it has others, all of it is.
+    """
+    if len(response) == 1:
+        ((name, value),) = response.items()
+        if name in ("output", "error", "result"):
+            text = value if isinstance(value, str) else bytes(to_raw(value)).decode()
+            return text, name == "error"
+    return bytes(to_raw(response)).decode(), "error" in response
+
+
+# What the model said ------------------------------------------------------------------------------
+
+
+def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> CompletionMessage:
+    said: list[MessagePart] = []
+    for path, part in parts:
+        function = member(part, "functionCall")
+        signature = text_in(part, "thoughtSignature", path)
+        if function is not None:
+            where = f"{path}.functionCall"
+            call = _parse_call(object_in(function, where), where, signature)
+            unanswered.add(call.call_id, call.tool_name)
+            said.append(call)
+        elif part.get("thought"):
+            said.append(parse_seal(text_in(part, "text", path) or "", signature))
+        else:
+            shown = _parse_shown(part, path)
+            if not isinstance(shown, TextContent) or shown.text or signature is None:
+                said.append(shown)
+            if signature is not None:
+                said.append(ReasoningContent("", signature, FAMILY, redacted=True))
+    return CompletionMessage(tuple(said))
+
+
+def _parse_call(function: Mapping[str, Any], path: str, signature: str | None) -> AnyToolCall:
+    name = text_in(function, "name", path)
+    if not name:
+        raise missing_parameter(f"{path}.name")
+    arguments = object_in(function.get("args") or {}, f"{path}.args")
+    call_id = text_in(function, "id", path) or new_call_id()
+    call = parse_tool_call(call_id, name, arguments_text(arguments))
+    if signature is not None and isinstance(call, ToolCall):
+        return structs.replace(call, thought_signature=signature)
+    return call

@@ -1,0 +1,136 @@
+"""Gemini's API as a way in: its calls, and what is looked at before one of them goes anywhere.
+
+The model and whether a stream is wanted stand in the path, and in its query how the stream is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.gemini.call import parse_count, parse_generate
+from llama_compat.dialects.gemini.embeddings import (
+    batch_asked,
+    embed_asked,
+    parse_batch_request,
+    parse_embed_request,
+)
+from llama_compat.dialects.gemini.errors import render_error
+from llama_compat.dialects.gemini.frames import ArrayFrame, EventFrame, Frame
+from llama_compat.dialects.gemini.generation_config import CONFIG, config_asked
+from llama_compat.dialects.gemini.members import member, spelling
+from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.dialects.gemini.tools import tools_asked
+from llama_compat.wire.json_fields import JSONFields, from_raw
+
+GEMINI = Dialect(
+    name=FAMILY,
+    render_error=render_error,
+    render_stream_error=lambda error, request_id: EventFrame().fail(error),
+    # Google's own client takes a comment for a response, but not a blank line.
+    keep_alive=b"\r\n",
+)
+
+GEMINI_ARRAY = replace(
+    GEMINI,
+    render_error=lambda error, request_id: b"[%b]" % render_error(error, request_id),
+    render_stream_error=lambda error, request_id: ArrayFrame().fail(error),
+    stream_headers={
+        "content-type": "application/json; charset=utf-8",
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+    },
+    stream_end=ArrayFrame.END,
+)
+"""The same for a stream without `alt=sse`."""
+
+
+def new_frame(operation: Operation) -> Frame:
+    """The frame of a stream that answers `operation`."""
+    return ArrayFrame() if operation.dialect is GEMINI_ARRAY else EventFrame()
+
+
+# --------------------------------------------------------------------------------------------------
+# The look
+# --------------------------------------------------------------------------------------------------
+
+
+def _look(fields: JSONFields, path: Mapping[str, str], *, stream: bool = False) -> Asked:
+    return Asked(path["model"], stream=stream, max_tokens=_max_tokens(fields))
+
+
+def _max_tokens(fields: JSONFields) -> int | None:
+    name = spelling(fields, CONFIG)
+    config = from_raw(fields[name]) if name in fields else None
+    limit = member(config, "maxOutputTokens") if isinstance(config, dict) else None
+    return limit if type(limit) is int else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The parameters
+# --------------------------------------------------------------------------------------------------
+
+_ALWAYS_HONOURED = ("contents", "model", "systemInstruction")
+_HINTS = ("safetySettings", "labels", "serviceTier", "store")
+_LOOKED_INTO = (CONFIG, "tools", "toolConfig")
+
+
+def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    known = {spelling(body, name) for name in (*_ALWAYS_HONOURED, *_HINTS, *_LOOKED_INTO)}
+    others = {name: name for name, value in body.items() if value and name not in known}
+    return {**others, **tools_asked(body), **config_asked(body)}
+
+
+def _no_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    return {}
+
+
+# --------------------------------------------------------------------------------------------------
+# The calls
+# --------------------------------------------------------------------------------------------------
+
+GENERATE = Operation(
+    dialect=GEMINI,
+    name="gemini_generate",
+    kind="chat",
+    look=_look,
+    parameters=_parameters,
+    parse=parse_generate,
+)
+STREAM_EVENTS = replace(
+    GENERATE,
+    look=partial(_look, stream=True),
+    parse=partial(parse_generate, stream=True),
+)
+STREAM_ARRAY = replace(
+    STREAM_EVENTS,
+    dialect=GEMINI_ARRAY,
+    parse=partial(parse_generate, stream=True, new_frame=ArrayFrame),
+)
+COUNT_TOKENS = Operation(
+    dialect=GEMINI,
+    name="gemini_count_tokens",
+    kind="token_count",
+    look=_look,
+    parameters=_no_parameters,
+    parse=parse_count,
+)
+EMBED = Operation(
+    dialect=GEMINI,
+    name="gemini_embed",
+    kind="embedding",
+    look=_look,
+    parameters=embed_asked,
+    parse=parse_embed_request,
+)
+BATCH_EMBED = Operation(
+    dialect=GEMINI,
+    name="gemini_batch_embed",
+    kind="embedding",
+    look=_look,
+    parameters=batch_asked,
+    parse=parse_batch_request,
+)

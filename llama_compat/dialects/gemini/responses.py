@@ -1,0 +1,220 @@
+"""Responses of generateContent: vocabulary -> wire.
+
+What a model thinks is shown to clients that ask for it (`includeThoughts`), and to no others: they
+would take it for the answer. Its seal goes out in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.gemini.frames import Frame
+from llama_compat.dialects.gemini.seals import FAMILY, render_seal
+from llama_compat.errors import APIError
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionResponse,
+    Delta,
+    ImageContent,
+    MessagePart,
+    ReasoningContent,
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    TokenLogProb,
+    TokenLogProbs,
+    ToolCall,
+    ToolCallDelta,
+    UnparseableToolCall,
+    Usage,
+)
+
+_FINISH_REASONS: Mapping[StopReason, str] = {
+    StopReason.end_of_turn: "STOP",
+    StopReason.end_of_message: "STOP",
+    StopReason.out_of_tokens: "MAX_TOKENS",
+    StopReason.content_filter: "SAFETY",
+}
+
+Part = dict[str, Any]
+
+
+def render_response(
+    responses: Sequence[ChatCompletionResponse],
+    usage: Usage,
+    labels: Labels,
+    *,
+    include_thoughts: bool,
+) -> bytes:
+    """A whole response with one candidate a choice."""
+    candidates = [
+        _render_choice(index, response, include_thoughts=include_thoughts)
+        for index, response in enumerate(responses)
+    ]
+    return _encode(candidates, labels, usage)
+
+
+def _render_choice(
+    index: int, response: ChatCompletionResponse, *, include_thoughts: bool
+) -> dict[str, Any]:
+    message = response.completion_message
+    parts = [
+        part
+        for said in message.parts
+        if (part := _render_part(said, include_thoughts=include_thoughts)) is not None
+    ]
+    failed = [call for call in message.tool_calls if isinstance(call, UnparseableToolCall)]
+    return _candidate(
+        index,
+        parts,
+        response.logprobs,
+        _finish(message.stop_reason or StopReason.end_of_turn, failed),
+    )
+
+
+def _render_part(said: MessagePart | Delta, *, include_thoughts: bool) -> Part | None:
+    """The part for what was said, if there is one."""
+    if isinstance(said, ReasoningContent | ReasoningDelta):
+        return _render_thought(said, include_thoughts=include_thoughts)
+    if isinstance(said, ToolCallDelta):
+        return None if said.tool_call is None else _render_call(said.tool_call)
+    if isinstance(said, ToolCall | UnparseableToolCall):
+        return _render_call(said)
+    if isinstance(said, ImageContent):
+        return None
+    return {"text": said.text} if said.text else None
+
+
+def _render_thought(
+    thought: ReasoningContent | ReasoningDelta, *, include_thoughts: bool
+) -> Part | None:
+    seal = render_seal(thought)
+    shown = include_thoughts and not (thought.redacted and thought.sealed_by == FAMILY)
+    if not shown:
+        # Nobody but Gemini takes a seal without the thought that it is on.
+        lone = seal is not None and thought.sealed_by == FAMILY
+        return {"text": "", "thoughtSignature": seal} if lone else None
+    if not thought.text and seal is None:
+        return None
+    part: Part = {"text": thought.text, "thought": True}
+    return part if seal is None else {**part, "thoughtSignature": seal}
+
+
+def _render_call(call: AnyToolCall) -> Part | None:
+    if isinstance(call, UnparseableToolCall):
+        return None
+    function = {"id": call.call_id, "name": call.tool_name, "args": call.arguments}
+    part: Part = {"functionCall": function}
+    if call.thought_signature is not None:
+        part["thoughtSignature"] = call.thought_signature
+    return part
+
+
+def _finish(reason: StopReason, failed: Sequence[UnparseableToolCall]) -> dict[str, Any]:
+    if failed and reason is not StopReason.out_of_tokens:
+        call = failed[0]
+        return {
+            "finishReason": "MALFORMED_FUNCTION_CALL",
+            "finishMessage": f"Malformed function call: {call.tool_name}({call.arguments_json})",
+        }
+    return {"finishReason": _FINISH_REASONS[reason]}
+
+
+def _candidate(
+    index: int,
+    parts: Sequence[Part],
+    logprobs: Sequence[TokenLogProbs] | None = None,
+    finish: Mapping[str, Any] = {},
+) -> dict[str, Any]:
+    candidate: dict[str, Any] = {
+        "content": {"parts": parts or [{"text": ""}], "role": "model"},
+        **finish,
+        "index": index,
+    }
+    if logprobs:
+        candidate["logprobsResult"] = {
+            "topCandidates": [
+                {"candidates": [_render_token(each) for each in token.top]} for token in logprobs
+            ],
+            "chosenCandidates": [_render_token(token.chosen) for token in logprobs],
+        }
+    return candidate
+
+
+def _render_token(token: TokenLogProb) -> dict[str, Any]:
+    return {"token": token.token, "logProbability": token.logprob}
+
+
+def _encode(
+    candidates: Sequence[dict[str, Any]], labels: Labels, usage: Usage | None = None
+) -> bytes:
+    response: dict[str, Any] = {"candidates": candidates}
+    if usage is not None:
+        response["usageMetadata"] = render_usage(usage)
+    response |= {"modelVersion": labels.model, "responseId": labels.unique}
+    return msgspec.json.encode(response)
+
+
+def render_usage(usage: Usage) -> dict[str, int]:
+    """`usageMetadata`: thoughts are counted beside the answer, not as part of it."""
+    thoughts = usage.reasoning_tokens or 0
+    rendered = {
+        "promptTokenCount": usage.prompt_tokens,
+        "candidatesTokenCount": usage.completion_tokens - thoughts,
+        "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
+    }
+    if usage.cached_tokens:
+        rendered["cachedContentTokenCount"] = usage.cached_tokens
+    if thoughts:
+        rendered["thoughtsTokenCount"] = thoughts
+    return rendered
+
+
+class ResponseRenderer:
+    """Renders the events of one reply's choices as responses; the last has the counts.
+
+    Args:
+        labels: what every response says.
+        frame: what is around them.
+        include_thoughts: whether the client wants to see them.
+    """
+
+    def __init__(self, labels: Labels, frame: Frame, *, include_thoughts: bool) -> None:
+        self._labels = labels
+        self._frame = frame
+        self._include_thoughts = include_thoughts
+        self._reasons: dict[int, StopReason] = {}
+        self._failed: dict[int, list[UnparseableToolCall]] = {}
+
+    def render(self, choice: int, event: StreamEvent) -> bytes:
+        """The response that `event` of the choice `choice` makes, if it makes one."""
+        if isinstance(event, StreamComplete):
+            self._reasons[choice] = event.stop_reason
+        if not isinstance(event, StreamProgress):
+            return b""
+        delta = event.delta
+        if isinstance(delta, ToolCallDelta) and isinstance(delta.tool_call, UnparseableToolCall):
+            self._failed.setdefault(choice, []).append(delta.tool_call)
+        part = _render_part(delta, include_thoughts=self._include_thoughts)
+        if part is None and not event.logprobs:
+            return b""
+        candidate = _candidate(choice, [] if part is None else [part], event.logprobs)
+        return self._frame.response(_encode([candidate], self._labels))
+
+    def finish(self, usage: Usage) -> bytes:
+        """The last response, which says why each candidate ended, and what all of it cost."""
+        candidates = [
+            _candidate(choice, [], finish=_finish(reason, self._failed.get(choice, ())))
+            for choice, reason in sorted(self._reasons.items())
+        ]
+        return self._frame.response(_encode(candidates, self._labels, usage))
+
+    def fail(self, error: APIError) -> bytes:
+        """The error, and the stream's end."""
+        return self._frame.fail(error)

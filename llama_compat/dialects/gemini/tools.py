@@ -1,0 +1,121 @@
+"""The tools of a client's request: wire -> vocabulary (https://ai.google.dev/api/caching#Tool)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llama_compat.dialects.gemini.members import list_in, member, object_in, spelling, text_in
+from llama_compat.dialects.gemini.schema import parse_schema
+from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.types import ToolChoice, ToolDefinition
+
+_DECLARATIONS = "functionDeclarations"
+
+_MODES = ("AUTO", "ANY", "NONE")
+
+_CHOICE = "toolConfig.functionCallingConfig"
+
+
+def tools_asked(body: Mapping[str, Any]) -> dict[str, str]:
+    """The tools and the choice among them, by the path that the client wrote, and OpenAI's name
+    for each; a tool that Google itself runs has none."""
+    tools = member(body, "tools")
+    tools = [tools] if isinstance(tools, dict) else tools
+    listed = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    asked = {
+        f"tools.{name}": name
+        for tool in listed
+        for name in tool
+        if name != spelling(tool, _DECLARATIONS)
+    }
+    if any(member(tool, _DECLARATIONS) for tool in listed):
+        asked["tools"] = "tools"
+        asked |= _choice_asked(body)
+    return asked
+
+
+def _choice_asked(body: Mapping[str, Any]) -> dict[str, str]:
+    config = member(body, "toolConfig")
+    if not isinstance(config, dict):
+        return {}
+    at, calling = spelling(body, "toolConfig"), member(config, "functionCallingConfig")
+    name = spelling(config, "functionCallingConfig")
+    asked = {f"{at}.{other}": other for other in config if other != name}
+    if not isinstance(calling, dict):
+        return asked
+    mode = calling.get("mode")
+    if mode == "VALIDATED":
+        asked[f"{at}.{name}.mode"] = "VALIDATED"
+    elif mode in ("ANY", "NONE"):
+        asked[at] = "tool_choice"
+    return asked
+
+
+def parse_tools(
+    body: Mapping[str, Any],
+) -> tuple[tuple[ToolDefinition, ...], ToolChoice | None]:
+    """The functions of a request that may be called, and whether one must be.
+
+    Of functions that are not among the allowed ones the model is told nothing. What Google itself
+    runs must have been refused or dropped.
+
+    Raises:
+        APIError: 400 naming what is malformed.
+    """
+    tools = tuple(
+        _parse_declaration(declaration, f"tools[{index}].{_DECLARATIONS}[{inner}]")
+        for index, tool in enumerate(list_in(member(body, "tools"), "tools"))
+        for inner, declaration in enumerate(_declarations(tool, f"tools[{index}]"))
+    )
+    if not tools:
+        return (), None
+    config = object_in(member(body, "toolConfig") or {}, "toolConfig")
+    calling = object_in(member(config, "functionCallingConfig") or {}, _CHOICE)
+    mode = calling.get("mode") or "AUTO"
+    if mode in ("MODE_UNSPECIFIED", "VALIDATED"):
+        mode = "AUTO"
+    if mode not in _MODES:
+        raise invalid_parameter(
+            f"{_CHOICE}.mode",
+            f"Invalid value: {mode!r}. Supported values are: {', '.join(_MODES)}.",
+        )
+    allowed = _allowed(calling, tools)
+    if allowed is not None:
+        tools = tuple(tool for tool in tools if tool.tool_name in allowed)
+    if mode == "AUTO":
+        return tools, None
+    if mode == "NONE":
+        return tools, ToolChoice("none")
+    is_one = allowed is not None and len(tools) == 1
+    return tools, ToolChoice("required", tools[0].tool_name if is_one else None)
+
+
+def _declarations(tool: Any, path: str) -> list[Any]:
+    return list_in(member(object_in(tool, path), _DECLARATIONS), f"{path}.{_DECLARATIONS}")
+
+
+def _parse_declaration(value: Any, path: str) -> ToolDefinition:
+    declaration = object_in(value, path)
+    name = text_in(declaration, "name", path)
+    if not name:
+        raise missing_parameter(f"{path}.name")
+    parameters = member(declaration, "parametersJsonSchema")
+    if parameters is not None:
+        parameters = object_in(parameters, f"{path}.parametersJsonSchema")
+    elif (schema := member(declaration, "parameters")) is not None:
+        parameters = parse_schema(schema, f"{path}.parameters")
+    return ToolDefinition(name, text_in(declaration, "description", path), parameters)
+
+
+def _allowed(calling: Mapping[str, Any], tools: Sequence[ToolDefinition]) -> frozenset[str] | None:
+    names, path = member(calling, "allowedFunctionNames"), f"{_CHOICE}.allowedFunctionNames"
+    if not names:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise invalid_parameter(path, f"'{path}' must be an array of strings.", "invalid_type")
+    known = {tool.tool_name for tool in tools}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise invalid_parameter(path, f"'{path}' names '{unknown[0]}', which no tool declares.")
+    return frozenset(names)

@@ -1,0 +1,21 @@
+"""Ollama's errors: an object with one text."""
+
+from __future__ import annotations
+
+import msgspec
+
+from llama_compat.errors import APIError
+
+NAME = "ollama"
+
+
+def render_error(error: APIError, request_id: str) -> bytes:
+    """The body of an answer that is `error`; Ollama's own where the vendor is one."""
+    if error.vendor_body is not None and error.vendor_body[0] == NAME:
+        return error.vendor_body[1]
+    return msgspec.json.encode({"error": error.message})
+
+
+def render_stream_error(error: APIError, request_id: str) -> bytes:
+    """`error` as a stream's last line."""
+    return render_error(error, request_id).replace(b"\n", b" ").strip() + b"\n"

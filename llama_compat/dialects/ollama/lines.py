@@ -1,0 +1,193 @@
+"""Replies and the lines of streams: vocabulary -> wire."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.ollama.errors import render_stream_error
+from llama_compat.dialects.ollama.messages import render_call
+from llama_compat.errors import APIError
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionResponse,
+    CompletionResponse,
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    TokenLogProb,
+    TokenLogProbs,
+    ToolCallDelta,
+    Usage,
+    content_text,
+)
+
+_DONE_REASONS: dict[StopReason, str] = {
+    StopReason.end_of_turn: "stop",
+    StopReason.end_of_message: "stop",
+    StopReason.out_of_tokens: "length",
+    StopReason.content_filter: "content_filter",
+}
+
+Calls = Sequence[tuple[int, AnyToolCall]]
+Said = Callable[[str, str, Calls], dict[str, Any]]
+"""Renders text, thinking and numbered calls as the member or members that a reply has for them."""
+
+
+def chat_said(text: str, thinking: str = "", calls: Calls = ()) -> dict[str, Any]:
+    """The `message` of `/api/chat`."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if thinking:
+        message["thinking"] = thinking
+    if calls:
+        message["tool_calls"] = [_numbered_call(index, call) for index, call in calls]
+    return {"message": message}
+
+
+def _numbered_call(index: int, call: AnyToolCall) -> dict[str, Any]:
+    rendered = render_call(call)
+    return {**rendered, "function": {"index": index, **rendered["function"]}}
+
+
+def generate_said(text: str, thinking: str = "", calls: Calls = ()) -> dict[str, Any]:
+    """The members of `/api/generate`, which knows no calls."""
+    return {"response": text, "thinking": thinking} if thinking else {"response": text}
+
+
+def now() -> str:
+    """The time as Ollama writes it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def render_reply(
+    response: ChatCompletionResponse | CompletionResponse,
+    usage: Usage,
+    labels: Labels,
+    said: Said,
+    began: int,
+) -> bytes:
+    """The object of a whole reply.
+
+    Args:
+        response, usage, labels: what was said, what it cost, and what the reply says of itself.
+        said: how it is said.
+        began: when the request came, by `time.perf_counter_ns`.
+    """
+    if isinstance(response, CompletionResponse):
+        words, reason = said(response.content, "", ()), response.stop_reason
+    else:
+        message = response.completion_message
+        text = content_text(message.content) or message.refusal or ""
+        calls = list(enumerate(message.tool_calls))
+        words = said(text, message.reasoning or "", calls)
+        reason = message.stop_reason or StopReason.end_of_turn
+    reply = {
+        "model": labels.model,
+        "created_at": now(),
+        **words,
+        "done": True,
+        "done_reason": _DONE_REASONS[reason],
+        **_metrics(usage, began, None),
+    }
+    if response.logprobs is not None:
+        reply["logprobs"] = _render_logprobs(response.logprobs)
+    return msgspec.json.encode(reply)
+
+
+class LineRenderer:
+    """Renders the events of one reply as lines, the last of which has `done` and the counts.
+
+    Args:
+        labels: what every line says.
+        said: how what was said is said.
+        began: when the request came, by `time.perf_counter_ns`.
+    """
+
+    def __init__(self, labels: Labels, said: Said, began: int) -> None:
+        self._model = labels.model
+        self._said = said
+        self._began = began
+        self._first_token: int | None = None
+        self._reason = StopReason.end_of_turn
+
+    def render(self, choice: int, event: StreamEvent) -> bytes:
+        """The line that `event` makes, if it makes one."""
+        if isinstance(event, StreamComplete):
+            self._reason = event.stop_reason
+        if not isinstance(event, StreamProgress):
+            return b""
+        if self._first_token is None:
+            self._first_token = time.perf_counter_ns()
+        text, thinking, delta = "", "", event.delta
+        calls: Calls = ()
+        if isinstance(delta, ToolCallDelta):
+            # Ollama has no parts of calls: each goes out once it is whole.
+            calls = ((delta.index, delta.tool_call),) if delta.tool_call is not None else ()
+        elif isinstance(delta, ReasoningDelta):
+            thinking = delta.text
+        else:
+            text = delta.text
+        if not (text or thinking or calls or event.logprobs):
+            return b""
+        line = {**self._said(text, thinking, calls), "done": False}
+        if event.logprobs:
+            line["logprobs"] = _render_logprobs(event.logprobs)
+        return self._line(line)
+
+    def finish(self, usage: Usage) -> bytes:
+        """The last line."""
+        return self._line(
+            {
+                **self._said("", "", ()),
+                "done": True,
+                "done_reason": _DONE_REASONS[self._reason],
+                **_metrics(usage, self._began, self._first_token),
+            }
+        )
+
+    def fail(self, error: APIError) -> bytes:
+        """The line of an error, which is the last one."""
+        return render_stream_error(error, "")
+
+    def _line(self, members: dict[str, Any]) -> bytes:
+        line = {"model": self._model, "created_at": now(), **members}
+        return msgspec.json.encode(line) + b"\n"
+
+
+def _metrics(usage: Usage, began: int, first_token: int | None) -> dict[str, int]:
+    # Clients divide by the durations. What was not measured apart counts as evaluation.
+    end = time.perf_counter_ns()
+    prompt = 1 if first_token is None else first_token - began
+    return {
+        "total_duration": end - began,
+        "load_duration": 0,
+        "prompt_eval_count": usage.prompt_tokens,
+        "prompt_eval_duration": max(prompt, 1),
+        "eval_count": usage.completion_tokens,
+        "eval_duration": max(end - began - prompt, 1),
+    }
+
+
+def _render_logprobs(tokens: Sequence[TokenLogProbs]) -> list[dict[str, Any]]:
+    return [
+        {
+            **_render_token(token.chosen),
+            "top_logprobs": [_render_token(each) for each in token.top],
+        }
+        for token in tokens
+    ]
+
+
+def _render_token(token: TokenLogProb) -> dict[str, Any]:
+    return {
+        "token": token.token,
+        "logprob": 0.0 if token.logprob is None else token.logprob,
+        "bytes": list(token.token_bytes),
+    }

@@ -1,0 +1,184 @@
+"""The messages of chats, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.images import image_in_base64, images_in, parse_data_url
+from llama_compat.tools.answers import UnansweredCalls
+from llama_compat.tools.calls import (
+    arguments_object,
+    arguments_text,
+    new_call_id,
+    parse_tool_call,
+)
+from llama_compat.types import (
+    AnyToolCall,
+    CompletionMessage,
+    Content,
+    Message,
+    SystemMessage,
+    TextContent,
+    ToolResponseMessage,
+    UserMessage,
+    content_text,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+def parse_messages(value: Any) -> tuple[Message, ...]:
+    """The `messages` of a request.
+
+    Calls get ids here, as Ollama's need none, and a tool's answer that of the call that it is to.
+
+    Raises:
+        APIError: 400 with the path of what is malformed, such as `messages[2].content`.
+    """
+    if not isinstance(value, list) or not value:
+        raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
+    unanswered = UnansweredCalls()
+    return tuple(
+        _parse_message(item, f"messages[{index}]", unanswered) for index, item in enumerate(value)
+    )
+
+
+def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Message:
+    message = _object(value, path)
+    role = optional_text(message, "role", path)
+    content = parse_content(message, path)
+    match None if role is None else role.lower():
+        case "system" | "developer":
+            return SystemMessage(content)
+        case "user":
+            return UserMessage(content)
+        case "assistant":
+            calls = _parse_calls(message.get("tool_calls"), f"{path}.tool_calls")
+            for call in calls:
+                unanswered.add(call.call_id, call.tool_name)
+            thinking = optional_text(message, "thinking", path)
+            return CompletionMessage.of(content, calls, reasoning=thinking or None)
+        case "tool":
+            call_id = optional_text(message, "tool_call_id", path)
+            tool_name = optional_text(message, "tool_name", path)
+            return ToolResponseMessage(unanswered.answer(call_id, tool_name), content)
+        case None:
+            raise missing_parameter(f"{path}.role")
+    raise invalid_parameter(
+        f"{path}.role",
+        f"Invalid value: {role!r}. Supported values are: 'system', 'user', 'assistant' and 'tool'.",
+    )
+
+
+def parse_content(value: Mapping[str, Any], path: str, text_name: str = "content") -> Content:
+    """The text and the `images` of a message.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    text = optional_text(value, text_name, path) or ""
+    images = value.get("images") or []
+    where = f"{path}.images".lstrip(".")
+    if not isinstance(images, list):
+        raise invalid_parameter(where, f"'{where}' must be an array.", "invalid_type")
+    shown = [image_in_base64(image, f"{where}[{index}]") for index, image in enumerate(images)]
+    if not shown:
+        return text
+    return (TextContent(text), *shown) if text else tuple(shown)
+
+
+def _parse_calls(value: Any, path: str) -> tuple[AnyToolCall, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise invalid_parameter(path, f"'{path}' must be an array.", "invalid_type")
+    return tuple(_parse_call(call, f"{path}[{index}]") for index, call in enumerate(value))
+
+
+def _parse_call(value: Any, path: str) -> AnyToolCall:
+    call = _object(value, path)
+    function = _object(call.get("function"), f"{path}.function")
+    name = optional_text(function, "name", f"{path}.function")
+    if name is None:
+        raise missing_parameter(f"{path}.function.name")
+    return parse_tool_call(
+        optional_text(call, "id", path) or new_call_id(),
+        name,
+        arguments_text(function.get("arguments")),
+    )
+
+
+def _object(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid_parameter(path, f"'{path}' must be an object.", "invalid_type")
+    return value
+
+
+def optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
+    """The text that is the member `name` of `value`, which is at `path`; None if it is not there.
+
+    Raises:
+        APIError: 400, it is no text.
+    """
+    text = value.get(name)
+    if text is None or isinstance(text, str):
+        return text
+    where = f"{path}.{name}".lstrip(".")
+    raise invalid_parameter(where, f"'{where}' must be a string.", "invalid_type")
+
+
+# --------------------------------------------------------------------------------------------------
+# Vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The `messages` of a request; a tool's answer names the tool, which the call before it tells.
+
+    Raises:
+        APIError: 400 naming the message whose image is no `data:` URL.
+    """
+    tool_names: dict[str, str] = {}
+    rendered = []
+    for index, message in enumerate(messages):
+        if isinstance(message, CompletionMessage):
+            tool_names |= {call.call_id: call.tool_name for call in message.tool_calls}
+        rendered.append(_render_message(message, tool_names, f"messages[{index}].content"))
+    return rendered
+
+
+def _render_message(message: Message, tool_names: Mapping[str, str], param: str) -> dict[str, Any]:
+    match message:
+        case SystemMessage():
+            return {"role": "system", **_render_content(message.content, param)}
+        case UserMessage():
+            return {"role": "user", **_render_content(message.content, param)}
+        case ToolResponseMessage():
+            rendered = {"role": "tool", **_render_content(message.content, param)}
+            if message.call_id in tool_names:
+                rendered["tool_name"] = tool_names[message.call_id]
+            return {**rendered, "tool_call_id": message.call_id}
+    rendered = {"role": "assistant", **_render_content(message.content, param)}
+    if message.refusal is not None and not rendered["content"]:
+        rendered["content"] = message.refusal
+    if message.reasoning is not None:
+        rendered["thinking"] = message.reasoning
+    if message.tool_calls:
+        rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
+    return rendered
+
+
+def _render_content(content: Content, param: str) -> dict[str, Any]:
+    rendered: dict[str, Any] = {"content": content_text(content)}
+    images = [parse_data_url(image.url, param).base64 for image in images_in(content)]
+    return {**rendered, "images": images} if images else rendered
+
+
+def render_call(call: AnyToolCall) -> dict[str, Any]:
+    """One of a message's `tool_calls`."""
+    function = {"name": call.tool_name, "arguments": arguments_object(call)}
+    return {"id": call.call_id, "function": function}

@@ -1,0 +1,115 @@
+"""Models, both ways: `/api/tags`, `/api/show` and `/api/ps`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from llama_compat.dialects.model_names import model_names
+from llama_compat.types import ModelInfo
+
+API_VERSION = "0.12.11"
+"""The version of Ollama whose API this is: clients look at it for what they may ask."""
+
+DEFAULT_TAG = ":latest"
+"""What Ollama's names of models end with that are asked for without a tag."""
+
+_CAPABILITIES = {"tools": "tools", "reasoning_effort": "thinking"}
+"""What Ollama calls a provider's parameters."""
+
+_NEVER = "2318-01-01T00:00:00Z"
+"""When a model is unloaded that stays: Ollama's answer for `keep_alive: -1` is as far away."""
+
+
+class _Tag(Struct):
+    name: str
+
+
+class _Tags(Struct):
+    models: list[_Tag]
+
+
+def parse_models(reply: Mapping[str, Any]) -> list[str]:
+    """The names of the models that `/api/tags` lists.
+
+    Raises:
+        ValueError: it is no such reply.
+    """
+    try:
+        return model_names(tag.name for tag in msgspec.convert(reply, _Tags).models)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not a list of models: {error}") from None
+
+
+def other_names(model: str) -> Sequence[str]:
+    """What else `model` may be called: with the tag that goes without saying, or without it."""
+    if model.endswith(DEFAULT_TAG):
+        return (model.removesuffix(DEFAULT_TAG),)
+    return () if ":" in model.rpartition("/")[2] else (model + DEFAULT_TAG,)
+
+
+def render_tag(model: ModelInfo) -> dict[str, Any]:
+    """One of the models that `/api/tags` lists; no file has its size or digest, so none is told."""
+    return {
+        "name": model.id,
+        "model": model.id,
+        "modified_at": _time(model.created),
+        "size": 0,
+        "digest": hashlib.sha256(model.id.encode()).hexdigest(),
+        "details": _details(model),
+    }
+
+
+def render_running(model: ModelInfo) -> dict[str, Any]:
+    """One of the models that `/api/ps` lists."""
+    tag = render_tag(model)
+    del tag["modified_at"]
+    return {
+        **tag,
+        "expires_at": _NEVER,
+        "size_vram": 0,
+        "context_length": model.context_length or 0,
+    }
+
+
+def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]:
+    """What `/api/show` says of a model.
+
+    Args:
+        model: which one.
+        parameters: OpenAI's names of what its provider honours.
+    """
+    family = model.owned_by
+    info: dict[str, Any] = {"general.architecture": family, "general.basename": model.id}
+    if model.context_length is not None:
+        info[f"{family}.context_length"] = model.context_length
+    known = [word for name, word in _CAPABILITIES.items() if name in parameters]
+    return {
+        "modelfile": "",
+        "parameters": "",
+        "template": "",
+        "details": _details(model),
+        "model_info": info,
+        "capabilities": ["completion", *known],
+        "modified_at": _time(model.created),
+    }
+
+
+def _details(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "parent_model": "",
+        "format": "",
+        "family": model.owned_by,
+        "families": [model.owned_by],
+        "parameter_size": "",
+        "quantization_level": "",
+    }
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,230 @@
+"""Ollama's API as a way in: its calls, and what is looked at before one of them goes anywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.ollama.call import parse_chat, parse_generate, parse_raw_generate
+from llama_compat.dialects.ollama.embeddings import (
+    parse_embed_request,
+    parse_embeddings_request,
+)
+from llama_compat.dialects.ollama.errors import NAME, render_error, render_stream_error
+from llama_compat.dialects.ollama.lines import chat_said, generate_said, now
+from llama_compat.dialects.ollama.options import options_asked
+from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.wire.json_fields import JSONFields, from_raw
+
+OLLAMA = Dialect(
+    name=NAME,
+    render_error=render_error,
+    render_stream_error=render_stream_error,
+    stream_headers={
+        "content-type": "application/x-ndjson",
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+    },
+    # What JSON may begin with: clients take an empty line for an object.
+    keep_alive=b" ",
+)
+
+# --------------------------------------------------------------------------------------------------
+# The look
+# --------------------------------------------------------------------------------------------------
+
+
+def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    return Asked(_model(fields), stream=_stream(fields), max_tokens=_max_tokens(fields))
+
+
+def _look_at_embedding(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    return Asked(_model(fields))
+
+
+def _model(fields: JSONFields) -> str:
+    model = from_raw(fields["model"]) if "model" in fields else None
+    if model is None or model == "":
+        raise missing_parameter("model")
+    if not isinstance(model, str):
+        raise invalid_parameter("model", "'model' must be a string.", "invalid_type")
+    return model
+
+
+def _stream(fields: JSONFields) -> bool:
+    stream = from_raw(fields["stream"]) if "stream" in fields else None
+    if stream is not None and not isinstance(stream, bool):
+        raise invalid_parameter("stream", "'stream' must be a boolean.", "invalid_type")
+    return stream is not False
+
+
+def _max_tokens(fields: JSONFields) -> int | None:
+    options = from_raw(fields["options"]) if "options" in fields else None
+    limit = options.get("num_predict") if isinstance(options, dict) else None
+    return limit if type(limit) is int and limit > 0 else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The parameters
+# --------------------------------------------------------------------------------------------------
+
+_ALWAYS_HONOURED = frozenset(
+    {
+        "images",
+        "input",
+        "keep_alive",
+        "messages",
+        "model",
+        "options",
+        "prompt",
+        "raw",
+        "shift",
+        "stream",
+        "system",
+        "truncate",
+    }
+)
+"""Members that every request has or may have, and those that allow Ollama to shorten what does not
+fit: here it is an error in any case."""
+
+_PARAMETERS = {"format": "response_format", "think": "reasoning_effort"}
+"""OpenAI's names."""
+
+
+def _asks_for_something(name: str, value: Any, body: Mapping[str, Any]) -> bool:
+    # False, 0 and what is empty ask for what happens anyway, `think` included: a model whose
+    # provider knows of no thinking does not think.
+    if name in _ALWAYS_HONOURED or not value:
+        return False
+    return name != "top_logprobs" or bool(body.get("logprobs"))
+
+
+def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    return {
+        **_embedding_parameters(body),
+        **options_asked(body.get("options")),
+    }
+
+
+def _embedding_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    return {
+        name: _PARAMETERS.get(name, name)
+        for name, value in body.items()
+        if _asks_for_something(name, value, body)
+    }
+
+
+# --------------------------------------------------------------------------------------------------
+# The calls
+# --------------------------------------------------------------------------------------------------
+
+CHAT = Operation(
+    dialect=OLLAMA,
+    name="ollama_chat",
+    kind="chat",
+    look=_look,
+    parameters=_parameters,
+    parse=parse_chat,
+)
+GENERATE = Operation(
+    dialect=OLLAMA,
+    name="ollama_generate",
+    kind="chat",
+    look=_look,
+    parameters=_parameters,
+    parse=parse_generate,
+)
+RAW_GENERATE = Operation(
+    dialect=OLLAMA,
+    name="ollama_generate",
+    kind="completion",
+    look=_look,
+    parameters=_parameters,
+    parse=parse_raw_generate,
+)
+EMBED = Operation(
+    dialect=OLLAMA,
+    name="ollama_embed",
+    kind="embedding",
+    look=_look_at_embedding,
+    parameters=_embedding_parameters,
+    parse=parse_embed_request,
+)
+EMBEDDINGS = Operation(
+    dialect=OLLAMA,
+    name="ollama_embeddings",
+    kind="embedding",
+    look=_look_at_embedding,
+    parameters=_embedding_parameters,
+    parse=parse_embeddings_request,
+)
+
+
+def operation_of(operation: Operation, fields: Mapping[str, Raw]) -> Operation:
+    """`operation`, or what it comes down to for a request with these members: raw mode continues
+    the prompt, all else chats."""
+    raw = operation is GENERATE and "raw" in fields and from_raw(fields["raw"]) is True
+    return RAW_GENERATE if raw else operation
+
+
+# --------------------------------------------------------------------------------------------------
+# Requests for nothing
+# --------------------------------------------------------------------------------------------------
+
+_PROMPTS = {
+    "ollama_chat": "messages",
+    "ollama_generate": "prompt",
+    "ollama_embed": "input",
+    "ollama_embeddings": "prompt",
+}
+"""The member that says what to do; without it a model is only loaded or unloaded."""
+
+_NOTHING = frozenset({b"null", b'""', b"[]", b'[""]'})
+
+_NO_TIME = re.compile(r"[0.]+[a-zµ]*")
+
+
+def render_nothing(operation: Operation, fields: Mapping[str, Raw], model: str) -> bytes | None:
+    """The reply to a request that asks for nothing but that a model be loaded or, by a `keep_alive`
+    of no time, unloaded; None for all others. Here it changes nothing: models stay."""
+    if not _is_nothing(fields.get(_PROMPTS[operation.name])):
+        return None
+    nothing = _NOTHING_SAID[operation.name]()
+    if operation.kind == "embedding":
+        said = nothing if operation is EMBEDDINGS else {"model": model, **nothing}
+    else:
+        said = {
+            "model": model,
+            "created_at": now(),
+            **nothing,
+            "done": True,
+            "done_reason": "unload" if _unloads(fields.get("keep_alive")) else "load",
+        }
+    return msgspec.json.encode(said)
+
+
+_NOTHING_SAID: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "ollama_chat": lambda: chat_said(""),
+    "ollama_generate": lambda: generate_said(""),
+    "ollama_embed": lambda: {"embeddings": []},
+    "ollama_embeddings": lambda: {"embedding": []},
+}
+
+
+def _is_nothing(raw: Raw | None) -> bool:
+    if raw is None:
+        return True
+    begin = bytes(memoryview(raw)[:32])
+    return len(begin) < 32 and b"".join(begin.split()) in _NOTHING
+
+
+def _unloads(raw: Raw | None) -> bool:
+    value = None if raw is None else from_raw(raw)
+    if isinstance(value, str):
+        return _NO_TIME.fullmatch(value) is not None
+    return value is not None and not value

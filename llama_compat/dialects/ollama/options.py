@@ -1,0 +1,219 @@
+"""How to generate, both ways: `options`, `format` and `think`.
+
+Source: https://github.com/ollama/ollama/blob/main/docs/modelfile.mdx (the options' meaning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling, render_sampling
+from llama_compat.dialects.stop_lists import parse_stop_list
+from llama_compat.errors import invalid_parameter
+from llama_compat.types import ResponseFormat, SamplingParams
+
+THINK: dict[str, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+"""OpenAI's `reasoning_effort` as `think`."""
+
+_EFFORTS = {"low": "low", "medium": "medium", "high": "high", "max": "xhigh"}
+"""The other way round."""
+
+OPTIONS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "seed": "seed",
+    "stop": "stop",
+    "num_predict": "max_tokens",
+    "repeat_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+"""OpenAI's names of the options."""
+
+_OPTION_NAMES = {"repetition_penalty": "repeat_penalty"}
+"""Options that Ollama calls something else than everybody."""
+
+_INTEGERS = frozenset({"num_predict", "seed", "top_k"})
+"""Clients write them as `40.0` too."""
+
+_HINTS = frozenset(
+    {
+        "draft_num_predict",
+        "embedding_only",
+        "f16_kv",
+        "logits_all",
+        "low_vram",
+        "main_gpu",
+        "num_batch",
+        "num_ctx",
+        "num_gpu",
+        "num_keep",
+        "num_thread",
+        "numa",
+        "use_mlock",
+        "use_mmap",
+        "vocab_only",
+    }
+)
+"""Options for whoever loads the model, which here is the template's doing."""
+
+_UNSET: dict[str, Callable[[Any], bool]] = {
+    "num_predict": lambda value: value <= 0,
+    "top_k": lambda value: value <= 0,
+    "seed": lambda value: value == -1,
+}
+"""Numbers that say what no number says: without end, all tokens, any seed."""
+
+_NEUTRAL: dict[str, Any] = {
+    "repeat_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "min_p": 0,
+    "typical_p": 1,
+    "tfs_z": 1,
+    "mirostat": 0,
+    "stop": [],
+}
+"""Values that ask for what happens anyway."""
+
+_DETAILS_OF = {
+    "repeat_last_n": "repeat_penalty",
+    "penalize_newline": "repeat_penalty",
+    "mirostat_tau": "mirostat",
+    "mirostat_eta": "mirostat",
+}
+"""Options that mean something only where another one does."""
+
+# --------------------------------------------------------------------------------------------------
+# Wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+def options_asked(options: Any) -> dict[str, str]:
+    """The options that ask something of the provider, by path, and OpenAI's name for each."""
+    asked = _asked(options) if isinstance(options, dict) else ()
+    return {f"options.{name}": OPTIONS.get(name, name) for name in asked}
+
+
+def _asked(options: Mapping[str, Any]) -> Iterator[str]:
+    for name in options:
+        if name in _HINTS or _is_neutral(options, name):
+            continue
+        if name not in _DETAILS_OF or not _is_neutral(options, _DETAILS_OF[name]):
+            yield name
+
+
+def _is_neutral(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name)
+    if value is None or _is_unset(name, value):
+        return True
+    return name in _NEUTRAL and bool(value == _NEUTRAL[name])
+
+
+def _is_unset(name: str, value: Any) -> bool:
+    return name in _UNSET and isinstance(value, int | float) and _UNSET[name](value)
+
+
+def parse_options(options: Any) -> SamplingParams:
+    """The `options` of a request.
+
+    Raises:
+        APIError: 400 naming the option that is malformed.
+    """
+    if options is None:
+        return SamplingParams()
+    if not isinstance(options, dict):
+        raise invalid_parameter("options", "'options' must be an object.", "invalid_type")
+    sampling: dict[str, Any] = {}
+    for name, openai_name in OPTIONS.items():
+        value, path = options.get(name), f"options.{name}"
+        if name in _INTEGERS and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is None or _is_unset(name, value):
+            continue
+        if name == "stop":
+            value = parse_stop_list(value, path)
+        elif openai_name in CHECKS:
+            CHECKS[openai_name](path, value)
+        sampling[openai_name] = value
+    return parse_sampling(sampling)
+
+
+def parse_format(value: Any) -> ResponseFormat | None:
+    """The `format` of a request: `json`, or a JSON Schema.
+
+    Raises:
+        APIError: 400, it is neither.
+    """
+    if value is None or value == "":
+        return None
+    if value == "json":
+        return ResponseFormat("json_object")
+    if isinstance(value, dict):
+        return ResponseFormat("json_schema", "response", value)
+    raise invalid_parameter("format", "'format' must be 'json' or a JSON Schema.")
+
+
+def parse_think(value: Any) -> str | None:
+    """OpenAI's `reasoning_effort` for the `think` of a request.
+
+    Raises:
+        APIError: 400, it is neither a boolean nor one of the levels.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "medium" if value else "none"
+    if isinstance(value, str) and value in _EFFORTS:
+        return _EFFORTS[value]
+    raise invalid_parameter(
+        "think", f"Invalid value: {value!r}. 'think' must be a boolean, {', '.join(_EFFORTS)}."
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+def render_options(sampling: SamplingParams, context_length: int | None) -> dict[str, Any]:
+    """The `options` that say `sampling`; what nobody set is left out."""
+    options = {
+        _OPTION_NAMES.get(name, name): value
+        for name, value in render_sampling(sampling, max_tokens_name="num_predict").items()
+    }
+    if context_length is not None:
+        options["num_ctx"] = context_length
+    return options
+
+
+def render_format(wanted: ResponseFormat | None) -> str | dict[str, Any] | None:
+    """The `format`; None where any text will do."""
+    if wanted is None or wanted.type == "text":
+        return None
+    return "json" if wanted.schema is None else wanted.schema
+
+
+def render_think(reasoning_effort: str) -> bool | str:
+    """The `think` of OpenAI's `reasoning_effort`.
+
+    Raises:
+        APIError: 400, it is unknown.
+    """
+    if reasoning_effort not in THINK:
+        raise invalid_parameter(
+            "reasoning_effort",
+            f"Invalid value: {reasoning_effort!r}. Supported values are: {', '.join(THINK)}.",
+        )
+    return THINK[reasoning_effort]

@@ -1,0 +1,189 @@
+"""What Ollama answers: wire -> vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from llama_compat.parts import ReplyParts
+from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.tools.calls import ToolCallAssembler, arguments_text
+from llama_compat.types import (
+    Delta,
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TokenLogProb,
+    TokenLogProbs,
+    Usage,
+)
+
+DONE_REASONS: dict[str, StopReason] = {
+    "stop": StopReason.end_of_turn,
+    "length": StopReason.out_of_tokens,
+    "content_filter": StopReason.content_filter,
+}
+"""`done_reason` of a generation. `load` and `unload` say that there was none."""
+
+
+class _Function(Struct):
+    name: str = ""
+    arguments: Any = None
+
+
+class _Call(Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(Struct):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Token(Struct):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class _ChosenToken(_Token):
+    top_logprobs: list[_Token] | None = None
+
+
+class _Event(Struct):
+    """A line of a stream, or a whole reply: they have one shape.
+
+    `/api/chat` fills `message`, `/api/generate` has `response` and `thinking` in its place.
+    """
+
+    error: str | None = None
+    message: _Message | None = None
+    response: str | None = None
+    thinking: str | None = None
+    logprobs: list[_ChosenToken] | None = None
+    done: bool = False
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+
+    def said(self) -> _Message:
+        """What the model said, whichever call it answers."""
+        return self.message or _Message(content=self.response, thinking=self.thinking)
+
+
+class StreamParser:
+    """Parses the objects of a stream, or the one object of a whole reply, as events."""
+
+    def __init__(self) -> None:
+        self._text = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
+        self._assembler = ToolCallAssembler()
+        self._parts = ReplyParts()
+        self._calls = 0
+        self._started = False
+        self._done = False
+
+    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events of one object; what comes after the last one is passed over.
+
+        Raises:
+            ValueError: the object has another shape, says what went wrong (`error`), or that
+                nothing was generated.
+        """
+        if self._done:
+            return []
+        try:
+            line = msgspec.convert(event, _Event)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"not an event of Ollama's: {error}") from None
+        if line.error is not None:
+            raise ValueError(line.error or "an error without a message")
+        events: list[StreamEvent] = [] if self._started else [StreamStart()]
+        self._started = True
+        events.extend(self._progress(self._deltas(line), _parse_logprobs(line.logprobs)))
+        if line.done:
+            self._done = True
+            events.append(StreamComplete(self._stop_reason(line.done_reason), _usage(line)))
+        return events
+
+    def finish(self) -> list[StreamEvent]:
+        """The events that are due at the end of the stream: none, they came with `done`.
+
+        Raises:
+            ValueError: it broke off before that.
+        """
+        if not self._done:
+            raise ValueError("the stream broke off before its end")
+        return []
+
+    def _progress(
+        self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None
+    ) -> list[StreamEvent]:
+        if logprobs and not deltas:
+            deltas = [TextDelta("")]
+        return [
+            self._parts.progress(delta, None if place else logprobs)
+            for place, delta in enumerate(deltas)
+        ]
+
+    def _deltas(self, line: _Event) -> list[Delta]:
+        said = line.said()
+        reasoning = self._reasoning.push(said.thinking or "")
+        text = self._text.push(said.content or "")
+        if line.done:
+            reasoning += self._reasoning.flush()
+            text += self._text.flush()
+        deltas: list[Delta] = []
+        if reasoning:
+            deltas.append(ReasoningDelta(reasoning))
+        if text:
+            deltas.append(TextDelta(text))
+        for call in said.tool_calls or ():
+            deltas.extend(self._call_deltas(call))
+        return deltas
+
+    def _call_deltas(self, call: _Call) -> list[Delta]:
+        # Ollama gives whole calls; they are numbered here, since their own index may repeat.
+        index = self._calls
+        self._calls += 1
+        begun = self._assembler.push(
+            index=index,
+            call_id=call.id,
+            tool_name=call.function.name,
+            arguments=arguments_text(call.function.arguments),
+        )
+        return [*begun, *self._assembler.end(index)]
+
+    def _stop_reason(self, done_reason: str | None) -> StopReason:
+        if done_reason in ("load", "unload"):
+            raise ValueError(f"the model was only {done_reason}ed: nothing was generated")
+        reason = DONE_REASONS.get(done_reason or "stop", StopReason.end_of_turn)
+        if reason is StopReason.end_of_turn and self._calls:
+            return StopReason.end_of_message
+        return reason
+
+
+def _usage(line: _Event) -> Usage:
+    return Usage(line.prompt_eval_count or 0, line.eval_count or 0)
+
+
+def _parse_logprobs(tokens: list[_ChosenToken] | None) -> tuple[TokenLogProbs, ...] | None:
+    if not tokens:
+        return None
+    return tuple(
+        TokenLogProbs(_parse_token(token), tuple(map(_parse_token, token.top_logprobs or ())))
+        for token in tokens
+    )
+
+
+def _parse_token(token: _Token) -> TokenLogProb:
+    encoded = token.token.encode(errors="replace") if token.bytes is None else bytes(token.bytes)
+    return TokenLogProb(token.token, encoded, token.logprob)

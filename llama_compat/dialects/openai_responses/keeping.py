@@ -1,0 +1,46 @@
+"""What a store of responses brings to one request, and what it gets of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Keeping:
+    """One response that is, or may be, kept.
+
+    Args:
+        response_id: what the response is called.
+        store: whether it is kept.
+        background: whether nobody waits for it.
+        earlier: the items of the conversation so far, which go before the request's own.
+        references: items that the request only names, by id.
+
+    Attributes:
+        created: when it was asked for, in seconds since 1970.
+        response: the response object, once it has come to its end.
+    """
+
+    def __init__(
+        self,
+        response_id: str,
+        *,
+        store: bool,
+        background: bool = False,
+        earlier: Sequence[Mapping[str, Any]] = (),
+        references: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.created = int(time.time())
+        self.response_id = response_id
+        self.store = store
+        self.background = background
+        self.earlier = earlier
+        self.references = references or {}
+        self.response: dict[str, Any] | None = None
+
+
+HOW_TO_KEEP = (
+    "This server keeps no responses. Send the whole conversation in 'input', or turn its store on"
+    " in the template: `server: {responses_store: {path: responses.sqlite}}`."
+)

@@ -1,0 +1,133 @@
+"""The Responses API as a way in: its calls, and the look at a request before it goes anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.openai.operations import required_model
+from llama_compat.dialects.openai.parameters import CHECKS, Check, check_parameters
+from llama_compat.dialects.openai_responses import compact, requests, token_count
+from llama_compat.dialects.openai_responses.errors import render_error, render_stream_error
+from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.errors import invalid_parameter
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import JSONFields
+
+RESPONSES_API = Dialect(
+    name="responses",
+    render_error=render_error,
+    render_stream_error=render_stream_error,
+    stream_end=sse.DONE,
+    keep_alive=sse.encode_comment(b" keepalive"),
+)
+
+MAX_METADATA = 16
+
+
+def _one_of(*values: str) -> Check:
+    def check(name: str, value: Any) -> None:
+        if value not in values:
+            raise invalid_parameter(
+                name, f"Invalid value for '{name}': expected one of {', '.join(values)}."
+            )
+
+    return check
+
+
+def _object(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise invalid_parameter(name, f"Invalid type for '{name}': expected an object.")
+
+
+def _metadata(name: str, value: Any) -> None:
+    _object(name, value)
+    if len(value) > MAX_METADATA:
+        raise invalid_parameter(name, f"'{name}' has more than {MAX_METADATA} pairs.")
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise invalid_parameter(f"{name}.{key}", f"'{name}.{key}' must be a string.")
+
+
+_SHARED = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "logit_bias",
+    "top_logprobs",
+    "parallel_tool_calls",
+    "stream",
+    "user",
+)
+
+RESPONSE_CHECKS: dict[str, Check] = {
+    **{name: CHECKS[name] for name in _SHARED},
+    "max_output_tokens": CHECKS["max_tokens"],
+    "max_tool_calls": CHECKS["max_tokens"],
+    "store": CHECKS["stream"],
+    "background": CHECKS["stream"],
+    "instructions": CHECKS["user"],
+    "previous_response_id": CHECKS["user"],
+    "safety_identifier": CHECKS["user"],
+    "prompt_cache_key": CHECKS["user"],
+    "truncation": _one_of("auto", "disabled"),
+    "text": _object,
+    "reasoning": _object,
+    "stream_options": _object,
+    "metadata": _metadata,
+}
+
+
+def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    checked = check_parameters(fields, RESPONSE_CHECKS)
+    return Asked(
+        required_model(fields),
+        stream=checked.get("stream", False),
+        max_tokens=checked.get("max_output_tokens"),
+    )
+
+
+def _look_at_whole(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    asked = _look(fields, path)
+    compact.no_stream(asked.stream)
+    return asked
+
+
+RESPONSES = Operation(
+    dialect=RESPONSES_API,
+    name="responses",
+    kind="chat",
+    look=_look,
+    parameters=requests.parameters,
+    parse=requests.parse_request,
+)
+COMPACT = Operation(
+    dialect=RESPONSES_API,
+    name="compact",
+    kind="chat",
+    look=_look_at_whole,
+    parameters=compact.parameters,
+    parse=compact.parse_compact,
+)
+INPUT_TOKENS = Operation(
+    dialect=RESPONSES_API,
+    name="input_tokens",
+    kind="token_count",
+    look=_look_at_whole,
+    parameters=token_count.parameters,
+    parse=token_count.parse_count,
+)
+
+
+def kept(operation: Operation, keeping: Keeping) -> Operation:
+    """`operation` for one request, with what a store brings to it."""
+    parse: Callable[..., Any] = operation.parse
+    return replace(operation, parse=partial(parse, keeping=keeping))

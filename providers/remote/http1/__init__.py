@@ -1,0 +1,64 @@
+"""A client for HTTP/1.1: pooled connections, exchanges on them, and what can go wrong with either.
+
+It knows nothing of vendors and models. `urls` says where a request goes, `parser` and `decoding`
+take answers apart without any I/O, `connection` runs one exchange after another, `dialing` opens
+connections, and `client` owns them all.
+"""
+
+from providers.remote.http1.client import Client, Counts
+from providers.remote.http1.connection import Timeouts
+from providers.remote.http1.dialing import default_tls_context, new_tls_context
+from providers.remote.http1.errors import (
+    AnswerTooLargeError,
+    CertificateError,
+    ClosedError,
+    ConnectError,
+    ConnectTimeout,
+    ContentEncodingError,
+    DisconnectedError,
+    HTTPError,
+    HTTPTimeout,
+    InvalidURLError,
+    ProtocolError,
+    ProxyError,
+    ProxyRefusedError,
+    SilenceTimeout,
+    TLSError,
+    TotalTimeout,
+    UnknownHostError,
+)
+from providers.remote.http1.headers import HeaderBlock, encode_headers
+from providers.remote.http1.response import Response
+from providers.remote.http1.urls import URL, Origin, Route, parse_url
+
+__all__ = [
+    "URL",
+    "AnswerTooLargeError",
+    "CertificateError",
+    "Client",
+    "ClosedError",
+    "ConnectError",
+    "ConnectTimeout",
+    "ContentEncodingError",
+    "Counts",
+    "DisconnectedError",
+    "HTTPError",
+    "HTTPTimeout",
+    "HeaderBlock",
+    "InvalidURLError",
+    "Origin",
+    "ProtocolError",
+    "ProxyError",
+    "ProxyRefusedError",
+    "Response",
+    "Route",
+    "SilenceTimeout",
+    "TLSError",
+    "Timeouts",
+    "TotalTimeout",
+    "UnknownHostError",
+    "default_tls_context",
+    "encode_headers",
+    "new_tls_context",
+    "parse_url",
+]

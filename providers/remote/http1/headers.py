@@ -1,0 +1,49 @@
+"""Headers: those of a request as bytes, made once; those of an answer by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NewType
+
+HeaderBlock = NewType("HeaderBlock", bytes)
+"""Lines of headers, each with its end: only `encode_headers` makes one."""
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def encode_headers(headers: Mapping[str, str]) -> HeaderBlock:
+    """The lines of `headers`.
+
+    Raises:
+        ValueError: a name or a value can't stand in a header; a line break, for one.
+    """
+    lines = []
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            # The value may be a key.
+            raise ValueError(f"the header {name!r} has characters that headers can't have")
+        lines.append(f"{name}: {value.strip()}\r\n")
+    return HeaderBlock("".join(lines).encode())
+
+
+class Headers(Mapping[str, str]):
+    """An answer's headers by name, in any case; where a name came twice, joined by commas."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Headers({self._values!r})"

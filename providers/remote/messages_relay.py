@@ -1,0 +1,301 @@
+"""Anthropic's Messages API relayed as it came, for every vendor that speaks it.
+
+The model's name is replaced, in the request and back in the reply, and thinking blocks that are
+marked as ours are left out of the request; nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+
+from msgspec import Raw
+
+from llama_compat.dialects.anthropic_messages.errors import DIALECT
+from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
+from llama_compat.dialects.anthropic_messages.seals import without_marked
+from llama_compat.dialects.anthropic_messages.usage import Counts
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.exchange import Call, Reply
+from llama_compat.types import Usage
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    encode_fields,
+    from_raw,
+    parse_fields,
+    parse_object,
+    to_raw,
+)
+from providers.remote.openai_replies import object_fields
+from providers.remote.relay import relay_stream
+from providers.remote.upstream import UpstreamResponse
+from providers.remote.upstream_errors import (
+    NO_ERROR,
+    error_in_stream,
+    makes_no_sense,
+    relayed_headers,
+)
+
+VERSION = "2023-06-01"
+"""The `anthropic-version` for clients that name none."""
+
+JSON_HEADERS = {"content-type": "application/json"}
+
+Exchange = AbstractAsyncContextManager[UpstreamResponse]
+Post = Callable[[bytes, Mapping[str, str]], Exchange]
+"""Sends a body with these headers to where the call's wire is."""
+
+_REQUIRED = {"messages": "content", "count_tokens": "input_tokens"}
+"""What the whole reply to each call has."""
+
+
+async def relay_messages(provider: str, call: Call, model: str, post: Post) -> Reply:
+    """Pass a call of `messages` or `count_tokens` on, and its reply back.
+
+    Args:
+        provider: the provider's id, for messages.
+        call: what to pass on.
+        model: what the vendor calls the model.
+        post: where to.
+
+    Raises:
+        APIError: whatever went wrong with the vendor, in its own words where they are Anthropic's.
+    """
+    headers = {"anthropic-version": VERSION, **call.headers}
+    exchange = post(encode_fields(_vendor_fields(call, model)), headers)
+    try:
+        if call.stream and call.operation.name == "messages":
+            return await _relay_stream(provider, call, exchange)
+        return await _relay_whole(provider, call, exchange)
+    except APIError as error:
+        _keep_words(error)
+        raise
+
+
+def _vendor_fields(call: Call, model: str) -> JSONFields:
+    fields = {**call.fields, "model": to_raw(model)}
+    with suppress(ValueError):  # The vendor says better what is wrong with them.
+        fields["messages"] = without_marked(fields["messages"])
+    return fields
+
+
+def _keep_words(error: APIError) -> None:
+    """See to it that the client gets the vendor's own words where it understands them."""
+    if error.vendor_body is None:
+        return
+    _, body = error.vendor_body
+    if _is_anthropics(body):
+        error.vendor_body = (DIALECT, body)
+        if "x-upstream-request-id" in error.headers:
+            error.headers["request-id"] = error.headers["x-upstream-request-id"]
+
+
+def _is_anthropics(body: bytes) -> bool:
+    try:
+        fields = parse_fields(body)
+    except ValueError:
+        return False
+    return bytes(fields.get("type", b"")) == b'"error"' and bytes(
+        fields.get("error", b"")
+    ).startswith(b"{")
+
+
+def _reply_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    relayed = relayed_headers(headers)
+    if "x-upstream-request-id" in relayed:
+        relayed["request-id"] = relayed["x-upstream-request-id"]
+    return relayed
+
+
+async def _relay_whole(provider: str, call: Call, exchange: Exchange) -> Reply:
+    async with exchange as response:
+        body = await response.read()
+        fields = object_fields(provider, body, _REQUIRED[call.operation.name])
+    if "model" in fields:
+        fields["model"] = to_raw(call.model)
+    return Reply(
+        encode_fields(fields),
+        headers={**_reply_headers(response.headers), **JSON_HEADERS},
+        read_usage=lambda: _usage([fields.get("usage")]),
+    )
+
+
+async def _relay_stream(provider: str, call: Call, exchange: Exchange) -> Reply:
+    stream = MessagesStream(provider, to_raw(call.model))
+    headers: dict[str, str] = {}
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        async with exchange as response:
+            headers.update(_reply_headers(response.headers))
+            async with aclosing(relay_stream(provider, response, stream)) as relayed:
+                async for each in relayed:
+                    yield each
+
+    body = events()
+    first = await anext(body)
+    return Reply(body, first, headers=headers, read_usage=lambda: stream.usage)
+
+
+def _usage(told: Sequence[Raw | None]) -> Usage | None:
+    """What the vendor counted, in what it told one after another; None if that makes no sense."""
+    counts = Counts()
+    try:
+        for usage in told:
+            counts.update(None if usage is None else from_raw(usage))
+        return counts.usage() if any(told) else None
+    except (AttributeError, TypeError):
+        return None
+
+
+_PLAIN_EVENTS = re.compile(
+    rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)++"
+)
+"""Nearly all of a stream: what is passed on without a look inside."""
+
+
+class MessagesStream:
+    """Takes a message's stream apart, and puts together what the client gets of it.
+
+    Only events that are not about a block are looked into. What comes before `message_start` is
+    left out, for the client's headers wait for that event.
+
+    Args:
+        provider: its id, for messages.
+        model: the model id that the client asked for, in JSON.
+
+    Attributes:
+        begun: whether the client has got anything.
+        ended: whether the message has come to its end; what follows is left out.
+    """
+
+    def __init__(self, provider: str, model: Raw) -> None:
+        self._provider = provider
+        self._model = model
+        self._decoder = sse.Decoder()
+        self._usages: list[Raw | None] = [None, None]
+        self.begun = False
+        self.ended = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the message has come."""
+        return self.ended
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the vendor counted last, if it counted."""
+        return _usage(self._usages)
+
+    def end(self) -> bytes:
+        """Nothing: `message_stop` was the last word."""
+        return b""
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole message, which ignores that a stream was asked for, as the events of one.
+
+        Raises:
+            APIError: 502, it is none.
+        """
+        fields = object_fields(self._provider, body, "content")
+        fields["model"] = self._model
+        self._usages[0] = fields.get("usage")
+        try:
+            events = b"".join(message_events(fields))
+        except (ValueError, KeyError) as error:
+            raise makes_no_sense(self._provider, ValueError(f"no message: {error}")) from None
+        self.ended = True
+        return events
+
+    def push(self, chunk: bytes, out: list[bytes]) -> None:
+        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+
+        An empty chunk is the end of the stream.
+
+        Raises:
+            APIError: it makes no sense, or the vendor says in it what went wrong.
+        """
+        if not chunk:
+            last = self._decoder.flush()
+            self._relay([last] if last is not None else [], out)
+            return
+        position = 0
+        while position < len(chunk) and not self.ended:
+            if self.begun and self._decoder.between_events:
+                plain = _PLAIN_EVENTS.match(chunk, position)
+                if plain is not None:
+                    out.append(plain[0])
+                    position = plain.end()
+                    continue
+            end = chunk.find(b"\n\n", position) + 2
+            if end < 2:
+                end = len(chunk)
+            self._feed(chunk[position:end], out)
+            position = end
+
+    def _feed(self, chunk: bytes, out: list[bytes]) -> None:
+        try:
+            events = self._decoder.feed(chunk)
+        except sse.EventTooLargeError as error:
+            raise upstream_error(self._provider, f"{error}.") from None
+        self._relay(events, out)
+
+    def _relay(self, events: Sequence[sse.Event], out: list[bytes]) -> None:
+        for event in events:
+            if self.ended:
+                return
+            if relayed := self._relay_event(event):
+                out.append(relayed)
+
+    def _relay_event(self, event: sse.Event) -> bytes:
+        """What the client gets for an event; empty for one that it does not get."""
+        data = event.data
+        if data is None:
+            shown = self.begun and event.comment is not None
+            return sse.encode_comment(event.comment or b"") if shown else b""
+        if data.lstrip().startswith(b"[DONE]"):
+            return b""  # OpenAI's way to end a stream, which says nothing here
+        fields = self._fields(data, event.name)
+        kind = _kind(fields, event.name)
+        if kind == "message_start":
+            data = self._start(fields)
+        elif not self.begun:
+            if kind == "ping":
+                return b""
+            raise makes_no_sense(
+                self._provider, ValueError(f"its stream begins with '{kind}', not 'message_start'")
+            )
+        elif kind == "message_delta":
+            self._usages[1] = fields.get("usage")
+        elif kind == "message_stop":
+            self.ended = True
+        return encode_event(kind, data)
+
+    def _start(self, fields: JSONFields) -> bytes:
+        try:
+            message = parse_object(fields.get("message", Raw(b"null")))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        self.begun = True
+        self._usages[0] = message.get("usage")
+        message["model"] = self._model
+        return encode_fields({**fields, "message": to_raw(message)})
+
+    def _fields(self, data: bytes, name: bytes) -> JSONFields:
+        try:
+            fields = parse_fields(data)
+        except ValueError as error:
+            if name == b"error":
+                raise error_in_stream(self._provider, data) from None
+            raise makes_no_sense(self._provider, error) from None
+        if name == b"error" or fields.get("error") not in NO_ERROR:
+            told = error_in_stream(self._provider, data)
+            _keep_words(told)
+            raise told
+        return fields
+
+
+def _kind(fields: JSONFields, name: bytes) -> str:
+    kind = from_raw(fields["type"]) if "type" in fields else None
+    return kind if isinstance(kind, str) and kind.isidentifier() else name.decode("latin-1")

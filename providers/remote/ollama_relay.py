@@ -1,0 +1,175 @@
+"""Ollama's clients in front of Ollama: the call is passed on, and what comes back is passed back,
+but for the model's name, which is the public one on this side and Ollama's on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from msgspec import Raw
+
+from llama_compat.dialects.ollama.errors import NAME, render_stream_error
+from llama_compat.errors import upstream_error
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.types import Usage
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    encode_fields,
+    from_raw,
+    parse_fields,
+    to_raw,
+)
+from providers.remote.native_relay import speaking, stream_reply, whole_reply
+from providers.remote.upstream import Upstream
+from providers.remote.upstream_errors import (
+    NO_ERROR,
+    error_in_answer,
+    error_in_stream,
+    makes_no_sense,
+    plain_text,
+)
+
+PATHS: Mapping[str, str] = {
+    "ollama_chat": "/api/chat",
+    "ollama_generate": "/api/generate",
+    "ollama_embed": "/api/embed",
+    "ollama_embeddings": "/api/embeddings",
+}
+"""Where each call is, by the name of its operation."""
+
+MAX_LINE_BYTES = 1 << 28
+
+_TRUE = Raw(b"true")
+
+
+async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
+    """Pass a call on to Ollama, and its reply back.
+
+    Raises:
+        APIError: whatever went wrong with Ollama.
+    """
+    body = encode_fields({**call.fields, "model": to_raw(target.model)})
+    path = PATHS[call.operation.name]
+    exchange = speaking(NAME, upstream.post(path, body, request_id=call.request_id))
+    model = to_raw(call.model)
+    if not call.stream:
+        return await whole_reply(exchange, partial(_mend, provider, model))
+    return await stream_reply(
+        provider,
+        exchange,
+        OllamaLines(provider, model),
+        no_stream_begins=(b"[", b"<"),
+        render_error=lambda error: render_stream_error(error, call.request_id),
+    )
+
+
+def _mend(provider: str, model: Raw, body: bytes) -> tuple[bytes, Usage | None]:
+    fields = _fields(provider, body)
+    if fields.get("error") not in NO_ERROR:
+        raise error_in_answer(provider, body)
+    return _encode(fields, model), _usage(fields)
+
+
+def _fields(provider: str, data: bytes) -> JSONFields:
+    try:
+        return parse_fields(data)
+    except ValueError as error:
+        raise makes_no_sense(provider, error) from None
+
+
+def _encode(fields: JSONFields, model: Raw) -> bytes:
+    if "model" in fields:
+        fields["model"] = model
+    return encode_fields(fields)
+
+
+_COUNTS = ("prompt_eval_count", "eval_count")
+
+
+def _usage(fields: JSONFields) -> Usage | None:
+    if fields.keys().isdisjoint(_COUNTS):
+        return None
+    return Usage(*(_count(fields.get(name)) for name in _COUNTS))
+
+
+def _count(raw: Raw | None) -> int:
+    value = None if raw is None else from_raw(raw)
+    return value if isinstance(value, int) else 0
+
+
+class OllamaLines:
+    """Takes a stream of lines apart, and puts together what the client gets of it.
+
+    Args:
+        provider: its id, for messages.
+        model: the model id that the client asked for, in JSON.
+
+    Attributes:
+        begun: whether the client has got anything.
+        ended: whether the line with `done` has come; what follows is left out.
+        usage: what that line counted.
+    """
+
+    def __init__(self, provider: str, model: Raw) -> None:
+        self._provider = provider
+        self._model = model
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.begun = False
+        self.ended = False
+        self.usage: Usage | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was asked for has come."""
+        return self.ended
+
+    def push(self, chunk: bytes, out: list[bytes]) -> None:
+        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+
+        An empty chunk is the end of the stream.
+
+        Raises:
+            APIError: it makes no sense, or Ollama says in it what went wrong.
+        """
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._hold(end)
+            self._take_line(out)
+        self._hold(rest)
+        if not chunk:
+            self._take_line(out)
+
+    def end(self) -> bytes:
+        """What the client is still to be told: nothing."""
+        return b""
+
+    def whole(self, body: bytes) -> bytes:
+        """What is no stream is no reply either.
+
+        Raises:
+            APIError: 502.
+        """
+        text = plain_text(body).text
+        raise upstream_error(self._provider, f"sent what is no stream of lines: {text}")
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > MAX_LINE_BYTES:
+            raise upstream_error(self._provider, f"sent a line of over {MAX_LINE_BYTES} bytes.")
+        if piece:
+            self._pieces.append(piece)
+
+    def _take_line(self, out: list[bytes]) -> None:
+        line = b"".join(self._pieces).strip()
+        self._pieces, self._size = [], 0
+        if not line or self.ended:
+            return
+        fields = _fields(self._provider, line)
+        if fields.get("error") not in NO_ERROR:
+            raise error_in_stream(self._provider, line)
+        if fields.get("done") == _TRUE:
+            self.ended = True
+            self.usage = _usage(fields)
+        self.begun = True
+        out.append(_encode(fields, self._model) + b"\n")

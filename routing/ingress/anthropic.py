@@ -1,0 +1,83 @@
+"""Anthropic's API: messages, the count of their tokens, and the list of models in its shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+
+from llama_compat.dialects.anthropic_messages import render_model, render_models
+from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT_TOKENS, MESSAGES
+from routing.asgi import Scope
+from routing.ingress.answer import request_id_of
+from routing.ingress.api import ClientAPI
+from routing.ingress.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from routing.app import Application
+
+_MESSAGES_PATH = "/v1/messages"
+_MODELS_PATH = "/v1/models"
+
+
+def _is_from_anthropics_client(scope: Scope) -> bool:
+    return any(name == b"anthropic-version" for name, _ in scope["headers"])
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
+
+
+def _owns(scope: Scope) -> bool:
+    path = scope["path"]
+    if _is_below(path, _MESSAGES_PATH):
+        return True
+    return _is_below(path, _MODELS_PATH) and _is_from_anthropics_client(scope)
+
+
+class _AnthropicsRoute(APIRoute):
+    """A route that only Anthropic's clients find; others come to OpenAI's on the same path."""
+
+    def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, MutableMapping[str, Any]]:
+        return super().matches(scope) if _is_from_anthropics_client(scope) else (Match.NONE, {})
+
+
+def _add_routes(app: Application) -> None:
+    async def list_models(request: Request) -> Response:
+        models = await app.runtime.models.list()
+        return _answer(request, render_models(models, request.query_params))
+
+    async def retrieve_model(request: Request, model_id: str) -> Response:
+        return _answer(request, render_model(await app.runtime.models.get(model_id)))
+
+    endpoints: dict[str, Callable[..., Any]] = {
+        _MODELS_PATH: list_models,
+        f"{_MODELS_PATH}/": list_models,
+        f"{_MODELS_PATH}/{{model_id:path}}": retrieve_model,
+    }
+    for path, endpoint in endpoints.items():
+        app.router.add_api_route(
+            path, endpoint, route_class_override=_AnthropicsRoute, include_in_schema=False
+        )
+
+
+def _answer(request: Request, value: dict[str, Any]) -> Response:
+    headers = dict(ANTHROPIC.reply_headers(request_id_of(request.scope)))
+    return Response(json.dumps(value), headers=headers, media_type="application/json")
+
+
+ANTHROPIC_API = ClientAPI(
+    name="messages",
+    dialect=ANTHROPIC,
+    owns=_owns,
+    endpoints={
+        _MESSAGES_PATH: Endpoint(MESSAGES),
+        f"{_MESSAGES_PATH}/count_tokens": Endpoint(COUNT_TOKENS),
+    },
+    add_routes=_add_routes,
+)

@@ -1,0 +1,131 @@
+"""Gemini's API: generateContent, its streams, token counts, embeddings, and the list of models.
+
+It is under `/v1beta` and, for that is where Google's own client looks for it now, under `/v1` as
+well. There the list of models is OpenAI's, but for those who send a header of Google's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+
+from llama_compat.dialects.gemini.models import render_model, render_models
+from llama_compat.dialects.gemini.operations import (
+    BATCH_EMBED,
+    COUNT_TOKENS,
+    EMBED,
+    GEMINI,
+    GENERATE,
+    STREAM_ARRAY,
+    STREAM_EVENTS,
+)
+from llama_compat.exchange import Principal
+from routing.asgi import Receive, Scope, Send
+from routing.ingress.api import ClientAPI
+from routing.ingress.endpoint import NO_PATH, Endpoint
+from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from routing.app import Application
+
+PREFIXES = ("/v1beta", "/v1")
+
+_METHODS = {
+    "generateContent": Endpoint(GENERATE),
+    "countTokens": Endpoint(COUNT_TOKENS),
+    "embedContent": Endpoint(EMBED),
+    "batchEmbedContents": Endpoint(BATCH_EMBED),
+}
+
+
+class StreamEndpoint(Endpoint):
+    """The endpoint of streams, which come as events to those who ask for them with `alt=sse`."""
+
+    def __init__(self) -> None:
+        super().__init__(STREAM_ARRAY)
+        self._events = Endpoint(STREAM_EVENTS)
+
+    async def __call__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        runtime: Runtime,
+        principal: Principal,
+        path: Mapping[str, str] = NO_PATH,
+    ) -> None:
+        """Answer one request; as `Endpoint`."""
+        if b"sse" in parse_qs(scope["query_string"]).get(b"alt", ()):
+            await self._events(scope, receive, send, runtime, principal, path)
+        else:
+            await super().__call__(scope, receive, send, runtime, principal, path)
+
+
+def _add_routes(app: Application) -> None:
+    async def list_models(pageSize: int = 0, pageToken: str = "") -> dict[str, Any]:
+        """Every model that can be asked for, aliases included."""
+        return render_models(await app.runtime.models.list(), pageSize, pageToken)
+
+    async def retrieve_model(model_id: str) -> dict[str, Any]:
+        """One model; ids may hold slashes."""
+        return render_model(await app.runtime.models.get(model_id))
+
+    for prefix in PREFIXES:
+        for path, answer in (("", list_models), ("/{model_id:path}", retrieve_model)):
+            app.router.add_api_route(
+                f"{prefix}/models{path}",
+                answer,
+                tags=["gemini"],
+                include_in_schema=prefix == "/v1beta",
+                route_class_override=_GooglesRoute if prefix == "/v1" else None,
+            )
+
+
+class _GooglesRoute(APIRoute):
+    """A route for those who send a header of Google's."""
+
+    def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, MutableMapping[str, Any]]:
+        return super().matches(scope) if _is_googles(scope) else (Match.NONE, {})
+
+
+def _is_googles(scope: Scope) -> bool:
+    return any(name.startswith(b"x-goog-") for name, _ in scope["headers"])
+
+
+_PATTERNS = tuple(
+    # Ids may hold slashes and colons.
+    (re.compile(f"(?:{'|'.join(PREFIXES)})/models/(?P<model>.+):{method}"), endpoint)
+    for method, endpoint in {**_METHODS, "streamGenerateContent": StreamEndpoint()}.items()
+)
+
+
+def _owns(scope: Scope) -> bool:
+    path = scope["path"]
+    if path.startswith("/v1/models"):
+        return _is_googles(scope) or any(pattern.fullmatch(path) for pattern, _ in _PATTERNS)
+    return bool(path.startswith("/v1beta/"))
+
+
+GEMINI_API = ClientAPI(
+    name="gemini",
+    dialect=GEMINI,
+    owns=_owns,
+    patterns=_PATTERNS,
+    add_routes=_add_routes,
+    summaries={
+        f"{prefix}/models/{{model}}:{method}": summary
+        for prefix in PREFIXES
+        for method, summary in {
+            "generateContent": "Say the next message of a conversation.",
+            "streamGenerateContent": "The same as a stream; as events with `?alt=sse`.",
+            "countTokens": "Count the tokens of a conversation.",
+            "embedContent": "Embed one text.",
+            "batchEmbedContents": "Embed texts.",
+        }.items()
+    },
+)

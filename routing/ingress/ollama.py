@@ -1,0 +1,155 @@
+"""Ollama's API: chats, generation, embeddings, and what there is to know of models.
+
+`GET /` is left alone, as no client reads its "Ollama is running"; but Ollama's own command line
+asks for the head of it before it does anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+
+from llama_compat.dialects.ollama import models
+from llama_compat.dialects.ollama.operations import (
+    CHAT,
+    EMBED,
+    EMBEDDINGS,
+    GENERATE,
+    OLLAMA,
+    operation_of,
+    render_nothing,
+)
+from llama_compat.errors import APIError, missing_parameter
+from llama_compat.exchange import Call, Reply
+from llama_compat.wire.json_fields import from_raw
+from routing.ingress.api import ClientAPI
+from routing.ingress.body import parse_body, read_body
+from routing.ingress.disconnect import ClientGone
+from routing.ingress.endpoint import Endpoint
+from routing.models import Route
+from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from routing.app import Application
+
+
+class OllamaEndpoint(Endpoint):
+    """The endpoint of one of Ollama's calls."""
+
+    async def route(self, model: str, runtime: Runtime) -> Route:
+        """Where requests for `model` go, with or without the tag `latest`."""
+        return await _resolve(model, runtime)
+
+    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
+        """Have the route's provider answer `call`, unless it asks for nothing."""
+        if call.operation.name not in route.provider.relays:
+            nothing = render_nothing(call.operation, call.fields, call.model)
+            if nothing is not None:
+                return Reply(nothing, headers={"content-type": "application/json"})
+        call = replace(call, operation=operation_of(call.operation, call.fields))
+        return await super().dispatch(call, route, runtime)
+
+
+async def _resolve(model: str, runtime: Runtime) -> Route:
+    try:
+        return await runtime.models.resolve(model)
+    except APIError as error:
+        for other in models.other_names(model):
+            try:
+                return await runtime.models.resolve(other)
+            except APIError:
+                continue
+        raise error from None
+
+
+_MANAGED = (
+    ("POST", "/api/pull"),
+    ("POST", "/api/push"),
+    ("POST", "/api/create"),
+    ("POST", "/api/copy"),
+    ("DELETE", "/api/delete"),
+    ("POST", "/api/blobs/{digest}"),
+    ("HEAD", "/api/blobs/{digest}"),
+)
+"""What an Ollama server does with models, and this one does not."""
+
+
+def _add_routes(app: Application) -> None:
+    async def version() -> dict[str, str]:
+        """The version of Ollama whose API this is."""
+        return {"version": models.API_VERSION}
+
+    async def tags() -> dict[str, Any]:
+        """Every model that can be asked for, aliases included."""
+        return {"models": [models.render_tag(each) for each in await app.runtime.models.list()]}
+
+    async def running() -> dict[str, Any]:
+        """The models of the engines in this process, which are loaded as long as it runs."""
+        runtime = app.runtime
+        engines = {each.id for each in runtime.providers.values() if each.stats()}
+        listed = [each for each in await runtime.models.list() if each.owned_by in engines]
+        return {"models": [models.render_running(each) for each in listed]}
+
+    async def show(request: Request) -> Response:
+        """What is known of one model."""
+        runtime = app.runtime
+        limit = runtime.settings.max_body_bytes
+        try:
+            fields = parse_body(await read_body(request.scope, request.receive, limit))
+        except ClientGone:
+            return Response()
+        # `name` is what older clients call it.
+        named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
+        model = next((each for each in named if isinstance(each, str) and each), None)
+        if model is None:
+            raise missing_parameter("model")
+        route = await _resolve(model, runtime)
+        info = runtime.models.describe(model, route)
+        return JSONResponse(models.render_show(info, route.provider.parameters))
+
+    async def managed() -> Response:
+        """Models are the template's to say."""
+        raise APIError(
+            501,
+            "This server's models are those of its template: none is pulled, pushed, created,"
+            " copied or deleted by a request. GET /api/tags lists them.",
+            code="not_implemented",
+        )
+
+    async def heartbeat() -> Response:
+        """That the server is there."""
+        return Response()
+
+    for path, answer in (("/api/version", version), ("/api/tags", tags), ("/api/ps", running)):
+        app.add_api_route(path, answer, tags=["ollama"])
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+    app.add_api_route("/api/show", show, methods=["POST"], tags=["ollama"])
+    app.add_api_route("/", heartbeat, methods=["HEAD"], include_in_schema=False)
+    for method, path in _MANAGED:
+        app.add_api_route(path, managed, methods=[method], include_in_schema=False)
+
+
+OLLAMA_API = ClientAPI(
+    name="ollama",
+    dialect=OLLAMA,
+    owns=lambda scope: scope["path"].startswith("/api/"),
+    endpoints={
+        f"/api/{name}": OllamaEndpoint(operation)
+        for name, operation in {
+            "chat": CHAT,
+            "generate": GENERATE,
+            "embed": EMBED,
+            "embeddings": EMBEDDINGS,
+        }.items()
+    },
+    add_routes=_add_routes,
+    summaries={
+        "/api/chat": "Say the next message of a conversation.",
+        "/api/generate": "Answer a prompt, or continue it in raw mode.",
+        "/api/embed": "Embed texts.",
+        "/api/embeddings": "Embed one text.",
+    },
+)

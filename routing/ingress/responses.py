@@ -1,0 +1,292 @@
+"""OpenAI's Responses API, and what is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import msgspec
+from fastapi import Query, Request
+from msgspec import Raw
+
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.openai_responses.items_in import described_items, item_type
+from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP, Keeping
+from llama_compat.dialects.openai_responses.operations import (
+    COMPACT,
+    INPUT_TOKENS,
+    RESPONSES,
+    RESPONSES_API,
+    kept,
+)
+from llama_compat.dialects.openai_responses.requests import ResponsesCall
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.translation import JSON_HEADERS, honoured
+from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
+from routing.ingress.api import ClientAPI
+from routing.ingress.endpoint import Endpoint
+from routing.ingress.openai import PREFIXES
+from routing.models import Route
+from routing.operations.store.responses import Items, ResponseStore, response_not_found
+from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from routing.app import Application
+
+PATH = "/responses"
+
+
+class ResponsesEndpoint(Endpoint):
+    """A call of the Responses API, with what the store has of the conversation."""
+
+    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
+        """Have the route's provider answer `call`, and keep the response if that is wanted."""
+        store = runtime.responses
+        if store is None:
+            return await super().dispatch(call, route, runtime)
+        if call.operation.name in route.provider.relays:
+            return await super().dispatch(await _expanded(call, store), route, runtime)
+        turn = await _Turn.of(call, store)
+        if not turn.keeping.store:
+            return await super().dispatch(turn.call, route, runtime)
+        if turn.keeping.background:
+            return await self._in_background(turn, route, runtime)
+        reply = await super().dispatch(turn.call, route, runtime)
+        return await turn.kept(reply)
+
+    async def _in_background(self, turn: _Turn, route: Route, runtime: Runtime) -> Reply:
+        if turn.call.stream:
+            raise APIError(
+                400,
+                "'background' with 'stream' is not there. Leave 'stream' out, and ask for the"
+                " response until it is done.",
+                param="background",
+                code="unsupported_parameter",
+            )
+        runtime.background.check_room()
+        provider = route.provider
+        translation, dropped = honoured(provider, provider.parameters, turn.call, route.target)
+        labels = Labels(turn.call.model, turn.call.request_id)
+        queued = cast(ResponsesCall, translation).queued(labels)
+        await turn.save(queued)
+
+        async def work() -> dict[str, Any]:
+            reply = await super(ResponsesEndpoint, self).dispatch(turn.call, route, runtime)
+            await reply.aclose()
+            assert turn.keeping.response is not None
+            return turn.keeping.response
+
+        runtime.background.run(queued, work)
+        return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
+
+
+class _Turn:
+    """One request whose response may be kept.
+
+    Attributes:
+        call: with what the store has of the conversation.
+        keeping: the store's side of it.
+    """
+
+    def __init__(
+        self, call: Call, keeping: Keeping, store: ResponseStore, input: Items, previous: str | None
+    ) -> None:
+        self.call = replace(call, operation=kept(call.operation, keeping))
+        self.keeping = keeping
+        self._owner = call.principal.id
+        self._store = store
+        self._input = input
+        self._previous = previous
+
+    @classmethod
+    async def of(cls, call: Call, store: ResponseStore) -> _Turn:
+        owner, previous = call.principal.id, _member(call.fields, "previous_response_id")
+        value = _input(call.fields)
+        named = [item["id"] for item in value if _is_reference(item)]
+        references = await store.items(owner, named) if named else {}
+        unique = os.urandom(12).hex()
+        keeping = Keeping(
+            f"resp_{unique}",
+            # Only what is made by the model is kept: a compacted conversation is the client's.
+            store=call.operation is RESPONSES and _member(call.fields, "store") is not False,
+            background=_member(call.fields, "background") is True,
+            earlier=await store.history(owner, previous) if previous else (),
+            references=references,
+        )
+        if keeping.background and not keeping.store:
+            raise invalid_parameter(
+                "background", "A response in the background has to be stored: leave 'store' out."
+            )
+        found = [
+            references.get(item["id"], item) if _is_reference(item) else item for item in value
+        ]
+        # Another last word than those of the output's ids.
+        return cls(call, keeping, store, described_items(found, f"{unique}f"), previous)
+
+    async def save(self, response: Mapping[str, Any]) -> None:
+        """Keep `response`, even if the client leaves while that is done."""
+        saving = self._store.save(self._owner, response, self._input, self._previous)
+        await asyncio.shield(asyncio.ensure_future(saving))
+
+    async def kept(self, reply: Reply) -> Reply:
+        """`reply`, whose end the client gets when the response has been kept."""
+        if self.keeping.response is not None:
+            await self.save(self.keeping.response)
+        elif not isinstance(reply.body, bytes):
+            reply.body = self._saving(reply, reply.body)
+            # A generator that has not begun would not close what it reads from.
+            reply.first += await anext(reply.body)
+        return reply
+
+    async def _saving(
+        self, reply: Reply, body: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        async with aclosing(body):
+            yield b""
+            try:
+                async for chunk in body:
+                    if self.keeping.response is not None:
+                        await self.save(self.keeping.response)
+                    yield chunk
+            except APIError as error:
+                render = reply.render_error
+                if render is not None:
+                    rendered = render(error)
+                    reply.render_error = lambda _: rendered
+                    if self.keeping.response is not None:
+                        await self.save(self.keeping.response)
+                raise
+
+
+async def _expanded(call: Call, store: ResponseStore) -> Call:
+    """`call` for a vendor that keeps responses of its own; one that is kept here it gets whole."""
+    previous = _member(call.fields, "previous_response_id")
+    if not previous:
+        return call
+    try:
+        earlier = await store.history(call.principal.id, previous)
+    except APIError as error:
+        if error.code == "previous_response_not_found":
+            return call
+        raise
+    # Ids of items mean nothing to another server; the relay sees to what is sealed.
+    items = [{name: each[name] for name in each if name != "id"} for each in earlier]
+    fields = {**call.fields, "input": to_raw([*items, *_input(call.fields)])}
+    del fields["previous_response_id"]
+    return replace(call, fields=fields)
+
+
+def _is_reference(item: Mapping[str, Any]) -> bool:
+    return item_type(item) == "item_reference" and isinstance(item.get("id"), str)
+
+
+def _member(fields: Mapping[str, Raw], name: str) -> Any:
+    return from_raw(fields[name]) if name in fields else None
+
+
+def _input(fields: Mapping[str, Raw]) -> Items:
+    """The items of a request that are objects; the rest is for the parser to refuse."""
+    value = unicode_from_raw(fields["input"]) if "input" in fields else None
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+# --------------------------------------------------------------------------------------------------
+# What is kept
+# --------------------------------------------------------------------------------------------------
+
+Limit = Annotated[int, Query(ge=1, le=100)]
+
+
+def _add_routes(app: Application) -> None:
+    def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
+        store = app.runtime.responses
+        if store is None:
+            error = response_not_found(response_id)
+            error.message += f" {HOW_TO_KEEP}"
+            raise error
+        return store, request.scope["principal"]
+
+    async def retrieve_response(
+        request: Request, response_id: str, stream: bool = False
+    ) -> dict[str, Any]:
+        """One response that is kept here. What a vendor keeps is not asked for."""
+        store, owner = kept_by(request, response_id)
+        if stream:
+            raise invalid_parameter(
+                "stream", "The events of a response are not kept; leave 'stream' out."
+            )
+        return (await store.get(owner.id, response_id)).response
+
+    async def delete_response(request: Request, response_id: str) -> dict[str, Any]:
+        """Forget a response; one that runs in the background ends."""
+        store, owner = kept_by(request, response_id)
+        await store.delete(owner.id, response_id)
+        app.runtime.background.cancel(response_id)
+        return {"id": response_id, "object": "response", "deleted": True}
+
+    async def cancel_response(request: Request, response_id: str) -> dict[str, Any]:
+        """End a response that runs in the background."""
+        store, owner = kept_by(request, response_id)
+        response = await store.cancel(owner.id, response_id)
+        app.runtime.background.cancel(response_id)
+        return response
+
+    async def list_input_items(
+        request: Request,
+        response_id: str,
+        after: str | None = None,
+        limit: Limit = 20,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> dict[str, Any]:
+        """The items that a response was asked with; those of earlier responses are theirs."""
+        store, owner = kept_by(request, response_id)
+        items = (await store.get(owner.id, response_id)).input
+        return _page(items if order == "asc" else items[::-1], after, limit)
+
+    for prefix in PREFIXES:
+        one = f"{prefix}{PATH}/{{response_id}}"
+        app.add_api_route(one, retrieve_response, tags=["responses"])
+        app.add_api_route(one, delete_response, methods=["DELETE"], tags=["responses"])
+        app.add_api_route(f"{one}/cancel", cancel_response, methods=["POST"], tags=["responses"])
+        app.add_api_route(f"{one}/input_items", list_input_items, tags=["responses"])
+
+
+def _page(items: Items, after: str | None, limit: int) -> dict[str, Any]:
+    begin = 0
+    if after is not None:
+        ids = [item["id"] for item in items]
+        if after not in ids:
+            raise invalid_parameter("after", f"No input item has the id '{after}'.")
+        begin = ids.index(after) + 1
+    page = items[begin : begin + limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": begin + limit < len(items),
+    }
+
+
+RESPONSES_CLIENT_API = ClientAPI(
+    name="responses",
+    dialect=RESPONSES_API,
+    owns=lambda scope: any(scope["path"].startswith(prefix + PATH) for prefix in PREFIXES),
+    endpoints={
+        prefix + path: ResponsesEndpoint(operation)
+        for prefix in PREFIXES
+        for path, operation in {
+            PATH: RESPONSES,
+            f"{PATH}/compact": COMPACT,
+            f"{PATH}/input_tokens": INPUT_TOKENS,
+        }.items()
+    },
+    add_routes=_add_routes,
+)

@@ -1,0 +1,1 @@
+"""What is kept beyond a request: records, limits, and their stores."""

@@ -1,0 +1,1 @@
+"""What is kept in SQLite, one module a kind of record."""

@@ -1,0 +1,1 @@
+"""Every client API in front of every kind of provider."""
