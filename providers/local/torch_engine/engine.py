@@ -14,8 +14,8 @@ from functools import partial
 
 import torch
 
-from llama_compat.errors import APIError, internal_error, shutting_down
-from llama_compat.types import StopReason
+from llama_compat.errors import APIError, internal_error, invalid_parameter, shutting_down
+from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import (
     Ended,
@@ -86,7 +86,7 @@ class Engine:
         Raises:
             ProviderStartError: the model does not run.
         """
-        trial = LocalSequence(Generation((0,), self.loaded.no_sampling, 1), lambda _: None)
+        trial = LocalSequence(Generation((0,), SamplingParams(), 1), lambda _: None)
         trial.blocks = [0]
         try:
             self._runner.forward([Chunk(trial, 1)])
@@ -278,7 +278,11 @@ class Engine:
         for sequence, choice in zip(
             sampling, self._sampler.sample(logits, sampling, allowed), strict=True
         ):
-            self._append(sequence, choice)
+            if choice is None:
+                self._scheduler.end(sequence)
+                self._fail(sequence, _nothing_left())
+            else:
+                self._append(sequence, choice)
 
     def _masks(
         self,
@@ -381,6 +385,14 @@ class _Mailbox:
 def _distribute(items: Sequence[tuple[_Mailbox, Output | APIError]]) -> None:
     for mailbox, item in items:
         mailbox.put(item)
+
+
+def _nothing_left() -> APIError:
+    return invalid_parameter(
+        "allowed_token_ids",
+        "No token is left that may come next: 'allowed_token_ids', 'min_tokens' and what the reply"
+        " has to be exclude each other.",
+    )
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
-from llama_compat.types import GreedySamplingStrategy, SamplingParams, StopReason
+from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
 from providers.local.engine import LocalModel
@@ -42,7 +42,6 @@ END_TOKENS: dict[str, StopReason] = {
     "<|eom|>": StopReason.end_of_message,
 }
 """Special tokens that end a turn, though not every model's settings say so."""
-
 
 BLOCK_SIZE = 16
 """Tokens in a block of the KV cache."""
@@ -79,11 +78,6 @@ class LoadedModel:
     quantization: str
     prefix_cache: bool
     batched: bool
-
-    @property
-    def no_sampling(self) -> SamplingParams:
-        """Sampling parameters for a trial."""
-        return SamplingParams(GreedySamplingStrategy())
 
 
 @dataclass(frozen=True)
@@ -146,32 +140,10 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     if reason is None:
         quantization = _quantization(name, options.quantization, device, dtype)
         runner, blocks = _paged(name, module, options, quantization, context_length)
-        limits = Limits(
-            sequences=options.max_sequences,
-            tokens=options.max_step_tokens or STEP_TOKENS[device.type],
-            scored_tokens=SCORED_TOKENS,
-            waiting=options.max_waiting,
-        )
     else:
-        log.warning(
-            "%s runs on transformers' own code, one request at a time and without a prefix cache,"
-            " since %s",
-            name,
-            reason,
-        )
-        if options.quantization == "int8":
-            raise ProviderStartError(
-                f"The model '{name}' can't be quantized to int8, since {reason}: set"
-                " 'quantization: none' in the template."
-            )
+        _warn_unbatched(name, options.quantization, reason)
         runner = UnbatchedRunner(module)
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
-        limits = Limits(
-            sequences=1,
-            tokens=options.max_step_tokens or STEP_TOKENS[device.type],
-            scored_tokens=SCORED_TOKENS,
-            waiting=options.max_waiting,
-        )
     room = blocks.total * BLOCK_SIZE
     if room < context_length:
         log.warning("%s: the KV cache has room for %d tokens only", name, room)
@@ -187,12 +159,31 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
         ),
         runner=runner,
         blocks=blocks,
-        limits=limits,
+        limits=Limits(
+            sequences=options.max_sequences if reason is None else 1,
+            tokens=options.max_step_tokens or STEP_TOKENS[device.type],
+            scored_tokens=SCORED_TOKENS,
+            waiting=options.max_waiting,
+        ),
         device=device,
         dtype=dtype,
         quantization=quantization,
         prefix_cache=options.prefix_cache and reason is None,
         batched=reason is None,
+    )
+
+
+def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
+    if quantization == "int8":
+        raise ProviderStartError(
+            f"The model '{name}' can't be quantized to int8, since {reason}: set"
+            " 'quantization: none' in the template."
+        )
+    log.warning(
+        "%s runs on transformers' own code, one request at a time and without a prefix cache,"
+        " since %s",
+        name,
+        reason,
     )
 
 

@@ -61,8 +61,8 @@ class Sampler:
         logits: torch.Tensor,
         sequences: Sequence[LocalSequence],
         allowed: Sequence[torch.Tensor | None],
-    ) -> list[Choice]:
-        """The next token of each of `sequences`.
+    ) -> list[Choice | None]:
+        """The next token of each of `sequences`; None where none may come.
 
         Args:
             logits: float32, `[len(sequences), vocab_size]`; it is changed.
@@ -71,8 +71,10 @@ class Sampler:
         """
         logprobs = self._logprobs(logits, sequences)
         _apply_penalties(logits, sequences, self._vocab_size)
-        for row, (each, mask) in enumerate(zip(sequences, allowed, strict=True)):
+        possible = [
             self._restrict(logits[row], each, mask)
+            for row, (each, mask) in enumerate(zip(sequences, allowed, strict=True))
+        ]
         token_ids = _choose(logits, [each.generation.sampling for each in sequences], sequences)
         for each, token_id in zip(sequences, token_ids, strict=True):
             if each.counts is not None:
@@ -85,7 +87,10 @@ class Sampler:
             found = _scores(values, [token_ids[row] for row in rows], tops)
             for row, score in zip(rows, found, strict=True):
                 scores[row] = score
-        return [Choice(*pair) for pair in zip(token_ids, scores, strict=True)]
+        return [
+            Choice(token_id, score) if is_possible else None
+            for token_id, score, is_possible in zip(token_ids, scores, possible, strict=True)
+        ]
 
     def _logprobs(
         self, logits: torch.Tensor, sequences: Sequence[LocalSequence]
@@ -95,29 +100,35 @@ class Sampler:
 
     def _restrict(
         self, logits: torch.Tensor, each: LocalSequence, mask: torch.Tensor | None
-    ) -> None:
-        """Bias a row, and leave only those tokens in it that may come, in place."""
+    ) -> bool:
+        """Bias a row, and leave only those tokens in it that may come, in place.
+
+        Returns:
+            Whether any is left; if not, the row is as if all were.
+        """
         sampling = each.generation.sampling
         if sampling.logit_bias:
             token_ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
             biases = torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
             logits.index_add_(0, token_ids, biases)
+        too_short = each.completion_tokens < sampling.min_tokens
+        if mask is None and not sampling.allowed_token_ids and not too_short:
+            return True
+        mask = torch.ones(len(logits), dtype=torch.bool) if mask is None else mask.clone()
         if sampling.allowed_token_ids:
-            allowed = torch.tensor(sampling.allowed_token_ids, device=logits.device)
-            kept = logits[allowed]
-            logits.fill_(-torch.inf)
-            logits[allowed] = kept
-        if each.completion_tokens < sampling.min_tokens:
-            ends = torch.tensor(
-                [*self._stop_tokens, *sampling.stop_token_ids], dtype=torch.long
-            ).to(logits.device)
-            logits[ends] = -torch.inf
-        if mask is not None:
-            logits.masked_fill_(~mask.to(logits.device), -torch.inf)
-        if (sampling.allowed_token_ids or mask is not None) and not bool(
-            torch.isfinite(logits).any()
-        ):
-            raise ValueError("no token is allowed to come next")
+            allowed = torch.zeros_like(mask)
+            allowed[torch.tensor(sampling.allowed_token_ids)] = True
+            mask &= allowed
+        if too_short:
+            longer = mask.clone()
+            longer[torch.tensor([*self._stop_tokens, *sampling.stop_token_ids]).long()] = False
+            # A grammar that is complete has nothing but an end.
+            if longer.any() or each.generation.constraint is None:
+                mask = longer
+        if not mask.any():
+            return False
+        logits.masked_fill_(~mask.to(logits.device), -torch.inf)
+        return True
 
 
 def _apply_penalties(

@@ -38,8 +38,9 @@ def sample(sequences: list[Any], logits: list[list[float]], allowed: Any = None)
     sampler = Sampler(len(logits[0]), [STOP])
     choices = sampler.sample(torch.tensor(logits), sequences, allowed or [None] * len(sequences))
     for each, choice in zip(sequences, choices, strict=True):
+        assert choice is not None
         each.token_ids.append(choice.token_id)
-    return [choice.token_id for choice in choices]
+    return [choice.token_id for choice in choices if choice is not None]
 
 
 def softmax(logits: list[float], temperature: float = 1.0) -> list[float]:
@@ -180,6 +181,28 @@ def test_a_grammar_leaves_only_its_tokens() -> None:
     mask[[6, 7]] = True
     free, bound = (sequence(strategy=GreedySamplingStrategy()) for _ in range(2))
     assert sample([free, bound], [LOGITS] * 2, [None, mask]) == [0, 6]
-    nothing = torch.zeros(len(LOGITS), dtype=torch.bool)
-    with pytest.raises(ValueError, match="no token is allowed"):
-        sample([bound], [LOGITS], [nothing])
+
+
+def test_where_nothing_may_come_the_others_get_theirs() -> None:
+    rows = [
+        sequence(strategy=GreedySamplingStrategy()),
+        sequence(allowed_token_ids=(STOP,), min_tokens=3),
+        sequence(allowed_token_ids=(STOP,), strategy=TopPSamplingStrategy()),
+    ]
+    choices = Sampler(len(LOGITS), [STOP]).sample(torch.tensor([LOGITS] * 3), rows, [None] * 3)
+    assert [choice and choice.token_id for choice in choices] == [0, None, STOP]
+
+
+def test_a_grammar_that_is_complete_ends_before_min_tokens() -> None:
+    class Complete:
+        def allowed(self) -> Any:
+            return None
+
+        def accept(self, token_id: int) -> None:
+            pass
+
+    mask = torch.zeros(len(LOGITS), dtype=torch.bool)
+    mask[STOP] = True
+    generation = Generation((0,), SamplingParams(min_tokens=9), 100, constraint=Complete())
+    each = Sequence(generation, lambda _: None)
+    assert sample([each], [LOGITS], [mask]) == [STOP]

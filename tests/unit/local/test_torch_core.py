@@ -377,3 +377,20 @@ async def test_stop_reasons(folder: Path) -> None:
         assert stopped.stop_reason is StopReason.end_of_turn
         nothing = await generate(engine, prompt, 0)
         assert (nothing.token_ids, nothing.stop_reason) == ([], StopReason.out_of_tokens)
+
+
+async def test_a_request_that_excludes_every_token_ends_alone(
+    folder: Path, expected: list[list[int]]
+) -> None:
+    async with running(folder) as engine:
+        [end, *_] = engine.model.stop_tokens
+        fine, impossible = await asyncio.gather(
+            generate(engine, PROMPTS[8], 24),
+            generate(engine, PROMPTS[8], 24, allowed_token_ids=(end,), min_tokens=4),
+            return_exceptions=True,
+        )
+        assert engine.stats.used_blocks == 0
+    assert isinstance(impossible, APIError)
+    assert (impossible.status, impossible.param) == (400, "allowed_token_ids")
+    assert not isinstance(fine, BaseException)
+    assert fine.token_ids == expected[8]
