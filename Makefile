@@ -5,6 +5,8 @@ HOST ?=
 PORT ?=
 PYTHON ?=
 PYTEST_ARGS ?=
+# A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
+OPENRESPONSES ?= ../openresponses
 # The address of an index with another build of torch, such as the one for CPUs alone. Without it
 # torch comes from pip's own index, which on Linux means the large build for CUDA.
 TORCH_INDEX ?=
@@ -13,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
-.PHONY: help serve test floors clean
+.PHONY: help serve test floors conformance clean
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
@@ -22,6 +24,8 @@ help:
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
+	@echo 'make conformance OPENRESPONSES=FOLDER'
+	@echo '             run the Open Responses suite, of which FOLDER is a checkout with bun and zod'
 	@echo 'make clean   delete the environment and what tools left; models stay'
 	@echo
 	@echo 'For these:   PYTHON=python3.12   the Python to make the environment with'
@@ -45,6 +49,9 @@ test: $(VENV)/.has-torch,dev
 
 floors: $(VENV)/.has-torch,dev
 	$(BIN)/python -m tests.floors $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)') $(PYTEST_ARGS)
+
+conformance: $(VENV)/.has-dev
+	@$(BIN)/python -m tests.clients.openresponses '$(OPENRESPONSES)' --record tests/clients/results/openresponses.json
 
 clean:
 	rm -rf $(VENV) $(VENV)-floors build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,11 +1,11 @@
-"""How fast a stream is translated from Anthropic's wire to OpenAI's, beside relaying OpenAI's own.
+"""How fast streams are relayed and translated: OpenAI's chats and Anthropic's messages.
 
     python -m bench.translate [--events 20000] [--rounds 5]
 
 Bytes in, bytes out, one core, no sockets: each event of the vendor arrives in a chunk of its own
 and goes all the way that it goes in the server, between the connection to the vendor and that to
-the client. Text, a tool call's arguments and the relay take turns; the best CPU time of each
-counts. Prints the figures and writes them to `bench/results/translate.json`.
+the client. All ways take turns; the best CPU time of each counts. Prints the figures and writes
+them to `bench/results/translate.json`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, cast
-
-from msgspec import Raw
 
 from bench.machine import write_results
 from llama_compat.dialects.anthropic_messages import StreamParser
-from llama_compat.dialects.openai.mending import CHAT, StreamMender
-from llama_compat.exchange import OpenAIRequest
+from llama_compat.dialects.anthropic_messages.operations import MESSAGES
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai.mending import CHAT as CHAT_REPLY
+from llama_compat.dialects.openai.mending import StreamMender
+from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.exchange import Call, Target
 from llama_compat.mixins import OpenAIChatCompletionUnsupportedMixin
 from llama_compat.types import ChatCompletionRequest, StreamEvent
-from llama_compat.wire.json_fields import to_raw
+from llama_compat.wire.json_fields import parse_fields, to_raw
 from providers.base import Provider, ProviderConfig
+from providers.remote.event_stream import EventStream
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import read_events
-from providers.remote.relay import Relay
+from providers.remote.messages_relay import MessagesStream
+from providers.remote.openai_events import read_chat
+from providers.remote.relay import RelayedStream, relay_stream
 from providers.remote.upstream import UpstreamResponse
 
 PIECE = " several"
@@ -53,19 +59,33 @@ class Recording:
         pass
 
 
-class ReplayingProvider(OpenAIChatCompletionUnsupportedMixin, Provider):
-    """Answers every chat with the same stream of Anthropic's."""
+Events = AsyncGenerator[StreamEvent, None]
+Read = Callable[[UpstreamResponse], Events]
 
-    def __init__(self, recorded: Sequence[bytes]) -> None:
+
+def read_messages(response: UpstreamResponse) -> Events:
+    """Anthropic's stream in the vocabulary."""
+    return read_events("recorded", response, JSONEvents("recorded"), StreamParser())
+
+
+def read_chats(response: UpstreamResponse) -> Events:
+    """OpenAI's stream in the vocabulary."""
+    return read_chat("recorded", response, stream=True)
+
+
+class ReplayingProvider(OpenAIChatCompletionUnsupportedMixin, Provider):
+    """Answers every chat with the same stream of a vendor's."""
+
+    parameters = frozenset({"max_tokens"})
+
+    def __init__(self, recorded: Sequence[bytes], read: Read) -> None:
         super().__init__("recorded", ProviderConfig(), ())
         self._recorded = recorded
+        self._read = read
 
-    async def chat_completion(
-        self, request: ChatCompletionRequest
-    ) -> AsyncGenerator[StreamEvent, None]:
+    async def chat_completion(self, request: ChatCompletionRequest) -> Events:
         response = cast(UpstreamResponse, Recording(self._recorded))
-        decoder = JSONEvents(self.id)
-        async with aclosing(read_events(self.id, response, decoder, StreamParser())) as events:
+        async with aclosing(self._read(response)) as events:
             async for event in events:
                 yield event
 
@@ -88,9 +108,11 @@ def anthropic_stream(events: int, block: dict[str, Any], delta: dict[str, Any]) 
     ]
 
 
-def openai_stream(events: int) -> list[bytes]:
-    """The same text as a stream of OpenAI's."""
-    deltas = [({"content": PIECE}, None)] * (events - 3)
+def openai_stream(
+    events: int, delta: dict[str, Any], first: Sequence[dict[str, Any]] = ()
+) -> list[bytes]:
+    """The same as a stream of OpenAI's: `first`, and then the same delta again and again."""
+    deltas = [*first, *[delta] * (events - 3 - len(first))]
     return [
         b"data: %b\n\n" % json.dumps(chunk).encode()
         for chunk in (
@@ -99,35 +121,48 @@ def openai_stream(events: int) -> list[bytes]:
                 "object": "chat.completion.chunk",
                 "created": 1,
                 "model": "m",
-                "choices": [
-                    {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-                ],
+                "choices": [{"index": 0, "delta": said, "logprobs": None, "finish_reason": reason}],
             }
-            for delta, reason in (({"role": "assistant"}, None), *deltas, ({}, "stop"))
+            for said, reason in (
+                ({"role": "assistant"}, None),
+                *((each, None) for each in deltas),
+                ({}, "stop"),
+            )
         )
     ] + [b"data: [DONE]\n\n"]
 
 
-async def translate(recorded: Sequence[bytes]) -> int:
-    """Translate the stream; the bytes that came out."""
-    fields = {
-        "messages": to_raw([{"role": "user", "content": "Hi"}]),
-        "stream": Raw(b"true"),
-        "stream_options": Raw(b'{"include_usage":true}'),
+async def translate(operation: Operation, read: Read, recorded: Sequence[bytes]) -> int:
+    """Translate the stream for a client of `operation`; the bytes that came out."""
+    body = {
+        "model": "m",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
     }
-    request = OpenAIRequest("m", "m", fields, stream=True, request_id="r")
-    reply = await ReplayingProvider(recorded).openai_chat_completion(request)
+    call = Call(operation, parse_fields(json.dumps(body).encode()), "m", True, request_id="r")
+    provider = ReplayingProvider(recorded, read)
+    reply = await provider.openai_chat_completion(call, Target("m"))
     assert not isinstance(reply.body, bytes)
     return len(reply.first) + sum([len(chunk) async for chunk in reply.body])
 
 
-async def relay(recorded: Sequence[bytes]) -> int:
+def chat_relay() -> RelayedStream:
+    """What relays a chat."""
+    model = to_raw("m")
+    mender = StreamMender(CHAT_REPLY, model, include_usage=False, continuous_usage=False)
+    return EventStream("recorded", mender, CHAT_REPLY, model)
+
+
+def messages_relay() -> RelayedStream:
+    """What relays a message."""
+    return MessagesStream("recorded", to_raw("m"))
+
+
+async def relay(make: Callable[[], RelayedStream], recorded: Sequence[bytes]) -> int:
     """Relay the stream; the bytes that came out."""
     response = cast(UpstreamResponse, Recording(recorded))
-    model = to_raw("m")
-    mender = StreamMender(CHAT, model, include_usage=False, continuous_usage=False)
-    relayed = Relay("recorded").stream(response, CHAT, model, mender)
-    return sum([len(chunk) async for chunk in relayed])
+    return sum([len(chunk) async for chunk in relay_stream("recorded", response, make())])
 
 
 async def cpu_seconds(
@@ -143,18 +178,32 @@ async def cpu_seconds(
 
 async def measure(events: int, rounds: int) -> dict[str, Any]:
     """Events a second of each subject, at its best."""
-    text = anthropic_stream(
+    messages_text = anthropic_stream(
         events, {"type": "text", "text": ""}, {"type": "text_delta", "text": PIECE}
     )
-    call = anthropic_stream(
+    messages_call = anthropic_stream(
         events,
         {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
         {"type": "input_json_delta", "partial_json": PIECE},
     )
-    subjects = {
-        "translated text": (translate, text),
-        "translated tool call": (translate, call),
-        "relayed text": (relay, openai_stream(events)),
+    chat_text = openai_stream(events, {"content": PIECE})
+    begun = {"name": "f", "arguments": "{"}
+    chat_call = openai_stream(
+        events,
+        {"tool_calls": [{"index": 0, "function": {"arguments": PIECE}}]},
+        [{"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": begun}]}],
+    )
+    to_chat, to_messages = (
+        partial(translate, CHAT, read_messages),
+        partial(translate, MESSAGES, read_chats),
+    )
+    subjects: dict[str, tuple[Callable[[Sequence[bytes]], Awaitable[int]], list[bytes]]] = {
+        "Messages to chat, text": (to_chat, messages_text),
+        "Messages to chat, tool call": (to_chat, messages_call),
+        "chat to Messages, text": (to_messages, chat_text),
+        "chat to Messages, tool call": (to_messages, chat_call),
+        "chat relayed": (partial(relay, chat_relay), chat_text),
+        "Messages relayed": (partial(relay, messages_relay), messages_text),
     }
     best = dict.fromkeys(subjects, float("inf"))
     for _ in range(rounds):
@@ -176,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     measured = asyncio.run(measure(options.events, options.rounds))
     for name, figures in measured.items():
-        print(f"{name:22}{figures['events_per_second']:>9,} events/s")
+        print(f"{name:30}{figures['events_per_second']:>9,} events/s")
     path = write_results(
         "translate", {"events": options.events, "rounds": options.rounds, **measured}, "msgspec"
     )

@@ -165,8 +165,16 @@ class CompletionMessage(Struct, frozen=True, tag="assistant"):
     def reasoning(self) -> str | None:
         """All reasoning, joined; None where there is none that can be read."""
         thoughts = [part for part in self.parts if isinstance(part, ReasoningContent)]
-        readable = [part.text for part in thoughts if not part.redacted]
-        return "".join(readable) if readable else None
+        return "".join(part.text for part in thoughts if not part.redacted) or None
+
+    @property
+    def unsealed_reasoning(self) -> str | None:
+        """The reasoning that can be given to any model, joined; None where there is none.
+
+        What a family of models has sealed is for models of that family alone.
+        """
+        thoughts = [part for part in self.parts if isinstance(part, ReasoningContent)]
+        return "".join(part.text for part in thoughts if not part.sealed_by) or None
 
     @property
     def refusal(self) -> str | None:
@@ -181,6 +189,15 @@ class ToolResponseMessage(Struct, frozen=True, tag="tool"):
     call_id: str
     content: Content
     is_error: bool = False
+
+    @property
+    def told(self) -> Content:
+        """The content for a model that can be told in words alone that the call failed."""
+        if not self.is_error:
+            return self.content
+        if isinstance(self.content, str):
+            return f"Error: {self.content}"
+        return (TextContent("Error: "), *self.content)
 
 
 Message = SystemMessage | UserMessage | CompletionMessage | ToolResponseMessage

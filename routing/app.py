@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from llama_compat import __version__
 from llama_compat.distribution import Distribution
-from llama_compat.errors import APIError, internal_error
+from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
 from routing.asgi import Receive, Scope, Send
@@ -23,6 +24,7 @@ from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
+from routing.ingress.websocket import no_websocket, refuse_websocket
 from routing.runtime import Runtime
 
 
@@ -58,11 +60,16 @@ class Application(FastAPI):
             api.add_routes(self)
         self.add_exception_handler(APIError, self._render_api_error)
         self.add_exception_handler(HTTPException, self._render_http_exception)
+        self.add_exception_handler(RequestValidationError, self._render_invalid_query)
         self.add_exception_handler(Exception, self._render_unexpected)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+            return
+        if scope["type"] == "websocket":
+            await receive()
+            await refuse_websocket(scope, send)
             return
         runtime, path, principal = self.runtime, scope["path"], ANYBODY
         endpoint, parameters = self._endpoint(path)
@@ -135,7 +142,7 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)
             for api in self.apis:
-                add_summaries(schema, api.name, api.summaries)
+                add_summaries(schema, api.name, api.summaries, api.bodies)
             self.openapi_schema = schema
         return self.openapi_schema
 
@@ -156,11 +163,21 @@ class Application(FastAPI):
         described = APIError(error.status_code, message, headers=error.headers)
         return self._render_api_error(request, described)
 
+    def _render_invalid_query(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        name = str(first["loc"][-1])
+        return self._render_api_error(
+            request, invalid_parameter(name, f"'{name}': {first['msg']}.")
+        )
+
     def _render_unexpected(self, request: Request, error: Exception) -> Response:
         return self._render_api_error(request, internal_error())
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
+    if (b"upgrade", b"websocket") in scope["headers"]:
+        return no_websocket(scope)
     return APIError(
         405,
         f"Method Not Allowed: {scope['method']} {scope['path']}. Use POST.",

@@ -64,17 +64,25 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     return schema
 
 
-def add_summaries(schema: dict[str, Any], tag: str, summaries: Mapping[str, str]) -> None:
+def add_summaries(
+    schema: dict[str, Any],
+    tag: str,
+    summaries: Mapping[str, str],
+    bodies: Mapping[str, Mapping[str, Any]],
+) -> None:
     """Add calls to the OpenAPI document `schema` whose bodies their own API's documents describe.
 
     Args:
         schema: the document.
         tag: the client API.
         summaries: what each call does, by path.
+        bodies: the JSON Schema of what it is sent, by path, if there is more to say than that it is
+            an object.
     """
     anything = {"application/json": {"schema": {"type": "object"}}}
     for path, summary in summaries.items():
         names = [parameter[1:-1] for parameter in _PARAMETER.findall(path)]
+        sent = {"application/json": {"schema": bodies[path]}} if path in bodies else anything
         schema["paths"][path] = {
             "post": {
                 "tags": [tag],
@@ -84,7 +92,7 @@ def add_summaries(schema: dict[str, Any], tag: str, summaries: Mapping[str, str]
                     {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                     for name in names
                 ],
-                "requestBody": {"required": True, "content": anything},
+                "requestBody": {"required": True, "content": sent},
                 "responses": {"200": {"description": "The reply.", "content": anything}},
             }
         }
@@ -105,6 +113,17 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
         CompletionCreateParamsNonStreaming as CompletionRequest,
     )
     from openai.types.embedding_create_params import EmbeddingCreateParams
+    from openai.types.responses import (
+        CompactedResponse,
+        InputTokenCountParams,
+        InputTokenCountResponse,
+        Response,
+        ResponseCompactParams,
+        ResponseStreamEvent,
+    )
+    from openai.types.responses.response_create_params import (
+        ResponseCreateParamsNonStreaming as ResponseRequest,
+    )
 
     return {
         "/chat/completions": (
@@ -115,6 +134,24 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
         ),
         "/completions": ("Continue a prompt.", CompletionRequest, Completion, Completion),
         "/embeddings": ("Embed texts.", EmbeddingCreateParams, CreateEmbeddingResponse, None),
+        "/responses": (
+            "Say what comes next, as items.",
+            ResponseRequest,
+            Response,
+            ResponseStreamEvent,
+        ),
+        "/responses/compact": (
+            "Compact a conversation.",
+            ResponseCompactParams,
+            CompactedResponse,
+            None,
+        ),
+        "/responses/input_tokens": (
+            "Count the tokens of a request.",
+            InputTokenCountParams,
+            InputTokenCountResponse,
+            None,
+        ),
     }
 
 
@@ -126,7 +163,7 @@ def _operation(
     chunk: Any | None,
     schemas: dict[str, Any],
 ) -> dict[str, Any]:
-    name = "".join(part.title() for part in path.strip("/").split("/"))
+    name = "".join(part.title() for part in re.split("[/_]", path.strip("/")))
     request_schema = _add_schema(f"{name}Request", request, schemas)
     if chunk is not None:
         # The types know the two kinds of request apart; here they are one.
@@ -158,9 +195,14 @@ def _operation(
 
 
 def _add_schema(name: str, of: Any, schemas: dict[str, Any]) -> dict[str, str]:
-    """Put the JSON schema of the type `of` among `schemas`; a reference to it."""
-    schema = TypeAdapter(of).json_schema(ref_template=_REF_TEMPLATE)
-    schemas.update(schema.pop("$defs", {}))
+    """Put the JSON schema of the type `of` among `schemas`; a reference to it.
+
+    What it refers to goes under its name: other schemas have other types of the same names.
+    """
+    schema = TypeAdapter(of).json_schema(
+        ref_template=_REF_TEMPLATE.format(model=f"{name}.{{model}}")
+    )
+    schemas.update({f"{name}.{each}": each_of for each, each_of in schema.pop("$defs", {}).items()})
     schemas[name] = {**schema, "title": name}
     return {"$ref": _REF_TEMPLATE.format(model=name)}
 

@@ -203,12 +203,13 @@ def _render_message(message: Message, path: str, tool_names: dict[str, str]) -> 
         case UserMessage():
             return _named({"role": "user", "content": text}, message.name)
         case ToolResponseMessage():
+            text = _text_only(message.told, path)
             rendered = {"role": "tool", "content": text, "tool_call_id": message.call_id}
             return _named(rendered, tool_names.get(message.call_id))
         case CompletionMessage():
             rendered = {"role": "assistant", "content": text or message.refusal or ""}
-            if message.reasoning is not None:
-                rendered["reasoning_content"] = message.reasoning
+            if message.unsealed_reasoning is not None:
+                rendered["reasoning_content"] = message.unsealed_reasoning
             if message.tool_calls:
                 rendered["tool_calls"] = [_render_call(call) for call in message.tool_calls]
             return _named(rendered, message.name)

@@ -17,6 +17,7 @@ from llama_compat.wire.json_fields import (
     encode_fields,
     from_raw,
     parse_fields,
+    parse_object,
     to_raw,
 )
 from providers.remote.native_relay import speaking, stream_reply, whole_reply
@@ -40,6 +41,7 @@ PATHS: Mapping[str, str] = {
 MAX_LINE_BYTES = 1 << 28
 
 _TRUE = Raw(b"true")
+_NULL = Raw(b"null")
 
 
 async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
@@ -48,8 +50,10 @@ async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -
     Raises:
         APIError: whatever went wrong with Ollama.
     """
-    body = encode_fields({**call.fields, "model": to_raw(target.model)})
-    path = PATHS[call.operation.name]
+    fields = {**call.fields, "model": to_raw(target.model)}
+    if target.context_length is not None and call.operation.kind != "embedding":
+        fields["options"] = _with_context(fields.get("options"), target.context_length)
+    body, path = encode_fields(fields), PATHS[call.operation.name]
     exchange = speaking(NAME, upstream.post(path, body, request_id=call.request_id))
     model = to_raw(call.model)
     if not call.stream:
@@ -61,6 +65,18 @@ async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -
         no_stream_begins=(b"[", b"<"),
         render_error=lambda error: render_stream_error(error, call.request_id),
     )
+
+
+def _with_context(options: Raw | None, context_length: int) -> Raw:
+    """The options with the context that the template gives the model, unless the client says one.
+
+    Otherwise Ollama would load the model anew whenever it is asked by another client's API.
+    """
+    try:
+        given = {} if options is None or options == _NULL else parse_object(options)
+    except ValueError:
+        return options or _NULL  # what is malformed is Ollama's to refuse
+    return to_raw({"num_ctx": context_length, **given})
 
 
 def _mend(provider: str, model: Raw, body: bytes) -> tuple[bytes, Usage | None]:

@@ -15,6 +15,7 @@ from llama_compat.dialects.anthropic_messages import render_model, render_models
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT_TOKENS, MESSAGES
 from routing.asgi import Scope
 from routing.ingress.answer import request_id_of
+from routing.ingress.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import Endpoint
 
@@ -80,4 +81,12 @@ ANTHROPIC_API = ClientAPI(
         f"{_MESSAGES_PATH}/count_tokens": Endpoint(COUNT_TOKENS),
     },
     add_routes=_add_routes,
+    summaries={
+        _MESSAGES_PATH: "Say the next message of a conversation.",
+        f"{_MESSAGES_PATH}/count_tokens": "Count the tokens of a conversation.",
+    },
+    bodies={
+        _MESSAGES_PATH: MESSAGE_BODY,
+        f"{_MESSAGES_PATH}/count_tokens": TOKEN_COUNT_BODY,
+    },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_compat.dialects.base import Dialect
 from routing.asgi import Scope
@@ -30,7 +30,9 @@ class ClientAPI:
         endpoints: the calls, by path.
         patterns: calls whose path has parameters, which are the pattern's named groups.
         add_routes: adds what is no call of a model, such as the list of models.
-        summaries: what the calls do, by path, for those of which `/docs` has no more to say.
+        summaries: what the calls do, by path, for those that `/docs` does not describe itself.
+        bodies: JSON Schemas of what those calls are sent, by path, where more is said of it than
+            that it is an object.
     """
 
     name: str
@@ -40,3 +42,4 @@ class ClientAPI:
     patterns: Sequence[tuple[re.Pattern[str], Endpoint]] = ()
     add_routes: Callable[[Application], None] = _add_nothing
     summaries: Mapping[str, str] = field(default_factory=dict)
+    bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -24,9 +23,10 @@ from llama_compat.dialects.openai_responses.operations import (
     kept,
 )
 from llama_compat.dialects.openai_responses.requests import ResponsesCall
-from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.errors import APIError, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.translation import JSON_HEADERS, honoured
+from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import Endpoint
@@ -49,6 +49,9 @@ class ResponsesEndpoint(Endpoint):
         store = runtime.responses
         if store is None:
             return await super().dispatch(call, route, runtime)
+        name = too_deep(call.fields)
+        if name is not None:
+            raise nested_too_deeply(name, MAX_DEPTH)
         if call.operation.name in route.provider.relays:
             return await super().dispatch(await _expanded(call, store), route, runtime)
         turn = await _Turn.of(call, store)
@@ -130,8 +133,7 @@ class _Turn:
 
     async def save(self, response: Mapping[str, Any]) -> None:
         """Keep `response`, even if the client leaves while that is done."""
-        saving = self._store.save(self._owner, response, self._input, self._previous)
-        await asyncio.shield(asyncio.ensure_future(saving))
+        await self._store.save(self._owner, response, self._input, self._previous)
 
     async def kept(self, reply: Reply) -> Reply:
         """`reply`, whose end the client gets when the response has been kept."""

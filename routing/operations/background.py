@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -100,8 +99,8 @@ class BackgroundResponses:
             try:
                 for response_id in await store.keep_alive(list(self._tasks)):
                     self.cancel(response_id)
-            except sqlite3.Error as error:
-                log.warning("the store of responses can't be asked: %s", error)
+            except APIError:
+                continue  # the store has said why
 
 
 def _failed(queued: Mapping[str, Any], error: APIError) -> Response:

@@ -39,6 +39,7 @@ class Answer:
         pieces: sent one after another, each in a chunk of its own.
         break_off: close the connection after them instead of ending the answer.
         hold: keep the connection open after them, until the peer closes it.
+        after: answer only when this is set.
     """
 
     pieces: list[bytes]
@@ -47,6 +48,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     break_off: bool = False
     hold: bool = False
+    after: threading.Event | None = None
 
 
 class NativeVendor:
@@ -108,6 +110,8 @@ class NativeVendor:
         received = Received(request.method, request.path_qs, request.headers.copy(), content)
         self.received.append(received)
         answer = self._streamed if received.wants_stream else self._whole
+        if answer.after is not None:
+            await asyncio.to_thread(answer.after.wait, 20)
         headers = {"content-type": answer.content_type, **answer.headers}
         response = web.StreamResponse(status=answer.status, headers=headers)
         await response.prepare(request)

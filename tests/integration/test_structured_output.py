@@ -34,7 +34,7 @@ def ask(client: openai.OpenAI, model: str, response_format: Any, **options: Any)
             messages=MESSAGES,
             response_format=response_format,
             temperature=0,
-            max_tokens=options.pop("max_tokens", 300),
+            max_tokens=options.pop("max_tokens", 100),
             **options,
         )
 
@@ -50,9 +50,11 @@ def check_city(text: str) -> None:
 def test_a_json_object_is_one(client: openai.OpenAI, model: str) -> None:
     reply: ChatCompletion = ask(client, model, {"type": "json_object"})
     (choice,) = reply.choices
-    if choice.finish_reason == "length":
-        pytest.skip("the model found no end")
-    assert isinstance(json.loads(choice.message.content or ""), dict)
+    text = choice.message.content or ""
+    if choice.finish_reason == "length":  # a small model may find no end
+        assert text.lstrip().startswith("{")
+    else:
+        assert isinstance(json.loads(text), dict)
 
 
 @pytest.mark.capability("response_format: json_schema")

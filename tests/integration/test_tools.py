@@ -158,8 +158,10 @@ def test_log_probabilities_of_a_call(
         reply = client.chat.completions.create(**wanted)
     logprobs = reply.choices[0].logprobs
     assert logprobs is not None
+    with honoured_or_refused("logprobs"):
+        chunks = client.chat.completions.create(**wanted, stream=True)
     streamed = []
-    for chunk in client.chat.completions.create(**wanted, stream=True):
+    for chunk in chunks:
         for choice in chunk.choices:
             streamed += (choice.logprobs.content or []) if choice.logprobs else []
     assert [token.token for token in streamed] == [token.token for token in logprobs.content or ()]

@@ -81,15 +81,19 @@ def user_messages(draw: st.DrawFn) -> UserMessage:
 
 
 @st.composite
-def tool_responses(draw: st.DrawFn, call_id: str) -> ToolResponseMessage:
+def tool_responses(
+    draw: st.DrawFn, call_id: str, *, with_images: bool = True
+) -> ToolResponseMessage:
     text = draw(st.text(max_size=20))
-    if text and draw(st.booleans()):
+    if text and with_images and draw(st.booleans()):
         return ToolResponseMessage(call_id, (TextContent(text), draw(images())))
     return ToolResponseMessage(call_id, text)
 
 
 @st.composite
-def conversations(draw: st.DrawFn, *, signed: bool = False) -> tuple[Message, ...]:
+def conversations(
+    draw: st.DrawFn, *, signed: bool = False, tools_give_images: bool = True
+) -> tuple[Message, ...]:
     """System messages, and then turns: the user's, the model's, and the answers to its calls."""
     messages: list[Message] = [SystemMessage(text) for text in draw(st.lists(texts, max_size=2))]
     used: set[str] = set()
@@ -98,7 +102,9 @@ def conversations(draw: st.DrawFn, *, signed: bool = False) -> tuple[Message, ..
         made = tuple(call for call in draw(call_lists(signed=signed)) if call.call_id not in used)
         used.update(call.call_id for call in made)
         messages.append(CompletionMessage.of(draw(texts), made))
-        messages.extend(draw(tool_responses(call.call_id)) for call in made)
+        messages.extend(
+            draw(tool_responses(call.call_id, with_images=tools_give_images)) for call in made
+        )
         if made and draw(st.booleans()):
             messages.append(CompletionMessage.of(draw(texts)))
     if draw(st.booleans()):
@@ -146,14 +152,16 @@ def responses(draw: st.DrawFn, *, signed: bool = False) -> ChatCompletionRespons
 
 
 @st.composite
-def ordered_responses(draw: st.DrawFn, family: str = "anthropic") -> ChatCompletionResponse:
+def ordered_responses(
+    draw: st.DrawFn, family: str = "anthropic", *, signed: bool = False
+) -> ChatCompletionResponse:
     """A reply whose parts come in any order, with thoughts that `family` or nobody sealed."""
     seals = identifiers.map(lambda seal: ("", seal, family))
     thoughts = st.builds(ReasoningContent, texts) | seals.map(
         lambda each: ReasoningContent(each[0], each[1], each[2], redacted=True)
     )
     sealed = st.builds(ReasoningContent, st.text(max_size=20), identifiers, st.just(family))
-    made = list(draw(call_lists(unparseable=False)))
+    made = list(draw(call_lists(unparseable=False, signed=signed)))
     parts: list[MessagePart] = []
     for kind in draw(st.lists(st.sampled_from(["text", "thought", "sealed", "call"]), max_size=6)):
         if kind == "call" and made:

@@ -18,7 +18,7 @@ from llama_compat.dialects.anthropic_messages.members import (
     text_in,
     wrong_type,
 )
-from llama_compat.dialects.anthropic_messages.seals import parse_seal
+from llama_compat.dialects.anthropic_messages.seals import parse_seal, with_call_seals
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
@@ -199,7 +199,7 @@ def _parse_assistant(content: Any, path: str) -> Sequence[Message]:
     if isinstance(content, str):
         return [CompletionMessage.of(content)]
     parts = [_parse_said(block, where) for block, where in _blocks(content, path)]
-    return [CompletionMessage(tuple(parts))] if parts else []
+    return [CompletionMessage(tuple(with_call_seals(parts)))] if parts else []
 
 
 def _parse_said(block: Mapping[str, Any], path: str) -> MessagePart:

@@ -47,9 +47,7 @@ def render_error(error: APIError, request_id: str) -> bytes:
         return words
     shown = status(error)
     kind = _TYPES.get(shown, "invalid_request_error" if shown < 500 else "api_error")
-    message = error.message
-    if error.error_class is ErrorClass.context_length and _TOO_LONG not in message.lower():
-        message = f"{_TOO_LONG}: {message}"
+    message = f"{_TOO_LONG}: {error.message}" if _is_about_the_prompt(error) else error.message
     return msgspec.json.encode(
         {
             "type": "error",
@@ -57,6 +55,12 @@ def render_error(error: APIError, request_id: str) -> bytes:
             "request_id": request_id,
         }
     )
+
+
+def _is_about_the_prompt(error: APIError) -> bool:
+    if error.error_class is not ErrorClass.context_length or error.param == "max_tokens":
+        return False
+    return _TOO_LONG not in error.message.lower()
 
 
 def render_stream_error(error: APIError, request_id: str) -> bytes:

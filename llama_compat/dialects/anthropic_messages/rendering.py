@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.anthropic_messages import events
 from llama_compat.dialects.anthropic_messages.errors import render_stream_error
-from llama_compat.dialects.anthropic_messages.seals import render_seal
+from llama_compat.dialects.anthropic_messages.seals import render_call_seal, render_seal
 from llama_compat.dialects.anthropic_messages.usage import render_stop_reason, render_usage
 from llama_compat.dialects.base import Labels
 from llama_compat.errors import APIError
@@ -94,6 +94,8 @@ def _render_part(part: MessagePart) -> Iterator[dict[str, Any]]:
         case _:
             given = Raw(_input(part).encode())
             yield {"type": "tool_use", "id": part.call_id, "name": part.tool_name, "input": given}
+            if isinstance(part, ToolCall) and (seal_block := render_call_seal(part)):
+                yield seal_block
 
 
 def _redacted(part: ReasoningContent | ReasoningDelta) -> dict[str, Any]:
@@ -129,6 +131,7 @@ class StreamRenderer:
         self._open: _Text | _Thinking | _Redacted | _Call | None = None
         self._waiting: dict[int, list[Delta]] = {}
         self._begun_calls: set[int] = set()
+        self._seals: list[dict[str, str]] = []
         self._refusal: list[str] = []
         self._complete = StreamComplete(StopReason.end_of_turn)
 
@@ -172,6 +175,7 @@ class StreamRenderer:
         if isinstance(delta, TextDelta | RefusalDelta) and not delta.text:
             return b""
         if isinstance(delta, ToolCallDelta) and self._has_ended(part, delta):
+            self._seals += _seals(delta)
             return b""
         if self._open is not None and not self._open.may_end():
             self._waiting.setdefault(part, []).append(delta)
@@ -197,8 +201,19 @@ class StreamRenderer:
         if self._open is None:
             return b""
         closed = self._open.end()
+        if isinstance(self._open, _Call):
+            self._seals += self._open.seals
         self._open = None
-        return closed
+        return closed + self._sealed() if self._seals else closed
+
+    def _sealed(self) -> bytes:
+        """The seals of calls that have ended, in blocks of their own."""
+        said = []
+        for block in self._seals:
+            self._index += 1
+            said.append(events.block_start(self._index, block) + events.block_stop(self._index))
+        self._seals.clear()
+        return b"".join(said)
 
     def _next(self) -> bytes:
         """What of that which waits can now be said."""
@@ -219,6 +234,12 @@ class StreamRenderer:
         while self._waiting:
             said.append(self._begin_waiting())
         return b"".join([*said, self._close()])
+
+
+def _seals(delta: ToolCallDelta) -> list[dict[str, str]]:
+    call = delta.tool_call
+    seal = render_call_seal(call) if isinstance(call, ToolCall) else None
+    return [] if seal is None else [seal]
 
 
 class _Text:
@@ -315,6 +336,7 @@ class _Call:
         self._begun = False
         self._ended = False
         self._shown: bool | None = None
+        self.seals: list[dict[str, str]] = []
         self._scanner = JSONScanner()
         self._unscanned: list[str] = []
 
@@ -328,6 +350,7 @@ class _Call:
         if call is None:
             return begun + self._take(delta.arguments)
         self._ended = True
+        self.seals = _seals(delta)
         # All of it again, of which the client needs what it lacks.
         return begun if self._shown else begun + events.input_delta(self._index, _input(call))
 

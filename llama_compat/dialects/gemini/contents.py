@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.gemini.members import list_in, member, object_in, text_in
-from llama_compat.dialects.gemini.seals import FAMILY, parse_seal
+from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
@@ -53,20 +53,22 @@ def parse_contents(value: Any, path: str = "contents") -> tuple[Message, ...]:
         raise missing_parameter(path)
     unanswered = UnansweredCalls()
     messages: list[Message] = []
+    said = _Said()
     for index, each in enumerate(contents):
         where = f"{path}[{index}]"
         content = object_in(each, where)
         parts = _parts(content, where)
         role = content.get("role") or "user"
         if role == "model":
-            messages.append(_parse_model(parts, unanswered))
-        elif role in _USER_ROLES:
-            messages.extend(_parse_user(parts, unanswered))
-        else:
+            said.add(_parse_model(parts, unanswered))
+            continue
+        if role not in _USER_ROLES:
             raise invalid_parameter(
                 f"{where}.role", f"Invalid value: {role!r}. The roles are 'user' and 'model'."
             )
-    return tuple(messages)
+        messages.extend(said.take())
+        messages.extend(_parse_user(parts, unanswered))
+    return (*messages, *said.take())
 
 
 def parse_system(value: Any, path: str = "systemInstruction") -> tuple[Message, ...]:
@@ -224,7 +226,53 @@ def _response_text(response: Mapping[str, Any]) -> tuple[str, bool]:
 # What the model said ------------------------------------------------------------------------------
 
 
-def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> CompletionMessage:
+class _Said:
+    """What the model said in one turn, put together from the contents of it.
+
+    Google's own client keeps of a stream what each of its responses brought, and sends them back as
+    contents of their own: a text or a thought may go on where the one before it broke off.
+    """
+
+    def __init__(self) -> None:
+        self._spoke = False
+        self._parts: list[list[MessagePart]] = []
+
+    def add(self, parts: Sequence[MessagePart]) -> None:
+        """Take the parts of the next content; a text that is empty says nothing."""
+        self._spoke = True
+        following = [part for part in parts if part != TextContent("")]
+        for place, part in enumerate(following):
+            if place == 0 and self._parts and _goes_on(self._parts[-1][-1], part):
+                self._parts[-1].append(part)
+            else:
+                self._parts.append([part])
+
+    def take(self) -> list[CompletionMessage]:
+        """The message, if anything has been added since the last."""
+        if not self._spoke:
+            return []
+        message = CompletionMessage(tuple(map(_joined, self._parts)))
+        self._spoke, self._parts = False, []
+        return [message]
+
+
+def _goes_on(part: MessagePart, following: MessagePart) -> bool:
+    if isinstance(part, TextContent):
+        return isinstance(following, TextContent)
+    if not isinstance(part, ReasoningContent) or part.signature is not None:
+        return False
+    return isinstance(following, ReasoningContent) and not following.redacted
+
+
+def _joined(parts: Sequence[MessagePart]) -> MessagePart:
+    last = parts[-1]
+    if len(parts) == 1 or not isinstance(last, TextContent | ReasoningContent):
+        return last
+    texts = [part.text for part in parts if isinstance(part, TextContent | ReasoningContent)]
+    return structs.replace(last, text="".join(texts))
+
+
+def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> list[MessagePart]:
     said: list[MessagePart] = []
     for path, part in parts:
         function = member(part, "functionCall")
@@ -242,7 +290,7 @@ def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> CompletionMessag
                 said.append(shown)
             if signature is not None:
                 said.append(ReasoningContent("", signature, FAMILY, redacted=True))
-    return CompletionMessage(tuple(said))
+    return said
 
 
 def _parse_call(function: Mapping[str, Any], path: str, signature: str | None) -> AnyToolCall:
@@ -252,6 +300,6 @@ def _parse_call(function: Mapping[str, Any], path: str, signature: str | None) -
     arguments = object_in(function.get("args") or {}, f"{path}.args")
     call_id = text_in(function, "id", path) or new_call_id()
     call = parse_tool_call(call_id, name, arguments_text(arguments))
-    if signature is not None and isinstance(call, ToolCall):
+    if signature not in (None, ANY_SIGNATURE) and isinstance(call, ToolCall):
         return structs.replace(call, thought_signature=signature)
     return call

@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
-from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -32,10 +32,6 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-
-ANY_SIGNATURE = "skip_thought_signature_validator"
-"""The signature of calls that the model did not make, or whose own was lost on the way:
-https://ai.google.dev/gemini-api/docs/thought-signatures"""
 
 THINKING_BUDGETS = {
     "none": 0,

@@ -13,6 +13,10 @@ from llama_compat.types import ReasoningContent, ReasoningDelta
 
 FAMILY = "gemini"
 
+ANY_SIGNATURE = "skip_thought_signature_validator"
+"""The signature of calls that the model did not make, or whose own was lost on the way:
+https://ai.google.dev/gemini-api/docs/thought-signatures"""
+
 _WRAPPER = b"llama_compat"
 
 

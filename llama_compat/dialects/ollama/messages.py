@@ -158,15 +158,15 @@ def _render_message(message: Message, tool_names: Mapping[str, str], param: str)
         case UserMessage():
             return {"role": "user", **_render_content(message.content, param)}
         case ToolResponseMessage():
-            rendered = {"role": "tool", **_render_content(message.content, param)}
+            rendered = {"role": "tool", **_render_content(message.told, param)}
             if message.call_id in tool_names:
                 rendered["tool_name"] = tool_names[message.call_id]
             return {**rendered, "tool_call_id": message.call_id}
     rendered = {"role": "assistant", **_render_content(message.content, param)}
     if message.refusal is not None and not rendered["content"]:
         rendered["content"] = message.refusal
-    if message.reasoning is not None:
-        rendered["thinking"] = message.reasoning
+    if message.unsealed_reasoning is not None:
+        rendered["thinking"] = message.unsealed_reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
     return rendered

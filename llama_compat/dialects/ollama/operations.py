@@ -111,6 +111,12 @@ def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
+def _raw_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    # What only a chat has is nothing that a provider could honour for a prompt as it is.
+    only_chats = {name: name for name in (*_PARAMETERS, "images") if body.get(name)}
+    return {**_parameters(body), **only_chats}
+
+
 def _embedding_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     return {
         name: _PARAMETERS.get(name, name)
@@ -144,7 +150,7 @@ RAW_GENERATE = Operation(
     name="ollama_generate",
     kind="completion",
     look=_look,
-    parameters=_parameters,
+    parameters=_raw_parameters,
     parse=parse_raw_generate,
 )
 EMBED = Operation(

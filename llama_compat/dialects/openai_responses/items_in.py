@@ -38,6 +38,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
+from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
 from llama_compat.wire.json_fields import from_raw, to_raw
 
 SUMMARY_INTRODUCTION = "Summary of the conversation up to here:\n\n"
@@ -246,7 +247,7 @@ def for_other_servers(value: Raw) -> Raw:
 
     Another server would take it for its own, and refuse it.
     """
-    if PREFIX.encode() not in bytes(value):
+    if PREFIX.encode() not in bytes(value) or is_deeper(bytes(value), MAX_DEPTH):
         return value
     items = from_raw(value)
     if not isinstance(items, list):
@@ -296,7 +297,9 @@ def _parse_part(part: Mapping[str, Any], path: str) -> ContentPart:
                     f"{path}.image_url",
                     f"'{path}' needs 'image_url', an http(s) or data URL: no files are kept here.",
                 )
-            return ImageContent(url, optional_text_in(part, "detail", path))
+            detail = optional_text_in(part, "detail", path)
+            # The vocabulary has no word for all of an image's own pixels.
+            return ImageContent(url, "high" if detail == "original" else detail)
         case kind:
             raise _unknown_part(kind, path, "'input_text' and 'input_image'")
 

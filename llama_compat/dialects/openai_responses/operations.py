@@ -13,7 +13,6 @@ from llama_compat.dialects.openai.parameters import CHECKS, Check, check_paramet
 from llama_compat.dialects.openai_responses import compact, requests, token_count
 from llama_compat.dialects.openai_responses.errors import render_error, render_stream_error
 from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.errors import invalid_parameter
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields
 
@@ -24,33 +23,6 @@ RESPONSES_API = Dialect(
     stream_end=sse.DONE,
     keep_alive=sse.encode_comment(b" keepalive"),
 )
-
-MAX_METADATA = 16
-
-
-def _one_of(*values: str) -> Check:
-    def check(name: str, value: Any) -> None:
-        if value not in values:
-            raise invalid_parameter(
-                name, f"Invalid value for '{name}': expected one of {', '.join(values)}."
-            )
-
-    return check
-
-
-def _object(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise invalid_parameter(name, f"Invalid type for '{name}': expected an object.")
-
-
-def _metadata(name: str, value: Any) -> None:
-    _object(name, value)
-    if len(value) > MAX_METADATA:
-        raise invalid_parameter(name, f"'{name}' has more than {MAX_METADATA} pairs.")
-    for key, text in value.items():
-        if not isinstance(text, str):
-            raise invalid_parameter(f"{name}.{key}", f"'{name}.{key}' must be a string.")
-
 
 _SHARED = (
     "temperature",
@@ -65,6 +37,7 @@ _SHARED = (
     "top_logprobs",
     "parallel_tool_calls",
     "stream",
+    "stream_options",
     "user",
 )
 
@@ -78,11 +51,6 @@ RESPONSE_CHECKS: dict[str, Check] = {
     "previous_response_id": CHECKS["user"],
     "safety_identifier": CHECKS["user"],
     "prompt_cache_key": CHECKS["user"],
-    "truncation": _one_of("auto", "disabled"),
-    "text": _object,
-    "reasoning": _object,
-    "stream_options": _object,
-    "metadata": _metadata,
 }
 
 

@@ -382,9 +382,16 @@ def check_shapes(body: Mapping[str, Any]) -> None:
     Raises:
         APIError: 400 naming one that has another shape.
     """
-    for name in ("text", "reasoning", "stream_options"):
+    for name in ("text", "reasoning", "stream_options", "metadata"):
         if body.get(name) is not None:
             object_at(body[name], name)
+    for name, value in (body.get("metadata") or {}).items():
+        if not isinstance(value, str):
+            raise invalid_parameter(f"metadata.{name}", f"'metadata.{name}' must be a string.")
+    if body.get("truncation") not in (None, "auto", "disabled"):
+        raise invalid_parameter(
+            "truncation", "Invalid value for 'truncation': expected 'auto' or 'disabled'."
+        )
     for index, included in enumerate(list_at(body.get("include"), "include")):
         if included not in INCLUDABLE:
             raise _unknown_include(included, index)

@@ -100,7 +100,7 @@ class StreamRenderer:
         self._talk: MessageItem | ReasoningItem | None = None
         self._part = -1
         self._held_logprobs: list[dict[str, Any]] = []
-        self._seals: list[CallSeal] = []
+        self._seals: dict[int, CallSeal] = {}
         self._incomplete: str | None = None
         self.response: dict[str, Any] | None = None
 
@@ -227,7 +227,7 @@ class StreamRenderer:
         if not item.has_arguments and call.arguments_json:
             begun += item.write(call.arguments_json)
         if isinstance(call, ToolCall) and call.thought_signature is not None:
-            self._seals.append(CallSeal(call.call_id, call.thought_signature))
+            self._seals[part] = CallSeal(call.call_id, call.thought_signature)
         if delta.parse_status is ToolCallParseStatus.succeeded:
             begun += item.end("completed")
         # Whether one that failed was cut off is known when the reply has ended.
@@ -261,7 +261,7 @@ class StreamRenderer:
                 ended += item.end("incomplete" if cut else "completed")
         self._talk = None
         if self._incomplete is None:
-            for sealed in self._seals:
+            for _, sealed in sorted(self._seals.items()):
                 item = SealItem(self._place(), sealed)
                 self._output.append(item)
                 ended += item.begin() + item.end("completed")

@@ -261,15 +261,11 @@ def demands_call(value: Any) -> bool:
 
 
 def described(tools: Any) -> list[Any]:
-    """The `tools` as a response repeats them, every member of a function there."""
+    """The `tools` as a response repeats them: those that the model was offered, every member of a
+    function there."""
+    unset = {"description": None, "parameters": None, "strict": None}
     return [
-        {
-            "description": None,
-            "parameters": None,
-            "strict": None,
-            **tool,
-        }
-        if isinstance(tool, dict) and tool.get("type") == "function"
-        else tool
+        {**unset, **tool} if tool["type"] == "function" else tool
         for tool in tools or ()
+        if isinstance(tool, dict) and tool.get("type") in ("function", "custom", "namespace")
     ]

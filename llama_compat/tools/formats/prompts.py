@@ -44,7 +44,7 @@ def plain_messages(
     for message in messages:
         if isinstance(message, ToolResponseMessage):
             name = names.get(message.call_id, message.call_id)
-            answers.append(tool_format.render_response(name, content_text(message.content)))
+            answers.append(tool_format.render_response(name, content_text(message.told)))
             continue
         if answers:
             plain.append(UserMessage("\n".join(answers)))
@@ -53,7 +53,7 @@ def plain_messages(
             calls = tool_format.render_calls(message.tool_calls)
             message = CompletionMessage.of(
                 _with_text(message.content, calls, "\n"),
-                reasoning=message.reasoning,
+                reasoning=message.unsealed_reasoning,
                 name=message.name,
             )
         plain.append(message)

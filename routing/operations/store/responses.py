@@ -16,7 +16,7 @@ from msgspec import Struct
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError, invalid_parameter
 from providers.base import ProviderStartError
-from routing.operations.store.database import Database
+from routing.operations.store.database import Database, Found
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class ResponseStore:
         self._clock = clock
         self._database = Database(settings.path, _SCHEMA)
         self._sweeping: asyncio.Task[None] | None = None
+        self._saving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Open the file.
@@ -112,6 +113,7 @@ class ResponseStore:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
+        await asyncio.gather(*self._saving, return_exceptions=True)
         await self._database.stop()
 
     async def save(
@@ -121,13 +123,16 @@ class ResponseStore:
         input: Sequence[Mapping[str, Any]],
         previous: str | None = None,
     ) -> None:
-        """Keep a response, and make room for it.
+        """Keep a response, and make room for it. A cancelled caller does not stop that.
 
         Args:
             owner: whose it is.
             response: the response object.
             input: the items that it answers.
             previous: the id of the response that it goes on from, if that is kept here.
+
+        Raises:
+            APIError: 503, it could not be kept.
         """
         row = _Row.of(owner, response, input, previous, self._clock())
         if row.size > self._settings.max_bytes:
@@ -135,14 +140,17 @@ class ResponseStore:
                 "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
             )
             return
-        await self._database.run(lambda connection: self._save(connection, row))
+        saving = asyncio.create_task(self._run(lambda connection: self._save(connection, row)))
+        self._saving.add(saving)
+        saving.add_done_callback(self._saving.discard)
+        await asyncio.shield(saving)
 
     async def complete(self, response: Mapping[str, Any]) -> None:
         """Put the end of a background response in the place of what is kept of it.
 
         Nothing happens where it has been cancelled or deleted meanwhile.
         """
-        await self._database.run(lambda connection: self._complete(connection, response))
+        await self._run(lambda connection: self._complete(connection, response))
 
     async def get(self, owner: str, response_id: str) -> StoredResponse:
         """A response.
@@ -150,7 +158,7 @@ class ResponseStore:
         Raises:
             APIError: 404, the owner has none of this id.
         """
-        return await self._database.run(lambda each: self._get(each, owner, response_id))
+        return await self._run(lambda each: self._get(each, owner, response_id))
 
     async def delete(self, owner: str, response_id: str) -> None:
         """Forget a response.
@@ -165,7 +173,7 @@ class ResponseStore:
                 "DELETE FROM responses WHERE id = ? AND owner = ? AND created >= ?", row
             ).rowcount
 
-        if not await self._database.run(work):
+        if not await self._run(work):
             raise response_not_found(response_id)
 
     async def cancel(self, owner: str, response_id: str) -> dict[str, Any]:
@@ -174,7 +182,7 @@ class ResponseStore:
         Raises:
             APIError: 404, the owner has none of this id; 400, somebody waits for it.
         """
-        return await self._database.run(lambda each: self._cancel(each, owner, response_id))
+        return await self._run(lambda each: self._cancel(each, owner, response_id))
 
     async def history(self, owner: str, response_id: str) -> Items:
         """The items of the conversation that ends with a response: input and output of each.
@@ -182,17 +190,29 @@ class ResponseStore:
         Raises:
             APIError: 400, one of the chain is not there, or the chain is too long.
         """
-        return await self._database.run(lambda each: self._history(each, owner, response_id))
+        return await self._run(lambda each: self._history(each, owner, response_id))
 
     async def items(self, owner: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Those of the items with these ids that the owner's responses have."""
         wanted = list(dict.fromkeys(ids))
-        return await self._database.run(lambda each: self._items(each, owner, wanted))
+        return await self._run(lambda each: self._items(each, owner, wanted))
 
     async def keep_alive(self, ids: Sequence[str]) -> set[str]:
         """Say that these responses are still worked on; those of them that nobody wants any more,
         for they were cancelled or deleted."""
-        return await self._database.run(lambda each: self._keep_alive(each, ids))
+        return await self._run(lambda each: self._keep_alive(each, ids))
+
+    async def _run(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
+        try:
+            return await self._database.run(work)
+        except sqlite3.Error as error:
+            log.error("the store of responses can't be used: %s", error)
+            raise APIError(
+                503,
+                "The store of responses can't be used now; the server's log says why. Ask again"
+                " later, or with 'store' false.",
+                code="store_unavailable",
+            ) from None
 
     # In the thread --------------------------------------------------------------------------------
 
@@ -288,7 +308,8 @@ class ResponseStore:
             if item_id in found:
                 continue
             row = connection.execute(
-                "SELECT response, input FROM responses JOIN items ON items.response = responses.id"
+                "SELECT responses.response, input FROM items JOIN responses"
+                " ON items.response = responses.id"
                 " WHERE items.id = ? AND owner = ? AND created >= ? LIMIT 1",
                 (item_id, owner, self._oldest()),
             ).fetchone()
@@ -315,7 +336,7 @@ class ResponseStore:
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self._settings.ttl))
             with suppress(sqlite3.Error):
-                await self._database.run(
+                await self._run(
                     lambda connection: connection.execute(
                         "DELETE FROM responses WHERE created < ?", (self._oldest(),)
                     )
@@ -375,7 +396,8 @@ def response_not_found(response_id: str) -> APIError:
     """404: the caller has no response of this id."""
     return APIError(
         404,
-        f"Response with id '{response_id}' not found.",
+        f"Response with id '{response_id}' not found among those that are kept here. What a vendor"
+        " keeps can be asked for there.",
         type="invalid_request_error",
         param="response_id",
         code="response_not_found",

@@ -656,19 +656,40 @@ def test_any_stream_folds_to_the_whole_reply(
     same(folded(read(streamed(events))), rendered(response))
 
 
-@given(vocabulary.responses() | vocabulary.ordered_responses())
+replies = vocabulary.responses(signed=True) | vocabulary.ordered_responses(signed=True)
+
+
+@given(replies)
 def test_a_whole_reply_is_a_stream_of_one(response: ChatCompletionResponse) -> None:
     same(folded(read(streamed(reply_events(response)))), rendered(response))
 
 
-@given(vocabulary.ordered_responses())
+@given(replies)
 def test_what_the_model_said_can_be_sent_back(response: ChatCompletionResponse) -> None:
     content = rendered(response).model_dump(mode="json", exclude_none=True)["content"]
     messages = [*HI, {"role": "assistant", "content": content}]
-    said = [part for part in response.completion_message.parts if not isinstance(part, ToolCall)]
     again = parsed(messages=messages).messages[1:]
-    parts = again[0].parts if again else ()  # type: ignore[union-attr]
-    assert [part for part in parts if not isinstance(part, ToolCall)] == said
+    said = response.completion_message.parts
+    assert (again[0].parts if again else ()) == said  # type: ignore[union-attr]
+
+
+def test_the_seal_of_a_call_comes_after_it_however_late_it_is_known() -> None:
+    status = ToolCallParseStatus
+    calls = [ToolCall(f"c{n}", "f", {}, "{}", f"seal{n}") for n in range(3)]
+    events: list[StreamEvent] = [StreamStart()]
+    for n in range(3):
+        begun = ToolCallDelta(n, status.started, f"c{n}", "f")
+        all_of_it = ToolCallDelta(n, status.in_progress, arguments="{}")
+        events += [StreamProgress(begun, part=n), StreamProgress(all_of_it, part=n)]
+    events += [
+        StreamProgress(ToolCallDelta(n, status.succeeded, tool_call=call), part=n)
+        for n, call in enumerate(calls)
+    ]
+    content = folded(read(streamed([*events, StreamComplete(StopReason.end_of_message)]))).content
+    assert [block.type for block in content] == ["tool_use"] * 3 + ["redacted_thinking"] * 3
+    said = [block.to_dict() for block in content]
+    message = parsed(messages=[{"role": "assistant", "content": said}]).messages[0]
+    assert message == CompletionMessage(tuple(calls))
 
 
 def test_the_events_of_a_reply() -> None:
@@ -897,8 +918,11 @@ def test_a_prompt_that_is_too_long_is_called_so() -> None:
     error = context_length_exceeded(10, 20, 5)
     message = json.loads(ANTHROPIC.render_error(error, ""))["error"]["message"]
     assert message == f"prompt is too long: {error.message}"
-    said = APIError(400, "Prompt is too long: 20 > 10")
-    assert json.loads(ANTHROPIC.render_error(said, ""))["error"]["message"] == said.message
+    for other in (
+        APIError(400, "Prompt is too long: 20 > 10"),
+        context_length_exceeded(10, 5, 20),  # a shorter conversation would be no help
+    ):
+        assert json.loads(ANTHROPIC.render_error(other, ""))["error"]["message"] == other.message
 
 
 def test_a_vendors_own_words_are_kept_for_those_who_understand_them() -> None:

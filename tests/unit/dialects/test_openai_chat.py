@@ -35,6 +35,8 @@ from llama_compat.types import (
     Delta,
     GreedySamplingStrategy,
     ImageContent,
+    Message,
+    ReasoningContent,
     ReasoningDelta,
     RefusalDelta,
     ResponseFormat,
@@ -440,7 +442,7 @@ def samplings(draw: st.DrawFn) -> SamplingParams:
 def requests(draw: st.DrawFn) -> ChatCompletionRequest:
     return ChatCompletionRequest(
         model="m",
-        messages=draw(vocabulary.conversations(signed=True)),
+        messages=draw(vocabulary.conversations(signed=True, tools_give_images=False)),
         sampling=draw(samplings()),
         tools=tuple(draw(st.lists(tools, max_size=2))),
         tool_choice=draw(st.none() | choices),
@@ -1066,3 +1068,66 @@ def test_done_makes_up_for_a_missing_reason():
 def test_what_is_no_chunk_is_a_value_error(chunk):
     with pytest.raises(ValueError, match="not a chat completion chunk"):
         StreamParser().push(chunk)
+
+
+PIXEL = ImageContent("data:image/png;base64,aGk=")
+
+
+def rendered_messages(*messages: Message) -> Any:
+    return render_request(ChatCompletionRequest("m", messages))["messages"]
+
+
+def test_images_that_tools_give_are_the_users() -> None:
+    image = {"type": "image_url", "image_url": {"url": PIXEL.url}}
+    calls = (ToolCall("1", "f", {}, "{}"), ToolCall("2", "f", {}, "{}"))
+    answers = (
+        ToolResponseMessage("1", (TextContent("a"), PIXEL)),
+        ToolResponseMessage("2", (PIXEL, PIXEL)),
+    )
+    given = [
+        {"type": "text", "text": "The images that the call 1 gave:"},
+        image,
+        {"type": "text", "text": "The images that the call 2 gave:"},
+        image,
+        image,
+    ]
+    told = [
+        {"role": "tool", "tool_call_id": "1", "content": "a"},
+        {"role": "tool", "tool_call_id": "2", "content": ""},
+    ]
+    asked = CompletionMessage.of("", calls)
+    last = {"type": "text", "text": "So?"}
+    for following, expected in (
+        ((), [{"role": "user", "content": given}]),
+        ((UserMessage("So?"),), [{"role": "user", "content": [*given, last]}]),
+        (
+            (CompletionMessage.of("Hm"),),
+            [{"role": "user", "content": given}, {"role": "assistant", "content": "Hm"}],
+        ),
+    ):
+        rendered = rendered_messages(asked, *answers, *following)
+        assert rendered[1:] == [*told, *expected]
+
+
+def test_a_tools_failure_is_told_in_words() -> None:
+    failed = ToolResponseMessage("1", "No clock", is_error=True)
+    in_parts = ToolResponseMessage("2", (TextContent("No "), TextContent("clock")), is_error=True)
+    assert [message["content"] for message in rendered_messages(failed, in_parts)] == [
+        "Error: No clock",
+        [{"type": "text", "text": text} for text in ("Error: ", "No ", "clock")],
+    ]
+
+
+def test_only_thoughts_that_nobody_sealed_are_for_everybody() -> None:
+    thoughts = (
+        ReasoningContent("One. "),
+        ReasoningContent("Two. ", "c2VhbA==", "anthropic"),
+        ReasoningContent("", "b3Bhcw==", "anthropic", redacted=True),
+        ReasoningContent("Three."),
+    )
+    (mixed, sealed) = rendered_messages(
+        CompletionMessage((*thoughts, TextContent("Hi"))),
+        CompletionMessage((*thoughts[1:3], TextContent("Hi"))),
+    )
+    assert mixed == {"role": "assistant", "content": "Hi", "reasoning_content": "One. Three."}
+    assert sealed == {"role": "assistant", "content": "Hi"}

@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from anthropic.types.message_create_params import MessageCreateParamsBase
 from fastapi import FastAPI
 
-from routing.docs import ASSETS_PATH, add_operations, add_page
+from routing.docs import ASSETS_PATH, add_operations, add_page, add_summaries
+from routing.ingress.anthropic import ANTHROPIC_API
+from tests.sdk_anthropic import SAMPLING
 
 SCHEMA = add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
 SCHEMAS = SCHEMA["components"]["schemas"]
@@ -27,7 +30,14 @@ def test_every_operation_is_there_under_both_prefixes() -> None:
     assert sorted(SCHEMA["paths"]) == sorted(
         prefix + path
         for prefix in ("/v1", "/v1/openai/v1")
-        for path in ("/chat/completions", "/completions", "/embeddings")
+        for path in (
+            "/chat/completions",
+            "/completions",
+            "/embeddings",
+            "/responses",
+            "/responses/compact",
+            "/responses/input_tokens",
+        )
     )
 
 
@@ -46,6 +56,14 @@ def test_requests_and_replies_have_openais_fields() -> None:
     assert {"id", "choices", "usage"} <= set(SCHEMAS["ChatCompletionsChunk"]["properties"])
     assert "prompt" in SCHEMAS["CompletionsRequest"]["properties"]
     assert "input" in SCHEMAS["EmbeddingsRequest"]["properties"]
+    assert {"input", "tools", "stream"} <= set(SCHEMAS["ResponsesRequest"]["properties"])
+    assert {"id", "output", "usage"} <= set(SCHEMAS["ResponsesResponse"]["properties"])
+    assert "input_tokens" in SCHEMAS["ResponsesInputTokensResponse"]["properties"]
+
+
+def test_types_of_the_same_name_are_told_apart() -> None:
+    text, chat = (SCHEMAS[f"{name}Response"] for name in ("Completions", "ChatCompletions"))
+    assert text["properties"]["choices"] != chat["properties"]["choices"]
 
 
 def test_streams_and_errors_are_described() -> None:
@@ -73,3 +91,23 @@ def test_the_page_needs_nobody_else() -> None:
     for address in addresses:
         name = address.removeprefix(f"{ASSETS_PATH}/")
         assert Path(mount.app.directory, name).is_file()  # type: ignore[attr-defined]
+
+
+def test_calls_of_other_apis_are_described_where_there_is_more_to_say() -> None:
+    schema: dict[str, Any] = {"paths": {}}
+    summaries = {**ANTHROPIC_API.summaries, "/other": "Other"}
+    add_summaries(schema, "messages", summaries, ANTHROPIC_API.bodies)
+    bodies = {
+        path: call["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for path, call in schema["paths"].items()
+    }
+    assert bodies.pop("/other") == {"type": "object"}
+    assert bodies.keys() == ANTHROPIC_API.endpoints.keys()
+    required = {path: set(body["required"]) for path, body in bodies.items()}
+    assert required == {
+        "/v1/messages": {"model", "max_tokens", "messages"},
+        "/v1/messages/count_tokens": {"model", "messages"},
+    }
+    known = set(MessageCreateParamsBase.__annotations__) | {"stream", *SAMPLING}
+    for path, body in bodies.items():
+        assert required[path] <= set(body["properties"]) <= known

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
 
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.images import images_in
 from llama_compat.tools.calls import new_call_id, parse_tool_call
 from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import (
@@ -27,6 +28,7 @@ from llama_compat.types import (
     ToolDefinition,
     ToolResponseMessage,
     UserMessage,
+    content_text,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ def render_request(
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [render_message(message) for message in request.messages],
+        "messages": _render_messages(request.messages),
         **render_sampling(request.sampling, max_tokens_name=max_tokens_name),
     }
     if request.tools:
@@ -341,6 +343,29 @@ def render_request(
     return body
 
 
+def _render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages; images that tools gave are the user's, from whom alone OpenAI takes them."""
+    rendered: list[dict[str, Any]] = []
+    given: list[ContentPart] = []
+    for message in messages:
+        if not isinstance(message, ToolResponseMessage) and given:
+            if isinstance(message, UserMessage):
+                message = structs.replace(message, content=(*given, *_parts(message.content)))
+            else:
+                rendered.append(render_message(UserMessage(tuple(given))))
+            given = []
+        if isinstance(message, ToolResponseMessage) and images_in(message.content):
+            given.append(TextContent(f"The images that the call {message.call_id} gave:"))
+            given += images_in(message.content)
+            message = structs.replace(message, content=content_text(message.content))
+        rendered.append(render_message(message))
+    return [*rendered, render_message(UserMessage(tuple(given)))] if given else rendered
+
+
+def _parts(content: Content) -> Sequence[ContentPart]:
+    return [TextContent(content)] if isinstance(content, str) else content
+
+
 def render_message(message: Message) -> dict[str, Any]:
     """One of `messages`."""
     match message:
@@ -352,7 +377,7 @@ def render_message(message: Message) -> dict[str, Any]:
             return {
                 "role": "tool",
                 "tool_call_id": message.call_id,
-                "content": _render_content(message.content),
+                "content": _render_content(message.told),
             }
         case CompletionMessage():
             rendered = _render_assistant(message)
@@ -369,8 +394,8 @@ def _render_assistant(message: CompletionMessage) -> dict[str, Any]:
     }
     if message.refusal is not None:
         rendered["refusal"] = message.refusal
-    if message.reasoning is not None:
-        rendered["reasoning_content"] = message.reasoning
+    if message.unsealed_reasoning is not None:
+        rendered["reasoning_content"] = message.unsealed_reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
     return rendered

@@ -1,0 +1,45 @@
+"""What is looked at on every level of a reply: members that lack, and what goes in their place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from llama_compat.wire.json_fields import JSONFields
+
+NULL = Raw(b"null")
+EMPTY_STRING = Raw(b'""')
+EMPTY_LIST = Raw(b"[]")
+EMPTY_OBJECT = Raw(b"{}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyKind:
+    """What OpenAI calls the replies of one operation."""
+
+    id_prefix: str
+    object: Raw
+    chunk_object: Raw
+
+
+CHAT = ReplyKind("chatcmpl-", Raw(b'"chat.completion"'), Raw(b'"chat.completion.chunk"'))
+TEXT = ReplyKind("cmpl-", Raw(b'"text_completion"'), Raw(b'"text_completion"'))
+
+
+def lacks(fields: JSONFields, name: str) -> bool:
+    """Whether the member `name` is not there, null or empty."""
+    value = fields.get(name)
+    return value is None or value in (NULL, EMPTY_STRING)
+
+
+def encode(value: JSONFields | list[JSONFields]) -> Raw:
+    """The JSON of one level, whose members are JSON already."""
+    return Raw(msgspec.json.encode(value))
+
+
+def generated_id(prefix: str) -> Raw:
+    """An id (JSON) in place of one that the vendor left out."""
+    return Raw(f'"{prefix}{os.urandom(12).hex()}"'.encode())

@@ -1,0 +1,351 @@
+"""The store of responses: whose they are, how long and how many, and what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_compat.distribution import ResponsesStoreSettings
+from llama_compat.errors import APIError
+from providers.base import ProviderStartError
+from routing.operations.background import MAX_RUNNING, BackgroundResponses
+from routing.operations.store import responses as module
+from routing.operations.store.responses import ALIVE_SECONDS, ResponseStore
+
+OWNER = "key-1"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[ResponseStore]:
+    settings = ResponsesStoreSettings(path=str(tmp_path / "r.sqlite"), ttl=100, max_bytes=4000)
+    one = ResponseStore(settings, clock)
+    await one.start()
+    yield one
+    await one.stop()
+
+
+def response(response_id: str, text: str = "yes", **members: Any) -> dict[str, Any]:
+    item = {"id": f"msg_{response_id}", "type": "message", "role": "assistant", "content": text}
+    return {
+        "id": response_id,
+        "status": "completed",
+        "background": False,
+        "output": [item],
+        **members,
+    }
+
+
+def asked(response_id: str, text: str = "what?") -> list[dict[str, Any]]:
+    return [{"id": f"in_{response_id}", "type": "message", "role": "user", "content": text}]
+
+
+async def save(store: ResponseStore, response_id: str, **options: Any) -> None:
+    owner = options.pop("owner", OWNER)
+    previous = options.pop("previous", None)
+    await store.save(owner, response(response_id, **options), asked(response_id), previous)
+
+
+async def code_of(awaitable: Any) -> tuple[int, str | None]:
+    with pytest.raises(APIError) as caught:
+        await awaitable
+    return caught.value.status, caught.value.code
+
+
+async def is_kept(store: ResponseStore, response_id: str) -> bool:
+    try:
+        await store.get(OWNER, response_id)
+    except APIError:
+        return False
+    return True
+
+
+async def test_what_is_kept_is_found_again(store: ResponseStore) -> None:
+    await save(store, "r1")
+    kept = await store.get(OWNER, "r1")
+    assert (kept.response, kept.input) == (response("r1"), asked("r1"))
+
+
+async def test_a_response_is_its_owners_alone(store: ResponseStore) -> None:
+    await save(store, "r1", background=True, status="queued")
+    for awaitable in (
+        store.get("key-2", "r1"),
+        store.delete("key-2", "r1"),
+        store.cancel("key-2", "r1"),
+    ):
+        assert await code_of(awaitable) == (404, "response_not_found")
+    assert await code_of(store.history("key-2", "r1")) == (400, "previous_response_not_found")
+    assert await store.items("key-2", ["msg_r1"]) == {}
+    assert await is_kept(store, "r1")
+
+
+async def test_a_deleted_response_is_gone(store: ResponseStore) -> None:
+    await save(store, "r1")
+    await store.delete(OWNER, "r1")
+    assert await code_of(store.get(OWNER, "r1")) == (404, "response_not_found")
+    assert await code_of(store.delete(OWNER, "r1")) == (404, "response_not_found")
+    assert await store.items(OWNER, ["msg_r1"]) == {}
+
+
+async def test_a_conversation_is_all_of_its_turns(store: ResponseStore) -> None:
+    await save(store, "r1")
+    await save(store, "r2", previous="r1", text="again")
+    items = await store.history(OWNER, "r2")
+    assert [item["id"] for item in items] == ["in_r1", "msg_r1", "in_r2", "msg_r2"]
+
+
+async def test_a_conversation_that_lost_its_beginning_is_refused(store: ResponseStore) -> None:
+    await save(store, "r1")
+    await save(store, "r2", previous="r1")
+    await store.delete(OWNER, "r1")
+    assert await code_of(store.history(OWNER, "r2")) == (400, "previous_response_not_found")
+
+
+async def test_a_conversation_may_not_be_endless(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(4):
+        await save(store, f"r{index}", previous=f"r{index - 1}" if index else None)
+    monkeypatch.setattr(module, "MAX_CHAIN", 4)
+    assert len(await store.history(OWNER, "r3")) == 8
+    monkeypatch.setattr(module, "MAX_CHAIN", 3)
+    assert await code_of(store.history(OWNER, "r3")) == (400, "conversation_too_long")
+    monkeypatch.setattr(module, "MAX_CHAIN", 4)
+    monkeypatch.setattr(module, "MAX_HISTORY_BYTES", 500)
+    assert await code_of(store.history(OWNER, "r3")) == (400, "conversation_too_long")
+
+
+async def test_items_are_found_by_their_ids(store: ResponseStore) -> None:
+    await save(store, "r1")
+    found = await store.items(OWNER, ["msg_r1", "in_r1", "nope"])
+    assert found == {"msg_r1": response("r1")["output"][0], "in_r1": asked("r1")[0]}
+
+
+async def test_what_is_too_old_is_gone_at_once_and_its_bytes_with_the_next(
+    store: ResponseStore, clock: Clock, tmp_path: Path
+) -> None:
+    await save(store, "r1")
+    clock.now += 100
+    assert await is_kept(store, "r1")
+    clock.now += 1
+    assert not await is_kept(store, "r1")
+    assert await code_of(store.delete(OWNER, "r1")) == (404, "response_not_found")
+    await save(store, "r2")
+    rows = sqlite3.connect(tmp_path / "r.sqlite").execute("SELECT id FROM responses").fetchall()
+    assert rows == [("r2",)]
+
+
+async def test_the_oldest_make_room(store: ResponseStore, clock: Clock, tmp_path: Path) -> None:
+    for index in range(5):
+        clock.now += 1
+        await save(store, f"r{index}", text="x" * 1000)
+    kept = [await is_kept(store, f"r{index}") for index in range(5)]
+    assert kept == [False, False, True, True, True]
+    connection = sqlite3.connect(tmp_path / "r.sqlite")
+    (counted,) = connection.execute("SELECT bytes FROM total").fetchone()
+    (real,) = connection.execute(
+        "SELECT sum(length(input) + length(response)) FROM responses"
+    ).fetchone()
+    assert counted == real <= 4000
+
+
+async def test_what_is_larger_than_all_of_the_store_takes_nobodys_place(
+    store: ResponseStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await save(store, "r1")
+    await save(store, "r2", text="x" * 5000)
+    assert "more than max_bytes" in caplog.text
+    assert await is_kept(store, "r1")
+    assert not await is_kept(store, "r2")
+
+
+async def test_a_caller_that_leaves_does_not_stop_the_keeping(store: ResponseStore) -> None:
+    saving = asyncio.create_task(save(store, "r1"))
+    await asyncio.sleep(0)
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    # The store has one thread: what is asked after it comes after it.
+    assert await is_kept(store, "r1")
+
+
+async def test_a_store_that_fails_is_503_and_what_it_began_is_undone(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(module, "_index", full)
+    assert await code_of(store.save(OWNER, response("r1"), [])) == (503, "store_unavailable")
+    assert "disk is full" in caplog.text
+    assert not await is_kept(store, "r1")
+
+
+# --------------------------------------------------------------------------------------------------
+# In the background
+# --------------------------------------------------------------------------------------------------
+
+
+async def test_only_what_runs_in_the_background_can_be_cancelled(store: ResponseStore) -> None:
+    await save(store, "r1")
+    assert await code_of(store.cancel(OWNER, "r1")) == (400, "invalid_value")
+    await save(store, "r2", background=True, status="queued")
+    assert (await store.cancel(OWNER, "r2"))["status"] == "cancelled"
+    assert (await store.cancel(OWNER, "r2"))["status"] == "cancelled"
+    await store.complete(response("r2", background=True))
+    assert (await store.get(OWNER, "r2")).response["status"] == "cancelled"
+    await save(store, "r3", background=True)
+    assert (await store.cancel(OWNER, "r3"))["status"] == "completed"
+
+
+async def test_a_running_response_can_not_be_gone_on_from(store: ResponseStore) -> None:
+    await save(store, "r1", background=True, status="queued", output=[])
+    assert await code_of(store.history(OWNER, "r1")) == (400, "invalid_value")
+    await store.complete(response("r1", background=True))
+    assert [item["id"] for item in await store.history(OWNER, "r1")] == ["in_r1", "msg_r1"]
+    assert list(await store.items(OWNER, ["msg_r1"])) == ["msg_r1"]
+
+
+async def test_a_response_whose_process_is_gone_has_failed(
+    store: ResponseStore, clock: Clock
+) -> None:
+    await save(store, "r1", background=True, status="queued")
+    clock.now += ALIVE_SECONDS - 1
+    assert await store.keep_alive(["r1"]) == set()
+    assert (await store.get(OWNER, "r1")).response["status"] == "in_progress"
+    clock.now += ALIVE_SECONDS + 1
+    failed = (await store.get(OWNER, "r1")).response
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
+    assert await store.keep_alive(["r1"]) == {"r1"}
+
+
+async def test_work_in_the_background_ends_in_the_store(store: ResponseStore) -> None:
+    background = BackgroundResponses(store)
+    background.start()
+
+    async def well() -> dict[str, Any]:
+        return response("r1", background=True)
+
+    async def badly() -> dict[str, Any]:
+        raise APIError(429, "Slowly.")
+
+    async def forever() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    works = {"r1": well, "r2": badly, "r3": forever, "r4": forever}
+    for response_id, work in works.items():
+        await save(store, response_id, background=True, status="queued")
+        background.run(response(response_id, background=True, status="queued"), work)
+    await store.cancel(OWNER, "r3")
+    background.cancel("r3")
+    # One more round through the store's thread for each that ends.
+    for _ in range(20):
+        await asyncio.sleep(0)
+        await is_kept(store, "r1")
+    await background.stop()
+    ended = [(await store.get(OWNER, each)).response for each in works]
+    assert [each["status"] for each in ended] == ["completed", "failed", "cancelled", "failed"]
+    assert ended[1]["error"]["code"] == "rate_limit_exceeded"
+
+
+async def test_there_is_an_end_to_how_many_run(store: ResponseStore) -> None:
+    background = BackgroundResponses(store)
+    forever = asyncio.Event()
+
+    async def work() -> dict[str, Any]:
+        await forever.wait()
+        return {}
+
+    for index in range(MAX_RUNNING):
+        background.check_room()
+        background.run(response(f"r{index}"), work)
+    with pytest.raises(APIError) as caught:
+        background.check_room()
+    assert caught.value.status == 429
+    await background.stop()
+
+
+# --------------------------------------------------------------------------------------------------
+# Several processes, and none that ends well
+# --------------------------------------------------------------------------------------------------
+
+_OTHER = textwrap.dedent(
+    """
+    import asyncio, sys
+    from llama_compat.distribution import ResponsesStoreSettings
+    from routing.operations.store.responses import ResponseStore
+
+    async def main(path, name, count):
+        store = ResponseStore(ResponsesStoreSettings(path=path))
+        await store.start()
+        for index in range(count):
+            response = {"id": f"{name}{index}", "status": "completed", "output": []}
+            await store.save("key-1", response, [])
+            print(index, flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    """
+)
+
+
+def other_process(path: Path, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _OTHER, str(path), name, str(count)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+async def test_processes_share_a_file_and_a_killed_one_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "shared.sqlite"
+    others = [other_process(path, name, 40) for name in ("a", "b")]
+    try:
+        for each in others:
+            assert each.stdout is not None
+            for _ in range(40):
+                assert each.stdout.readline()
+    finally:
+        for each in others:
+            each.send_signal(signal.SIGKILL)
+            each.communicate()
+    store = ResponseStore(ResponsesStoreSettings(path=str(path)))
+    await store.start()
+    kept = [await is_kept(store, f"{name}{index}") for name in "ab" for index in range(40)]
+    await store.stop()
+    assert all(kept)
+
+
+async def test_a_file_that_is_none_of_ours_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Not a database, but long enough that it could be taken for one. " * 20)
+    store = ResponseStore(ResponsesStoreSettings(path=str(path)))
+    with pytest.raises(ProviderStartError, match=r"notes\.txt"):
+        await store.start()
+    assert path.read_text().startswith("Not a database")
+    await store.stop()
+
+
+async def test_the_file_is_nobody_elses_to_read(store: ResponseStore, tmp_path: Path) -> None:
+    assert (tmp_path / "r.sqlite").stat().st_mode & 0o077 == 0
