@@ -79,7 +79,7 @@ $(VENV)/.has-%: pyproject.toml constraints.txt
 	fi
 	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes, as torch is large'
 	@$(if $(TORCH_INDEX),$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$*]' || { \
+	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
 	}
