@@ -235,6 +235,18 @@ def temperature_of(sampling: SamplingParams) -> float:
     return 0.0 if isinstance(strategy, GreedySamplingStrategy) else strategy.temperature
 
 
+class Guide(Struct, frozen=True):
+    """What the whole reply has to be.
+
+    `value` is a JSON Schema object, a regular expression, a grammar in Lark's notation, a list of
+    texts for a `choice`, and nothing for `json_object`. `path` is the request's field that says so.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "choice", "grammar"]
+    value: Any
+    path: str
+
+
 class SamplingParams(Struct, frozen=True):
     """How tokens are chosen and when generation ends.
 
@@ -245,6 +257,13 @@ class SamplingParams(Struct, frozen=True):
 
     `stated` are OpenAI's names of the parameters that the caller set to what is the default here
     (`temperature` 1, ...): a vendor whose own default is another has to be told.
+
+    What follows are the extensions that vLLM has too, for engines in this process. `min_p` leaves
+    out tokens less likely than that share of the likeliest. Before `min_tokens` nothing ends the
+    text but `max_tokens`. `stop_token_ids` end it as `stop` does; with `ignore_eos` the model's own
+    end tokens don't. `allowed_token_ids` are the only ones, if there are any. Of two requests that
+    wait, the one with the lower `priority` is served first. `cache_salt` keeps what is cached of a
+    prompt to those who know it. `guide` is what the text has to be.
     """
 
     strategy: SamplingStrategy = TopPSamplingStrategy()
@@ -256,6 +275,15 @@ class SamplingParams(Struct, frozen=True):
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = field(default_factory=dict)
     stated: frozenset[str] = frozenset()
+    min_p: float = 0.0
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    allowed_token_ids: tuple[int, ...] = ()
+    priority: int = 0
+    cache_salt: str | None = None
+    guide: Guide | None = None
 
     def for_choice(self, index: int) -> SamplingParams:
         """The parameters of the choice `index` out of `n`: a seed counts up, so choices differ."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,25 +48,15 @@ def call_rules(request: ChatCompletionRequest) -> CallRules:
     return CallRules(request.tools, demanded, single=True)
 
 
+def before_reply(prompt: str) -> str:
+    """What has to come before a reply to `prompt` that is to be of a certain form."""
+    # Where the prompt ends inside the reasoning, there is none.
+    return f"\n{CLOSING_TAG}\n\n" if opens_reasoning(prompt) else ""
+
+
 def call_openings(tool_format: ToolFormat, rules: CallRules, prompt: str) -> dict[str, str]:
     """For each demanded tool what a reply to `prompt` that calls it begins with, up to a `{`."""
-    # Where the prompt ends inside the reasoning, there is none.
-    before = f"\n{CLOSING_TAG}\n\n" if opens_reasoning(prompt) else ""
+    before = before_reply(prompt)
     return {
         tool.tool_name: before + tool_format.call_opening(tool.tool_name) for tool in rules.demanded
     }
-
-
-def first_argument(tool: ToolDefinition) -> str:
-    """What has to follow the `{` of a call's arguments: the name of one that `tool` requires.
-
-    It is the closing bracket where `tool` takes no arguments, and nothing where it requires none.
-    Small models need it: they would repeat the tool's description there.
-    """
-    parameters = tool.parameters or {"properties": {}}
-    if parameters.get("properties") == {} and not parameters.get("additionalProperties"):
-        return "}"
-    match parameters:
-        case {"required": [str(name), *_]}:
-            return f"{json.dumps(name, ensure_ascii=False)}:"
-    return ""

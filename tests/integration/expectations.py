@@ -28,6 +28,12 @@ def check_usage(usage: CompletionUsage | None) -> CompletionUsage:
     return usage
 
 
+def tokens_of(usage: CompletionUsage | None) -> tuple[int, int]:
+    """Tokens of prompt and completion; how many were cached differs from one time to the next."""
+    checked = check_usage(usage)
+    return checked.prompt_tokens, checked.completion_tokens
+
+
 @contextmanager
 def honoured_or_refused(*names: str) -> Iterator[None]:
     """The test of what a server may refuse, by one of these names."""

@@ -75,15 +75,18 @@ async def text_of(
 async def test_the_provider(device: str, folder: Path) -> None:
     import torch
 
+    from providers.local.torch_engine.engine import Engine
+
     name = str(folder)
     config = TorchConfig(device=device, dtype="bfloat16")
     provider = TorchProvider("local", config, [ProviderModel(name)])
     await provider.start()
     try:
         engine = provider.engines[name]
-        assert engine.loaded.model.device.type == device
-        assert engine.loaded.model.dtype == torch.bfloat16
-        no_end = dict.fromkeys(engine.loaded.stop_tokens, -100.0)
+        assert isinstance(engine, Engine)
+        assert engine.loaded.device.type == device
+        assert engine.loaded.dtype == torch.bfloat16
+        no_end = dict.fromkeys(engine.model.stop_tokens, -100.0)
 
         greedy = SamplingParams(GreedySamplingStrategy(), max_tokens=20, logit_bias=no_end)
         # A prompt of several chunks, and one of few tokens.
@@ -157,5 +160,5 @@ def test_a_chat_through_the_whole_server(torch_server: ServerProcess) -> None:
     [choice] = whole.choices
     assert choice.message.content == text
     assert choice.finish_reason in ("length", "stop")
-    assert chunks[-1].usage == whole.usage
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
     assert whole.usage.completion_tokens <= 16

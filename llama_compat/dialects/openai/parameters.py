@@ -1,18 +1,21 @@
 """The parameters that OpenAI's chat and text completions share: their checks and their meaning.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create and .../completions/create. The
-fields beyond those (`top_k`, `repetition_penalty`) are the extensions that vLLM and others take.
+fields beyond those (`top_k`, `repetition_penalty`, `min_p`, ...) are the extensions that vLLM and
+others take.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
     GreedySamplingStrategy,
+    Guide,
     SamplingParams,
     SamplingStrategy,
     TopKSamplingStrategy,
@@ -27,6 +30,7 @@ MAX_STOP_STRINGS = 4
 # --------------------------------------------------------------------------------------------------
 
 Check = Callable[[str, Any], None]
+Kind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
 def _shown(value: Any) -> str:
@@ -94,6 +98,47 @@ def _stop(name: str, value: Any) -> None:
         raise invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty.")
 
 
+def _token_ids(name: str, value: Any) -> None:
+    if type(value) is not list or not all(type(item) is int and item >= 0 for item in value):
+        raise _wrong_type(name, "an array of token ids", value)
+
+
+def _schema(name: str, value: Any) -> None:
+    if type(value) is str:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise invalid_parameter(name, f"Invalid '{name}': the text is not JSON.") from None
+    if type(value) is not dict:
+        raise _wrong_type(name, "a JSON schema object", value)
+
+
+def _choice(name: str, value: Any) -> None:
+    if type(value) is not list or not all(type(item) is str for item in value) or not value:
+        raise _wrong_type(name, "a non-empty array of strings", value)
+
+
+GUIDES: dict[str, tuple[Kind, Check]] = {
+    "json": ("json_schema", _schema),
+    "regex": ("regex", _string),
+    "choice": ("choice", _choice),
+    "grammar": ("grammar", _string),
+}
+"""vLLM's ways of saying what a reply has to be, as `guided_...` or in `structured_outputs`."""
+
+
+def _structured_outputs(name: str, value: Any) -> None:
+    if type(value) is not dict:
+        raise _wrong_type(name, "an object", value)
+    said = [member for member in value if value[member] is not None]
+    for member in said:
+        if member not in GUIDES:
+            raise invalid_parameter(f"{name}.{member}", f"Unknown parameter: '{name}.{member}'.")
+        GUIDES[member][1](f"{name}.{member}", value[member])
+    if len(said) != 1:
+        raise invalid_parameter(name, f"'{name}' needs exactly one of {', '.join(GUIDES)}.")
+
+
 def _stream_options(name: str, value: Any) -> None:
     if type(value) is not dict:
         raise _wrong_type(name, "an object", value)
@@ -131,6 +176,16 @@ CHECKS: dict[str, Check] = {
     "top_logprobs": partial(_integer, low=0, high=20),
     "parallel_tool_calls": _boolean,
     "user": _string,
+    "min_p": partial(_number, low=0, high=1),
+    "min_tokens": partial(_integer, low=0),
+    "stop_token_ids": _token_ids,
+    "ignore_eos": _boolean,
+    "include_stop_str_in_output": _boolean,
+    "allowed_token_ids": _token_ids,
+    "priority": partial(_integer, low=-(2**31), high=2**31 - 1),
+    "cache_salt": _string,
+    "structured_outputs": _structured_outputs,
+    **{f"guided_{member}": check for member, (_, check) in GUIDES.items()},
 }
 CHAT_CHECKS: dict[str, Check] = {**CHECKS, "logprobs": _boolean}
 COMPLETION_CHECKS: dict[str, Check] = {
@@ -212,6 +267,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "stop": ([],),
     "top_k": (-1, 0),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "priority": (0,),
 }
 """Values that ask for what happens anyway."""
 
@@ -283,7 +344,35 @@ def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
         stated=frozenset(
             name for name, default in _SAMPLING_DEFAULTS.items() if body.get(name) == default
         ),
+        min_p=body.get("min_p") or 0.0,
+        min_tokens=body.get("min_tokens") or 0,
+        stop_token_ids=tuple(body.get("stop_token_ids") or ()),
+        ignore_eos=bool(body.get("ignore_eos")),
+        include_stop_str_in_output=bool(body.get("include_stop_str_in_output")),
+        allowed_token_ids=tuple(body.get("allowed_token_ids") or ()),
+        priority=body.get("priority") or 0,
+        cache_salt=body.get("cache_salt"),
+        guide=_parse_guide(body),
     )
+
+
+def _parse_guide(body: Mapping[str, Any]) -> Guide | None:
+    found = {f"guided_{member}": (member, body.get(f"guided_{member}")) for member in GUIDES}
+    for member, value in (body.get("structured_outputs") or {}).items():
+        found[f"structured_outputs.{member}"] = (member, value)
+    guides = [
+        Guide(
+            GUIDES[member][0],
+            json.loads(value) if member == "json" and isinstance(value, str) else value,
+            path,
+        )
+        for path, (member, value) in found.items()
+        if value is not None
+    ]
+    if len(guides) > 1:
+        names = " and ".join(f"'{guide.path}'" for guide in guides)
+        raise invalid_parameter(guides[1].path, f"{names} exclude each other.")
+    return guides[0] if guides else None
 
 
 def _parse_strategy(body: Mapping[str, Any]) -> SamplingStrategy:

@@ -5,37 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 import torch
 
-from llama_compat.errors import APIError, internal_error, shutting_down
-from llama_compat.types import (
-    StopReason,
-    StreamComplete,
-    StreamEvent,
-    StreamProgress,
-    StreamStart,
-    TextDelta,
-    Usage,
-)
+from llama_compat.errors import APIError, internal_error, invalid_parameter, shutting_down
+from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
+from providers.local.engine import (
+    Ended,
+    Generation,
+    LocalModel,
+    Output,
+    Prefilled,
+    Sampled,
+    Stats,
+)
+from providers.local.torch_engine import sequence as sequences_module
 from providers.local.torch_engine.loader import LoadedModel
-from providers.local.torch_engine.model_runner import ModelRunner
-from providers.local.torch_engine.reply import Reply, describe_token
-from providers.local.torch_engine.sampler import Sampler, score_tokens
-from providers.local.torch_engine.scheduler import Scheduler, Stats
-from providers.local.torch_engine.sequence import Generation, Sequence
+from providers.local.torch_engine.sampler import Choice, Sampler, score_tokens
+from providers.local.torch_engine.scheduler import Batch, Chunk, Scheduler
 
 log = logging.getLogger(__name__)
 
+LocalSequence = sequences_module.Sequence
+
 
 class Engine:
-    """Generates with one model, in a thread of its own.
+    """Generates with one model, in a thread of its own, which owns all that changes.
 
-    The scheduler says which sequence takes the next step; a step computes a chunk of its prompt or
-    samples one token, and its events are handed to the event loop that asked for them.
+    Sequences and cancellations wait in an inbox for the thread to look at it, between two steps. A
+    step computes the next tokens of all sequences that it has room for; what came of it is handed
+    to the event loops that asked all at once.
 
     Args:
         loaded: the model and what belongs to it.
@@ -43,16 +49,36 @@ class Engine:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
-        self._runner = ModelRunner(loaded.model)
-        self._scheduler = Scheduler()
+        self._runner = loaded.runner
+        self._scheduler = Scheduler(loaded.blocks, loaded.limits, prefix_cache=loaded.prefix_cache)
+        self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens)
+        self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._changed = threading.Condition()
+        self._arrived: list[LocalSequence] = []
+        self._given_up: list[LocalSequence] = []
+        self._closed = False
+        self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[_Mailbox, Output | APIError]]] = {}
+        self._counts = Stats(batched=loaded.batched, total_blocks=loaded.blocks.total)
+        self._seconds_a_sequence = 1.0
         self._thread = threading.Thread(
-            target=self._run, name=f"torch engine of {loaded.name}", daemon=True
+            target=self._run, name=f"torch engine of {loaded.model.name}", daemon=True
         )
+
+    @property
+    def model(self) -> LocalModel:
+        """The model."""
+        return self.loaded.model
 
     @property
     def stats(self) -> Stats:
         """What the engine is doing and has done."""
-        return self._scheduler.stats
+        return replace(
+            self._counts,
+            waiting=self._scheduler.waiting + len(self._arrived),
+            running=len(self._scheduler.running),
+            preempted=self._scheduler.preempted,
+            used_blocks=self.loaded.blocks.used,
+        )
 
     def start(self) -> None:
         """Run the model once, so that the first request finds it warm, and start the thread.
@@ -60,173 +86,314 @@ class Engine:
         Raises:
             ProviderStartError: the model does not run.
         """
+        trial = LocalSequence(Generation((0,), SamplingParams(), 1), lambda _: None)
+        trial.blocks = [0]
         try:
-            self._runner.forward([0], self._runner.new_cache())
+            self._runner.forward([Chunk(trial, 1)])
         except Exception as error:
             raise ProviderStartError(
-                f"The model '{self.loaded.name}' was loaded, but it does not run on"
-                f" '{self._runner.device}' ({type(error).__name__}: {error}): try another 'device'"
+                f"The model '{self.model.name}' was loaded, but it does not run on"
+                f" '{self.loaded.device}' ({type(error).__name__}: {error}): try another 'device'"
                 " or 'dtype' in the template, or another model."
             ) from error
         self._thread.start()
 
     def stop(self) -> None:
         """Break off what there is with an error, and wait for the thread to end."""
-        for sequence in self._scheduler.close():
-            _deliver(sequence, shutting_down())
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
         self._thread.join()
+        self._grammars.shutdown()
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[StreamEvent, None]:
-        """The events of one generation; closing the generator cancels it.
-
-        Raises:
-            APIError: the model failed, or the engine was stopped.
-        """
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[StreamEvent | APIError] = asyncio.Queue()
-
-        def deliver(event: StreamEvent | APIError) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
-
-        sequence = Sequence(generation, deliver)
-        if not self._scheduler.add(sequence):
-            raise shutting_down()
+    async def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
+        """See `providers.local.engine.Engine.generate`."""
+        mailbox = _Mailbox(asyncio.get_running_loop())
+        sequence = LocalSequence(generation, partial(self._post, mailbox))
+        self._submit(sequence)
         try:
             while True:
-                event = await events.get()
-                if isinstance(event, APIError):
-                    raise event
-                yield event
-                if isinstance(event, StreamComplete):
+                outputs = await mailbox.take()
+                last = outputs[-1]
+                if isinstance(last, APIError):
+                    raise last
+                yield outputs  # type: ignore[misc]
+                if isinstance(last, Ended):
                     return
         finally:
-            self._scheduler.cancel(sequence)
+            self._give_up(sequence)
+
+    def _submit(self, sequence: LocalSequence) -> None:
+        with self._changed:
+            if self._closed:
+                raise shutting_down()
+            waiting = self._scheduler.waiting + len(self._arrived)
+            room = self.loaded.limits.sequences - len(self._scheduler.running)
+            if waiting >= self.loaded.limits.waiting + max(0, room):
+                raise self._too_many(waiting)
+            self._arrived.append(sequence)
+            self._changed.notify()
+
+    def _too_many(self, waiting: int) -> APIError:
+        # A place is free when each of those that run now has made room for one that waits.
+        rounds = waiting / max(1, self.loaded.limits.sequences)
+        seconds = min(60, max(1, round(rounds * self._seconds_a_sequence)))
+        return APIError(
+            429,
+            f"The model '{self.model.name}' is busy, and {waiting} requests wait for it already."
+            f" Retry in {seconds} s.",
+            code="engine_overloaded",
+            headers={"retry-after": str(seconds)},
+        )
+
+    def _give_up(self, sequence: LocalSequence) -> None:
+        if sequence.ended:
+            return
+        with self._changed:
+            self._given_up.append(sequence)
+            self._changed.notify()
 
     # In the thread --------------------------------------------------------------------------------
 
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _run(self) -> None:
-        while (sequence := self._scheduler.next()) is not None:
+        while self._receive():
             try:
-                last_events = self._step(sequence)
-            except Exception as error:
-                self._scheduler.end(sequence, failed=True)
-                _deliver(sequence, self._explain(error))
+                batch = self._scheduler.schedule()
+                if batch.chunks:
+                    self._step(batch)
+                elif self._scheduler.waiting:
+                    raise RuntimeError("sequences wait, and none of them can be scheduled")
+            except Exception:
+                # It is not known what holds any more, so all that there is ends.
+                log.exception("%s: the engine failed", self.model.name)
+                for sequence in self._scheduler.clear():
+                    self._fail(sequence, internal_error())
+            self._send()
+        for sequence in [*self._scheduler.clear(), *self._arrived]:
+            sequence.ended = True
+            self._counts.cancelled += 1
+            sequence.deliver(shutting_down())
+        self._send()
+
+    def _receive(self) -> bool:
+        """Wait for something to do and take in what came; False when the engine is to stop."""
+        with self._changed:
+            while not (
+                self._closed
+                or self._arrived
+                or self._given_up
+                or self._scheduler.running
+                or self._scheduler.waiting
+            ):
+                self._changed.wait()
+            if self._closed:
+                return False
+            arrived, self._arrived = self._arrived, []
+            given_up = {each for each in self._given_up if not each.ended}
+            self._given_up = []
+            for sequence in arrived:
+                if sequence not in given_up:
+                    self._scheduler.add(sequence)
+        self._scheduler.drop(given_up)
+        for sequence in given_up:
+            sequence.ended = True
+        self._counts.cancelled += len(given_up)
+        return True
+
+    def _step(self, batch: Batch) -> None:
+        constrained = {
+            chunk.sequence: self._grammars.submit(chunk.sequence.generation.constraint.allowed)
+            for chunk in batch.chunks
+            if chunk.samples and chunk.sequence.generation.constraint is not None
+        }
+        try:
+            logits = self._runner.forward(batch.chunks)
+            self._advance(batch, logits, constrained)
+        except Exception as error:
+            for each in constrained.values():
+                each.exception()
+            if _is_out_of_memory(error):
+                log.error("%s: out of memory: %s", self.model.name, error)
+                if self.loaded.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                if self._scheduler.shrink(batch):
+                    log.warning(
+                        "%s: going on with %d sequences at a time",
+                        self.model.name,
+                        self._scheduler.limits.sequences,
+                    )
+                    return
+                failure = self._no_memory()
             else:
-                if last_events:
-                    # Counted first: who has the last event finds the sequence gone.
-                    self._scheduler.end(sequence)
-                    for event in last_events:
-                        _deliver(sequence, event)
+                log.exception("%s: the model failed", self.model.name)
+                failure = internal_error()
+            self._scheduler.undo(batch)
+            for chunk in batch.chunks:
+                if chunk.sequence in self._scheduler.running:
+                    self._scheduler.end(chunk.sequence)
+                    self._fail(chunk.sequence, failure)
 
-    def _step(self, sequence: Sequence) -> list[StreamEvent]:
-        """Compute the next tokens of `sequence`; its last events, if it is complete with that."""
-        if sequence.cache is None:
-            self._begin(sequence)
-        assert sequence.cache is not None
-        scored = sequence.scores_prompt
-        start = sequence.computed
-        chunk = sequence.token_ids[start : start + self._runner.chunk_size(scored=scored)]
-        logits = self._runner.forward(chunk, sequence.cache, all_logits=scored)
-        sequence.computed += len(chunk)
-        if scored:
-            self._score_prompt(sequence, logits, start)
-        if start < sequence.prompt_tokens:
-            self._scheduler.count_tokens(prompt=len(chunk))
-            if sequence.computed < sequence.prompt_tokens:
-                return []
-            _deliver(sequence, StreamStart(sequence.prompt_tokens))
-            if sequence.generation.echo is not None:
-                _deliver(sequence, self._echo(sequence, sequence.generation.echo))
-            if sequence.generation.max_tokens == 0:
-                return _last_events(sequence, StopReason.out_of_tokens)
-        return self._sample(sequence, logits[-1])
+    def _advance(
+        self,
+        batch: Batch,
+        logits: torch.Tensor,
+        constrained: dict[LocalSequence, Future[torch.Tensor | None]],
+    ) -> None:
+        """Count the step, and choose the tokens that come next."""
+        self._counts.steps += 1
+        sampling: list[LocalSequence] = []
+        rows: list[int] = []
+        row = 0
+        for chunk in batch.chunks:
+            sequence, samples, scored = chunk.sequence, chunk.samples, chunk.sequence.scores_prompt
+            start, end = row, row + chunk.logits
+            row = end
+            if scored:
+                self._score_prompt(sequence, logits[start:end])
+            if sequence.completion_tokens == 0:
+                self._counts.prompt_tokens += chunk.tokens
+            sequence.computed += chunk.tokens
+            if not samples:
+                continue
+            if sequence.completion_tokens == 0:
+                cached = sequence.cached_tokens or 0
+                self._counts.cached_tokens += cached
+                sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
+                if sequence.generation.max_tokens == 0:
+                    self._end(sequence, Ended(StopReason.out_of_tokens))
+                    continue
+            sampling.append(sequence)
+            rows.append(end - 1)
+        if not sampling:
+            return
+        masks = self._masks(sampling, constrained)
+        kept = [place for place, each in enumerate(sampling) if each in masks]
+        sampling = [sampling[place] for place in kept]
+        allowed = [masks[each] for each in sampling]
+        if not sampling:
+            return
+        if len(kept) != len(logits):
+            logits = logits[[rows[place] for place in kept]]
+        for sequence, choice in zip(
+            sampling, self._sampler.sample(logits, sampling, allowed), strict=True
+        ):
+            if choice is None:
+                self._scheduler.end(sequence)
+                self._fail(sequence, _nothing_left())
+            else:
+                self._append(sequence, choice)
 
-    def _begin(self, sequence: Sequence) -> None:
-        generation = sequence.generation
-        sequence.cache = self._runner.new_cache()
-        sequence.sampler = Sampler(
-            generation.sampling,
-            generation.prompt_ids,
-            self.loaded.vocab_size,
-            self._runner.device,
-            generation.openings,
-        )
-        sequence.reply = Reply(
-            self.loaded.vocabulary,
-            generation.prompt_ids,
-            generation.sampling.stop,
-            with_logprobs=generation.logprobs is not None,
-            shown_tokens=generation.shown_tokens,
-        )
+    def _masks(
+        self,
+        sampling: Sequence[LocalSequence],
+        constrained: dict[LocalSequence, Future[torch.Tensor | None]],
+    ) -> dict[LocalSequence, torch.Tensor | None]:
+        """What each sequence's next token may be; one whose grammar fails ends with that."""
+        masks: dict[LocalSequence, torch.Tensor | None] = {}
+        for each in sampling:
+            try:
+                masks[each] = constrained[each].result() if each in constrained else None
+            except APIError as error:
+                self._scheduler.end(each)
+                self._fail(each, error)
+        return masks
 
-    def _sample(self, sequence: Sequence, logits: torch.Tensor) -> list[StreamEvent]:
-        assert sequence.sampler is not None
-        assert sequence.reply is not None
-        generation = sequence.generation
-        token_id = sequence.sampler.sample(logits)
-        sequence.token_ids.append(token_id)
-        self._scheduler.count_tokens(generated=1)
-        if token_id in self.loaded.stop_tokens:
-            return _last_events(sequence, self.loaded.stop_tokens[token_id])
-        scores = None
-        if generation.logprobs is not None:
-            [scores] = score_tokens(logits[None], [token_id], generation.logprobs)
-        progress = sequence.reply.push(token_id, scores)
-        if progress is not None:
-            _deliver(sequence, progress)
-        if sequence.reply.stopped:
-            return _last_events(sequence, StopReason.end_of_turn)
-        if sequence.completion_tokens == generation.max_tokens:
-            return _last_events(sequence, StopReason.out_of_tokens)
-        return []
-
-    def _score_prompt(self, sequence: Sequence, logits: torch.Tensor, start: int) -> None:
-        """Score the tokens that follow each of those that `logits` belong to, from `start` on."""
-        generation = sequence.generation
-        assert generation.logprobs is not None
-        following = generation.prompt_ids[start + 1 : start + 1 + len(logits)]
+    def _score_prompt(self, sequence: LocalSequence, logits: torch.Tensor) -> None:
+        """Score the tokens that follow each of those that `logits` belong to."""
+        generation, start = sequence.generation, sequence.computed + 1
+        following = generation.prompt_ids[start : start + len(logits)]
         if following:
             sequence.prompt_scores += score_tokens(
-                logits[: len(following)], following, generation.logprobs
+                logits[: len(following)], following, generation.logprobs or 0
             )
 
-    def _echo(self, sequence: Sequence, text: str) -> StreamProgress:
-        generation = sequence.generation
-        if generation.logprobs is None:
-            return StreamProgress(TextDelta(text))
-        scores = [None, *sequence.prompt_scores]
-        return StreamProgress(
-            TextDelta(text),
-            tuple(
-                describe_token(self.loaded.vocabulary, token_id, score)
-                for token_id, score in zip(generation.prompt_ids, scores, strict=True)
-            ),
+    def _append(self, sequence: LocalSequence, choice: Choice) -> None:
+        generation, token_id = sequence.generation, choice.token_id
+        sampling = generation.sampling
+        sequence.token_ids.append(token_id)
+        self._counts.generated_tokens += 1
+        if generation.constraint is not None:
+            generation.constraint.accept(token_id)
+        # A grammar that is complete allows nothing but an end.
+        ignores_end = sampling.ignore_eos and generation.constraint is None
+        if token_id in self.model.stop_tokens and not ignores_end:
+            self._end(sequence, Ended(self.model.stop_tokens[token_id], token_id))
+        elif token_id in sampling.stop_token_ids:
+            self._end(sequence, Ended(StopReason.end_of_turn, token_id))
+        else:
+            sequence.deliver(Sampled(token_id, choice.scores))
+            if sequence.completion_tokens == generation.max_tokens:
+                self._end(sequence, Ended(StopReason.out_of_tokens))
+
+    def _end(self, sequence: LocalSequence, output: Ended) -> None:
+        self._scheduler.end(sequence)
+        sequence.ended = True
+        self._counts.finished += 1
+        taken = time.monotonic() - sequence.started
+        self._seconds_a_sequence += 0.1 * (taken - self._seconds_a_sequence)
+        sequence.deliver(output)
+
+    def _fail(self, sequence: LocalSequence, error: APIError) -> None:
+        sequence.ended = True
+        self._counts.failed += 1
+        sequence.deliver(error)
+
+    def _no_memory(self) -> APIError:
+        return APIError(
+            503,
+            f"The memory of '{self.loaded.device}' is not enough for this request of model"
+            f" '{self.model.name}'. Send a shorter prompt or a lower max_tokens, or retry when less"
+            " is running.",
+            code="out_of_memory",
         )
 
-    def _explain(self, error: Exception) -> APIError:
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-            log.error("%s: out of memory: %s", self.loaded.name, error)
-            if self._runner.device.type == "cuda":
-                torch.cuda.empty_cache()
-            return APIError(
-                503,
-                f"The memory of '{self._runner.device}' is not enough for this request of model"
-                f" '{self.loaded.name}'. Send a shorter prompt or a lower max_tokens, or retry when"
-                " less is running.",
-                code="out_of_memory",
-            )
-        log.exception("%s: the model failed", self.loaded.name)
-        return internal_error()
+    def _post(self, mailbox: _Mailbox, output: Output | APIError) -> None:
+        self._outbox.setdefault(mailbox.loop, []).append((mailbox, output))
+
+    def _send(self) -> None:
+        """Hand over what came of the step: one call an event loop."""
+        outbox, self._outbox = self._outbox, {}
+        for loop, items in outbox.items():
+            # The loop may be closed already, and then nobody is waiting.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_distribute, items)
 
 
-def _last_events(sequence: Sequence, reason: StopReason) -> list[StreamEvent]:
-    assert sequence.reply is not None
-    rest = sequence.reply.end()
-    usage = Usage(sequence.prompt_tokens, sequence.completion_tokens)
-    return [*([rest] if rest is not None else []), StreamComplete(reason, usage)]
+class _Mailbox:
+    """Where the outputs of one sequence wait for who asked; used in its event loop alone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._items: list[Output | APIError] = []
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, item: Output | APIError) -> None:
+        self._items.append(item)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def take(self) -> Sequence[Output | APIError]:
+        """All there are, at least one; an error is the last."""
+        if not self._items:
+            self._waiter = self.loop.create_future()
+            await self._waiter
+        items, self._items = self._items, []
+        return items
 
 
-def _deliver(sequence: Sequence, event: StreamEvent | APIError) -> None:
-    # The loop may be closed already, and then nobody is waiting.
-    with suppress(RuntimeError):
-        sequence.deliver(event)
+def _distribute(items: Sequence[tuple[_Mailbox, Output | APIError]]) -> None:
+    for mailbox, item in items:
+        mailbox.put(item)
+
+
+def _nothing_left() -> APIError:
+    return invalid_parameter(
+        "allowed_token_ids",
+        "No token is left that may come next: 'allowed_token_ids', 'min_tokens' and what the reply"
+        " has to be exclude each other.",
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,17 @@ from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
+from providers.local.engine import LocalModel
+from providers.local.torch_engine import linear
+from providers.local.torch_engine.attention import CacheShape, KVCache
+from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
+from providers.local.torch_engine.scheduler import Limits
+from providers.local.torch_engine.tokenizer import HubTokenizer
+from providers.local.torch_engine.weights import decoder_of, why_not
+
+log = logging.getLogger(__name__)
 
 END_TOKENS: dict[str, StopReason] = {
     "<|endoftext|>": StopReason.end_of_turn,
@@ -31,62 +43,81 @@ END_TOKENS: dict[str, StopReason] = {
 }
 """Special tokens that end a turn, though not every model's settings say so."""
 
+BLOCK_SIZE = 16
+"""Tokens in a block of the KV cache."""
+
+STEP_TOKENS = {"cpu": 128, "cuda": 2048}
+"""Tokens a step: enough to be efficient, few enough for those that decode to go on meanwhile."""
+
+SCORED_TOKENS = 128
+"""Of a prompt whose tokens are scored: the logits of each take vocabulary times 4 bytes."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and what belongs to it.
+    """A model and what an engine needs to run it.
 
     Attributes:
-        name: the provider's name for it.
-        model: a transformers causal language model in evaluation mode, on its device.
-        tokenizer: transformers' fast tokenizer, which has the chat template.
-        vocabulary: what the token ids stand for.
-        vocab_size: how many token ids the model takes and gives.
-        context_length: how many tokens it can hold.
-        stop_tokens: the tokens that end a reply, and what they say.
-        tool_format: how it writes tool calls; None if it can't, or nothing tells.
+        model: as a provider sees it.
+        runner: its forward pass.
+        blocks: of its KV cache.
+        limits: of its steps and queue.
+        device: where it is.
+        dtype: of its weights and activations.
+        quantization: of its weights, `none` or `int8`.
+        prefix_cache: whether what was computed is kept for prompts that begin the same.
+        batched: whether sequences share forward passes.
     """
 
-    name: str
-    model: Any
-    tokenizer: Any
-    vocabulary: Vocabulary
-    vocab_size: int
-    context_length: int
-    stop_tokens: Mapping[int, StopReason]
-    tool_format: ToolFormat | None
+    model: LocalModel
+    runner: Runner
+    blocks: BlockManager
+    limits: Limits
+    device: torch.device
+    dtype: torch.dtype
+    quantization: str
+    prefix_cache: bool
+    batched: bool
 
 
-def load(
-    name: str,
-    folder: Path,
-    *,
-    device: str,
-    dtype: str,
-    context_length: int | None,
-    tool_format: str = "auto",
-) -> LoadedModel:
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is to run; what the template's settings of the same names say.
+
+    `context_length` takes the place of the model's own where that is longer or not known. A
+    `kv_cache` of at most 1 is a share of the memory that is free when the model is loaded, more
+    than that a number of bytes.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    quantization: str = "auto"
+    tool_format: str = "auto"
+    context_length: int | None = None
+    max_sequences: int = 32
+    max_waiting: int = 256
+    max_step_tokens: int | None = None
+    kv_cache: float = 0.5
+    prefix_cache: bool = True
+
+
+def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     """Load the model in `folder`.
 
     Args:
         name: the provider's name for it, for messages.
         folder: in Hugging Face's layout.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        dtype: `auto`, `float32`, `bfloat16` or `float16`.
-        context_length: in place of the model's own, if that is longer or not known.
-        tool_format: the name of the format in which it writes tool calls, `none`, or `auto`, which
-            looks for it in the chat template and the model's names.
+        options: how it is to run.
 
     Raises:
         ProviderStartError: the folder or the device won't do.
     """
-    chosen_device = choose_device(device)
+    device = choose_device(options.device)
+    dtype = choose_dtype(options.dtype, device)
     transformers_logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=choose_dtype(dtype, chosen_device)
-        )
+        module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ProviderStartError(
             f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"
@@ -97,53 +128,109 @@ def load(
             f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
             " there with transformers' AutoTokenizer, or choose another model."
         )
-    backend = tokenizer.backend_tokenizer
-    # Some folders have the limits of a training run in their tokenizer.json.
-    backend.no_truncation()
-    backend.no_padding()
-    vocabulary = Vocabulary(backend)
+    module = _to_device(module.eval(), device, name)
+    hub_tokenizer = HubTokenizer(tokenizer)
+    vocabulary = Vocabulary(tokenizer.backend_tokenizer)
+    vocab_size = module.get_input_embeddings().num_embeddings
+    stop_tokens = _stop_tokens(module, tokenizer, vocabulary)
+    context_length = _context_length(name, module, options.context_length)
+    reason = why_not(module.config)
+    quantization = "none"
+    runner: Runner
+    if reason is None:
+        quantization = _quantization(name, options.quantization, device, dtype)
+        runner, blocks = _paged(name, module, options, quantization, context_length)
+    else:
+        _warn_unbatched(name, options.quantization, reason)
+        runner = UnbatchedRunner(module)
+        blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
+    room = blocks.total * BLOCK_SIZE
+    if room < context_length:
+        log.warning("%s: the KV cache has room for %d tokens only", name, room)
     return LoadedModel(
-        name=name,
-        model=_to_device(model.eval(), chosen_device, name),
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        vocab_size=model.get_input_embeddings().num_embeddings,
-        context_length=_context_length(name, model, context_length),
-        stop_tokens=_stop_tokens(model, tokenizer, vocabulary),
-        tool_format=_tool_format(tool_format, name, folder, tokenizer),
+        model=LocalModel(
+            name=name,
+            tokenizer=hub_tokenizer,
+            vocabulary=vocabulary,
+            vocab_size=vocab_size,
+            context_length=min(context_length, room),
+            stop_tokens=stop_tokens,
+            tool_format=_tool_format(options.tool_format, name, folder, tokenizer),
+        ),
+        runner=runner,
+        blocks=blocks,
+        limits=Limits(
+            sequences=options.max_sequences if reason is None else 1,
+            tokens=options.max_step_tokens or STEP_TOKENS[device.type],
+            scored_tokens=SCORED_TOKENS,
+            waiting=options.max_waiting,
+        ),
+        device=device,
+        dtype=dtype,
+        quantization=quantization,
+        prefix_cache=options.prefix_cache and reason is None,
+        batched=reason is None,
     )
 
 
-def choose_device(device: str) -> torch.device:
-    """The device that the template's word stands for: with `auto`, CUDA where there is one.
-
-    Raises:
-        ProviderStartError: this machine has no such device.
-    """
-    available = torch.cuda.is_available()
-    if device == "auto":
-        return torch.device("cuda" if available else "cpu")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and not (
-        available and (chosen.index or 0) < torch.cuda.device_count()
-    ):
+def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
+    if quantization == "int8":
         raise ProviderStartError(
-            f"The template asks for the device '{device}', but torch sees"
-            f" {torch.cuda.device_count()} CUDA devices: set 'device: auto' or 'device: cpu', or"
-            " install a torch that is built for this machine's GPU."
+            f"The model '{name}' can't be quantized to int8, since {reason}: set"
+            " 'quantization: none' in the template."
         )
-    return chosen
+    log.warning(
+        "%s runs on transformers' own code, one request at a time and without a prefix cache,"
+        " since %s",
+        name,
+        reason,
+    )
 
 
-def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The dtype that the template's word stands for: with `auto`, bfloat16 on CUDA."""
-    if dtype != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
-            dtype
-        ]
-    if device.type == "cpu":
-        return torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+def _paged(
+    name: str, module: Any, options: LoadOptions, quantization: str, context_length: int
+) -> tuple[PagedRunner, BlockManager]:
+    make = linear.int8 if quantization == "int8" else linear.plain
+    with torch.inference_mode():
+        decoder = decoder_of(module, make, context_length)
+    shape = CacheShape(
+        len(decoder.layers), decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype
+    )
+    device = decoder.embedding.device
+    block_bytes = shape.bytes_per_token * BLOCK_SIZE
+    allowed = options.kv_cache
+    if allowed <= 1:
+        allowed *= free_memory(device)
+    needed = -(-context_length // BLOCK_SIZE) * options.max_sequences
+    total = min(needed, int(allowed / block_bytes))
+    if total < 1:
+        raise ProviderStartError(
+            f"The KV cache of the model '{name}' gets {int(allowed)} bytes, less than the"
+            f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
+        )
+    cache = KVCache(shape, total, BLOCK_SIZE, device)
+    return PagedRunner(decoder, cache), BlockManager(total, BLOCK_SIZE)
+
+
+def free_memory(device: torch.device) -> int:
+    """How many bytes `device` has left; for a CPU what the system could give without swapping."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return 4 * 2**30
+
+
+def _quantization(name: str, wanted: str, device: torch.device, dtype: torch.dtype) -> str:
+    if wanted != "int8":
+        return "none"
+    if device.type != "cpu" or dtype != torch.float32 or not linear.int8_available():
+        raise ProviderStartError(
+            f"The model '{name}' can't run with 'quantization: int8': that needs a CPU with"
+            " FBGEMM's kernels (x86 with AVX2) and dtype float32. Set 'quantization: none'."
+        )
+    return "int8"
 
 
 def _to_device(model: Any, device: torch.device, name: str) -> Any:

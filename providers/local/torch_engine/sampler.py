@@ -1,9 +1,8 @@
-"""How the next token is chosen, and how likely tokens were."""
+"""Tokens chosen from logits, each sequence in its own way, all of a step at once."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,8 @@ from llama_compat.types import (
     SamplingStrategy,
     TopKSamplingStrategy,
 )
+from providers.local.engine import TokenScores
+from providers.local.torch_engine import sequence as sequences_module
 
 NUCLEUS_GUESS = 1024
 """The nucleus of `top_p` is looked for among so many of the likeliest tokens before all of them are
@@ -22,147 +23,267 @@ sorted, which takes ten times as long."""
 LOWEST_TEMPERATURE = 1e-5
 """Below this, float32 can't tell the likeliest token's share from 1 any more."""
 
+LocalSequence = sequences_module.Sequence
 
-class TokenScores(NamedTuple):
-    """The log probability of one token, and of the likeliest at its place (id, log probability)."""
 
-    logprob: float
-    top: tuple[tuple[int, float], ...]
+class TokenCounts(NamedTuple):
+    """How often each token was generated, and whether it is in the prompt or the reply."""
+
+    generated: torch.Tensor
+    seen: torch.Tensor
+
+
+class Choice(NamedTuple):
+    """A row's token and, where they are wanted, its scores."""
+
+    token_id: int
+    scores: TokenScores | None
 
 
 class Sampler:
-    """Chooses the tokens of one sequence; its random numbers are nobody else's.
+    """Chooses the next tokens of sequences.
+
+    What a sequence gets does not depend on the others in the step: its random numbers are its own,
+    one a token, and every other operation works on its row alone.
 
     Args:
-        params: temperature, penalties and so on; checked already.
-        prompt_ids: what the repetition penalty counts in.
         vocab_size: length of the logits.
-        device: where the logits are.
-        openings: what is sampled begins with one of these sequences of tokens, if there are any.
+        stop_tokens: those that end a reply, which `min_tokens` keeps back.
     """
 
-    def __init__(
-        self,
-        params: SamplingParams,
-        prompt_ids: Sequence[int],
-        vocab_size: int,
-        device: torch.device,
-        openings: Sequence[Sequence[int]] = (),
-    ) -> None:
-        self._strategy = params.strategy
-        self._generator = torch.Generator(device)
-        seed = secrets.randbits(64) if params.seed is None else params.seed
-        self._generator.manual_seed(seed % 2**64)
-        self._bias: torch.Tensor | None = None
-        if params.logit_bias:
-            self._bias = torch.zeros(vocab_size, device=device)
-            token_ids = torch.tensor(list(params.logit_bias), device=device)
-            self._bias[token_ids] = torch.tensor(list(params.logit_bias.values()), device=device)
-        self._openings = _Openings(openings)
-        self._penalties: _Penalties | None = None
-        if params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1:
-            self._penalties = _Penalties(params, prompt_ids, vocab_size, device)
+    def __init__(self, vocab_size: int, stop_tokens: Collection[int]) -> None:
+        self._vocab_size = vocab_size
+        self._stop_tokens = tuple(stop_tokens)
 
-    def sample(self, logits: torch.Tensor) -> int:
-        """The next token, from its logits (float32, shape `[vocab_size]`)."""
-        if self._penalties is not None:
-            logits = self._penalties.apply(logits)
-        if self._bias is not None:
-            logits = logits + self._bias
-        allowed = self._openings.next_tokens()
-        if allowed:
-            # Only now, so that neither penalties nor a bias can keep a reply from its opening.
-            logits = _only(logits, allowed)
-        if isinstance(self._strategy, GreedySamplingStrategy):
-            token_id = int(logits.argmax())
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def sample(
+        self,
+        logits: torch.Tensor,
+        sequences: Sequence[LocalSequence],
+        allowed: Sequence[torch.Tensor | None],
+    ) -> list[Choice | None]:
+        """The next token of each of `sequences`; None where none may come.
+
+        Args:
+            logits: float32, `[len(sequences), vocab_size]`; it is changed.
+            sequences: one a row.
+            allowed: for each the tokens that its grammar has next, boolean, `[vocab_size]`.
+        """
+        logprobs = self._logprobs(logits, sequences)
+        _apply_penalties(logits, sequences, self._vocab_size)
+        possible = [
+            self._restrict(logits[row], each, mask)
+            for row, (each, mask) in enumerate(zip(sequences, allowed, strict=True))
+        ]
+        token_ids = _choose(logits, [each.generation.sampling for each in sequences], sequences)
+        for each, token_id in zip(sequences, token_ids, strict=True):
+            if each.counts is not None:
+                each.counts.generated[token_id] += 1
+                each.counts.seen[token_id] = True
+        scores: list[TokenScores | None] = [None] * len(sequences)
+        if logprobs is not None:
+            rows, values = logprobs
+            tops = [sequences[row].generation.logprobs or 0 for row in rows]
+            found = _scores(values, [token_ids[row] for row in rows], tops)
+            for row, score in zip(rows, found, strict=True):
+                scores[row] = score
+        return [
+            Choice(token_id, score) if is_possible else None
+            for token_id, score, is_possible in zip(token_ids, scores, possible, strict=True)
+        ]
+
+    def _logprobs(
+        self, logits: torch.Tensor, sequences: Sequence[LocalSequence]
+    ) -> tuple[list[int], torch.Tensor] | None:
+        rows = [row for row, each in enumerate(sequences) if each.generation.logprobs is not None]
+        return (rows, logits[rows].log_softmax(-1)) if rows else None
+
+    def _restrict(
+        self, logits: torch.Tensor, each: LocalSequence, mask: torch.Tensor | None
+    ) -> bool:
+        """Bias a row, and leave only those tokens in it that may come, in place.
+
+        Returns:
+            Whether any is left; if not, the row is as if all were.
+        """
+        sampling = each.generation.sampling
+        if sampling.logit_bias:
+            token_ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
+            biases = torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
+            logits.index_add_(0, token_ids, biases)
+        too_short = each.completion_tokens < sampling.min_tokens
+        if mask is None and not sampling.allowed_token_ids and not too_short:
+            return True
+        mask = torch.ones(len(logits), dtype=torch.bool) if mask is None else mask.clone()
+        if sampling.allowed_token_ids:
+            allowed = torch.zeros_like(mask)
+            allowed[torch.tensor(sampling.allowed_token_ids)] = True
+            mask &= allowed
+        if too_short:
+            longer = mask.clone()
+            longer[torch.tensor([*self._stop_tokens, *sampling.stop_token_ids]).long()] = False
+            # A grammar that is complete has nothing but an end.
+            if longer.any() or each.generation.constraint is None:
+                mask = longer
+        if not mask.any():
+            return False
+        logits.masked_fill_(~mask.to(logits.device), -torch.inf)
+        return True
+
+
+def _apply_penalties(
+    logits: torch.Tensor, sequences: Sequence[LocalSequence], vocab_size: int
+) -> None:
+    """OpenAI's penalties count what was generated, Hugging Face's the prompt as well; in place."""
+    rows = [row for row, each in enumerate(sequences) if _is_penalised(each.generation.sampling)]
+    if not rows:
+        return
+    penalised = [sequences[row] for row in rows]
+    counts = [_counts(each, vocab_size, logits.device) for each in penalised]
+    generated = torch.stack([each.generated for each in counts])
+    seen = torch.stack([each.seen for each in counts])
+    samplings = [each.generation.sampling for each in penalised]
+    repetition = _column([each.repetition_penalty for each in samplings], logits)
+    frequency = _column([each.frequency_penalty for each in samplings], logits)
+    presence = _column([each.presence_penalty for each in samplings], logits)
+    old = logits[rows]
+    less = torch.where(old > 0, old / repetition, old * repetition)
+    logits[rows] = torch.where(seen, less, old) - frequency * generated - presence * (generated > 0)
+
+
+def _is_penalised(sampling: SamplingParams) -> bool:
+    return bool(
+        sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty != 1
+    )
+
+
+def _counts(each: LocalSequence, vocab_size: int, device: torch.device) -> TokenCounts:
+    if each.counts is None:
+        seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+        seen[torch.tensor(each.token_ids, device=device)] = True
+        said = torch.tensor(each.token_ids[each.prompt_tokens :], dtype=torch.long, device=device)
+        generated = torch.bincount(said, minlength=vocab_size).float()
+        each.counts = TokenCounts(generated, seen)
+    return each.counts
+
+
+def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32, device=like.device)[:, None]
+
+
+# Choosing -----------------------------------------------------------------------------------------
+
+
+def _choose(
+    logits: torch.Tensor, samplings: Sequence[SamplingParams], sequences: Sequence[LocalSequence]
+) -> list[int]:
+    """A token for each row: the likeliest, or one by the row's own random number."""
+    groups: dict[int, list[int]] = {}
+    for row, sampling in enumerate(samplings):
+        candidates = _candidates(sampling)
+        groups.setdefault(candidates, []).append(row)
+    chosen = [0] * len(samplings)
+    for candidates, rows in groups.items():
+        picked = logits if len(rows) == len(logits) else logits[rows]
+        if candidates == 1:
+            token_ids = picked.argmax(-1).tolist()
         else:
-            token_ids, probabilities = _candidates(logits, self._strategy)
-            chosen = torch.multinomial(probabilities, 1, generator=self._generator)
-            token_id = int(chosen if token_ids is None else token_ids[chosen])
-        if self._penalties is not None:
-            self._penalties.count(token_id)
-        self._openings.take(token_id)
-        return token_id
+            draws = [sequences[row].random.random() for row in rows]
+            token_ids = _draw(picked, [samplings[row] for row in rows], draws, candidates)
+        for row, token_id in zip(rows, token_ids, strict=True):
+            chosen[row] = token_id
+    return chosen
 
 
-class _Openings:
-    """Sequences of tokens with one of which a reply begins, and how far it has come."""
+def _candidates(sampling: SamplingParams) -> int:
+    """Among how many of the likeliest tokens to look; 0 for all of them, in their own order.
 
-    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        self._left = [list(sequence) for sequence in sequences]
-
-    def next_tokens(self) -> list[int]:
-        """The tokens that may come next; none when one of the sequences is complete."""
-        return sorted({sequence[0] for sequence in self._left if sequence})
-
-    def take(self, token_id: int) -> None:
-        """A token was sampled."""
-        self._left = [sequence[1:] for sequence in self._left if sequence[:1] == [token_id]]
-
-
-def _only(logits: torch.Tensor, token_ids: list[int]) -> torch.Tensor:
-    """`logits` with which no other token than these can be sampled."""
-    chosen = torch.tensor(token_ids, device=logits.device)
-    masked = torch.full_like(logits, -torch.inf)
-    masked[chosen] = logits[chosen]
-    return masked
-
-
-class _Penalties:
-    """OpenAI's penalties count what was generated, Hugging Face's the prompt as well."""
-
-    def __init__(
-        self,
-        params: SamplingParams,
-        prompt_ids: Sequence[int],
-        vocab_size: int,
-        device: torch.device,
-    ) -> None:
-        self._frequency = params.frequency_penalty
-        self._presence = params.presence_penalty
-        self._repetition = params.repetition_penalty
-        self._counts = torch.zeros(vocab_size, device=device)
-        self._seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-        self._seen[torch.tensor(prompt_ids, device=device)] = True
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        if self._repetition != 1:
-            less = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
-            logits = torch.where(self._seen, less, logits)
-        return logits - self._frequency * self._counts - self._presence * (self._counts > 0)
-
-    def count(self, token_id: int) -> None:
-        self._counts[token_id] += 1
-        self._seen[token_id] = True
-
-
-def _candidates(
-    logits: torch.Tensor, strategy: SamplingStrategy
-) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """The token ids that may be sampled (None: all) and their probabilities, up to a factor."""
-    assert not isinstance(strategy, GreedySamplingStrategy)
-    # The largest logit is made 0 first, so that no temperature can overflow.
-    scaled = (logits - logits.max()) / max(strategy.temperature, LOWEST_TEMPERATURE)
+    It depends on the row's own parameters alone, so that it is the same in any batch.
+    """
+    strategy = sampling.strategy
+    if isinstance(strategy, GreedySamplingStrategy):
+        return 1
     if isinstance(strategy, TopKSamplingStrategy):
-        best, token_ids = scaled.topk(min(strategy.top_k, scaled.numel()))
-        return token_ids, _nucleus(best.softmax(-1), strategy.top_p)
-    probabilities = scaled.softmax(-1)
-    if strategy.top_p >= 1:
-        return None, probabilities
-    best, token_ids = probabilities.topk(min(NUCLEUS_GUESS, probabilities.numel()))
-    if float(best.sum()) < strategy.top_p:
-        best, token_ids = probabilities.sort(descending=True)
-    return token_ids, _nucleus(best, strategy.top_p)
+        return max(2, 1 << (strategy.top_k - 1).bit_length())
+    return NUCLEUS_GUESS if strategy.top_p < 1 else 0
 
 
-def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """`probabilities`, best first, with zeros after the fewest that make `top_p`."""
-    if top_p >= 1:
-        return probabilities
-    before = probabilities.cumsum(-1) - probabilities
+def _draw(
+    logits: torch.Tensor,
+    samplings: Sequence[SamplingParams],
+    draws: Sequence[float],
+    candidates: int,
+) -> list[int]:
+    strategies = [each.strategy for each in samplings]
+    temperatures, top_ks, top_ps = zip(*map(_truncation, strategies), strict=True)
+    # The largest logit is made 0 first, so that no temperature can overflow.
+    scaled = (logits - logits.amax(-1, keepdim=True)) / _column(temperatures, logits)
+    weights = scaled.exp_()
+    if any(each.min_p for each in samplings):
+        # The likeliest token's weight is 1.
+        weights = weights.where(weights >= _column([each.min_p for each in samplings], logits), 0)
+    if candidates == 0:
+        everything: list[int] = _invert(weights.double().cumsum(-1), draws).tolist()
+        return everything
+    best, token_ids = weights.topk(min(candidates, weights.shape[1]))
+    kept, enough = _nucleus(best.double(), weights, top_ks, top_ps)
+    chosen = token_ids.gather(1, _invert(kept.cumsum(-1), draws)[:, None])[:, 0]
+    short = [row for row, is_enough in enumerate(enough) if not is_enough]
+    if short:
+        weights = weights[short]
+        best, token_ids = weights.sort(descending=True)
+        kept, _ = _nucleus(best.double(), weights, [0] * len(short), [top_ps[row] for row in short])
+        picks = _invert(kept.cumsum(-1), [draws[row] for row in short])
+        chosen[short] = token_ids.gather(1, picks[:, None])[:, 0]
+    found: list[int] = chosen.tolist()
+    return found
+
+
+def _truncation(strategy: SamplingStrategy) -> tuple[float, int, float]:
+    """Temperature, `top_k` (0: off) and `top_p`."""
+    assert not isinstance(strategy, GreedySamplingStrategy)
+    top_k = strategy.top_k if isinstance(strategy, TopKSamplingStrategy) else 0
+    return max(strategy.temperature, LOWEST_TEMPERATURE), top_k, strategy.top_p
+
+
+def _nucleus(
+    best: torch.Tensor,
+    weights: torch.Tensor,
+    top_ks: Sequence[int],
+    top_ps: Sequence[float],
+) -> tuple[torch.Tensor, list[bool]]:
+    """`best` (float64, best first) with zeros after the fewest that make `top_p` of the whole.
+
+    Returns:
+        That, and for each row whether `best` was long enough to tell.
+    """
+    ranks = torch.arange(best.shape[1], device=best.device)
+    limits = torch.tensor([top_k or best.shape[1] for top_k in top_ks], device=best.device)
+    best = best.where(ranks < limits[:, None], 0)
+    summed = best.cumsum(-1)
+    whole = weights.sum(-1, dtype=torch.float64)
+    whole = torch.where(torch.tensor([k > 0 for k in top_ks]).to(best.device), summed[:, -1], whole)
+    wanted = torch.tensor(top_ps, dtype=torch.float64, device=best.device) * whole
+    keep = summed - best < wanted[:, None]
     # The likeliest always stays, however small top_p is.
-    before[0] = -1
-    return probabilities.where(before < top_p, 0)
+    keep[:, 0] = True
+    enough = (summed[:, -1] >= wanted) | torch.tensor(
+        [top_p >= 1 or top_k > 0 for top_k, top_p in zip(top_ks, top_ps, strict=True)]
+    ).to(best.device)
+    if best.shape[1] == weights.shape[1]:
+        enough[:] = True
+    return best.where(keep, 0), enough.tolist()
+
+
+def _invert(cumulative: torch.Tensor, draws: Sequence[float]) -> torch.Tensor:
+    """For each row of cumulated weights the place where its draw from [0, 1) falls."""
+    heights = torch.tensor(draws, dtype=torch.float64, device=cumulative.device)[:, None]
+    targets = heights * cumulative[:, -1:]
+    places = torch.searchsorted(cumulative, targets, right=True)[:, 0]
+    return places.clamp_max(cumulative.shape[1] - 1)
+
+
+# Log probabilities --------------------------------------------------------------------------------
 
 
 def score_tokens(logits: torch.Tensor, token_ids: Sequence[int], top: int) -> list[TokenScores]:
@@ -173,12 +294,17 @@ def score_tokens(logits: torch.Tensor, token_ids: Sequence[int], top: int) -> li
         token_ids: one a row.
         top: how many of the likeliest are wanted beside it.
     """
-    logprobs = logits.log_softmax(-1)
-    chosen = logprobs.gather(1, torch.tensor(token_ids, device=logits.device)[:, None])[:, 0]
-    best = logprobs.topk(min(top, logprobs.shape[-1]))
+    return _scores(logits.log_softmax(-1), token_ids, [top] * len(token_ids))
+
+
+def _scores(
+    logprobs: torch.Tensor, token_ids: Sequence[int], tops: Sequence[int]
+) -> list[TokenScores]:
+    chosen = logprobs.gather(1, torch.tensor(token_ids, device=logprobs.device)[:, None])[:, 0]
+    best = logprobs.topk(min(max(tops), logprobs.shape[-1]))
     return [
-        TokenScores(logprob, tuple(zip(ids, values, strict=True)))
-        for logprob, ids, values in zip(
-            chosen.tolist(), best.indices.tolist(), best.values.tolist(), strict=True
+        TokenScores(logprob, tuple(zip(ids[:top], values[:top], strict=True)))
+        for logprob, ids, values, top in zip(
+            chosen.tolist(), best.indices.tolist(), best.values.tolist(), tops, strict=True
         )
     ]

@@ -1,116 +1,228 @@
-"""Whose turn it is."""
+"""Which tokens of which sequences the next step computes."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from dataclasses import dataclass, replace
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from providers.local.torch_engine.block_manager import BlockManager
 from providers.local.torch_engine.sequence import Sequence
-
-MAX_RUNNING = 1
-"""Sequences that are generated at the same time; the others wait."""
 
 
 @dataclass(slots=True)
-class Stats:
-    """What an engine is doing and has done, in sequences and in tokens.
+class Limits:
+    """How much a step and the engine take on.
 
-    `waiting` and `running` are now; the rest counts since the start. Each sequence that came ends
-    as one of `finished`, `cancelled` and `failed`.
+    Attributes:
+        sequences: how many are generated at the same time.
+        tokens: how many a step computes, of prompts and of replies together.
+        scored_tokens: how many of a prompt whose tokens are scored, since each has its logits.
+        waiting: how many sequences may wait; more are refused.
     """
 
-    waiting: int = 0
-    running: int = 0
-    finished: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
+    sequences: int
+    tokens: int
+    scored_tokens: int
+    waiting: int
+
+
+class Chunk(NamedTuple):
+    """The next tokens of one sequence: those from `sequence.computed` on."""
+
+    sequence: Sequence
+    tokens: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the token after the chunk is to be chosen."""
+        return self.tokens == self.sequence.uncomputed
+
+    @property
+    def logits(self) -> int:
+        """After how many of its last tokens the logits are needed."""
+        return self.tokens if self.sequence.scores_prompt else int(self.samples)
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step: the chunks that it computes, and the blocks that are full with it."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    registered: list[int] = field(default_factory=list)
 
 
 class Scheduler:
-    """The queue between the event loop, which brings sequences, and the thread that runs them.
+    """Waiting and running sequences, first come first served within a priority.
 
-    All methods may be called from any thread.
+    Args:
+        blocks: the memory of the KV cache.
+        limits: of a step.
+        prefix_cache: whether what was computed is looked for and kept.
     """
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
-        self._closed = False
-        self._counts = Stats()
+    def __init__(self, blocks: BlockManager, limits: Limits, *, prefix_cache: bool) -> None:
+        self.limits = limits
+        self.running: dict[Sequence, None] = {}
+        self.preempted = 0
+        self._blocks = blocks
+        self._prefix_cache = prefix_cache
+        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._arrivals = itertools.count()
+        self._places: dict[Sequence, tuple[int, int]] = {}
 
     @property
-    def stats(self) -> Stats:
-        """The figures of this moment."""
-        with self._changed:
-            return replace(self._counts, waiting=len(self._waiting), running=len(self._running))
+    def waiting(self) -> int:
+        """How many sequences wait."""
+        return len(self._waiting)
 
-    def add(self, sequence: Sequence) -> bool:
-        """Queue a sequence; False if the scheduler is closed."""
-        with self._changed:
-            if self._closed:
-                return False
-            self._waiting.append(sequence)
-            self._changed.notify()
-            return True
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence."""
+        self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
+        self._queue(sequence)
 
-    def cancel(self, sequence: Sequence) -> None:
-        """Give up a sequence: at once if it waits, before its next token if it is running.
+    def drop(self, sequences: set[Sequence]) -> None:
+        """Give up sequences, waiting or running, and their blocks."""
+        self._waiting = [item for item in self._waiting if item[2] not in sequences]
+        heapq.heapify(self._waiting)
+        for sequence in [each for each in self.running if each in sequences]:
+            self.end(sequence)
+        for sequence in sequences:
+            self._places.pop(sequence, None)
 
-        One that has ended is left as it is.
+    def end(self, sequence: Sequence) -> None:
+        """A running sequence is complete, or has failed."""
+        del self.running[sequence]
+        del self._places[sequence]
+        self._release(sequence)
+
+    def clear(self) -> list[Sequence]:
+        """Let go of everything; what there was."""
+        left = [*self.running, *(sequence for *_, sequence in self._waiting)]
+        self.drop(set(left))
+        return left
+
+    def schedule(self) -> Batch:
+        """The next step; without chunks if nothing can be done.
+
+        Those that decode come first, so that a long prompt does not hold them up; prompts share
+        what is left of the step.
         """
-        with self._changed:
-            sequence.cancelled = True
-            if sequence in self._waiting:
-                self._waiting.remove(sequence)
-                self._counts.cancelled += 1
+        batch = Batch()
+        budget = self.limits.tokens
+        for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
+            # It may have had to give way to one before it.
+            if budget > 0 and sequence in self.running:
+                budget -= self._take(batch, sequence, budget)
+        while budget > 0 and self._waiting and len(self.running) < self.limits.sequences:
+            sequence = self._waiting[0][2]
+            if not self._admit(sequence):
+                break
+            heapq.heappop(self._waiting)
+            self.running[sequence] = None
+            budget -= self._take(batch, sequence, budget)
+        return batch
 
-    def next(self) -> Sequence | None:
-        """Wait for the sequence that is to take a step; None when the scheduler is closed."""
-        with self._changed:
-            while True:
-                self._drop_cancelled()
-                if self._closed:
-                    return None
-                while self._waiting and len(self._running) < MAX_RUNNING:
-                    self._running.append(self._waiting.popleft())
-                if self._running:
-                    return self._running[0]
-                self._changed.wait()
+    def undo(self, batch: Batch) -> None:
+        """A step failed: what it was to compute is not in the cache."""
+        self._blocks.unregister(batch.registered)
 
-    def count_tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
-        """Tokens that were computed."""
-        with self._changed:
-            self._counts.prompt_tokens += prompt
-            self._counts.generated_tokens += generated
+    def shrink(self, batch: Batch) -> bool:
+        """A step needed too much memory: take half as much from now on, and do it again.
 
-    def end(self, sequence: Sequence, *, failed: bool = False) -> None:
-        """A running sequence is complete, or failed."""
-        with self._changed:
-            self._running.remove(sequence)
-            sequence.release()
-            if failed:
-                self._counts.failed += 1
-            else:
-                self._counts.finished += 1
+        Returns:
+            False if there was only one sequence in it.
+        """
+        if len(batch.chunks) < 2:
+            return False
+        self.undo(batch)
+        self.limits.sequences = max(1, len(batch.chunks) // 2)
+        self.limits.tokens = max(self.limits.sequences, self.limits.tokens // 2)
+        # All of them: one may have counted on what another was to compute.
+        for chunk in batch.chunks:
+            self._preempt(chunk.sequence)
+        return True
 
-    def close(self) -> list[Sequence]:
-        """Take no more; what was waiting or running, for which nothing more will be done."""
-        with self._changed:
-            self._closed = True
-            left = [*self._running, *self._waiting]
-            for sequence in left:
-                sequence.cancelled = True
-            self._counts.cancelled += len(self._waiting)
-            self._waiting.clear()
-            self._changed.notify()
-            return left
+    # ----------------------------------------------------------------------------------------------
 
-    def _drop_cancelled(self) -> None:
-        for sequence in [sequence for sequence in self._running if sequence.cancelled]:
-            self._running.remove(sequence)
-            sequence.release()
-            self._counts.cancelled += 1
+    def _queue(self, sequence: Sequence) -> None:
+        heapq.heappush(self._waiting, (*self._places[sequence], sequence))
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Give a waiting sequence what the cache has of it; False if it must wait for memory.
+
+        Its whole prompt has to fit, and a block for each that is running besides: otherwise the
+        first of them to need one would send it back at once.
+        """
+        size = self._blocks.block_size
+        found: list[int] = []
+        if self._prefix_cache and not sequence.scores_prompt:
+            # The last token is always computed: it gives the logits of the next.
+            for index in range((len(sequence.token_ids) - 1) // size):
+                block = self._blocks.find(sequence.block_hash(index, size))
+                if block is None:
+                    break
+                found.append(block)
+        for block in found:
+            self._blocks.share(block)
+        needed = self._blocks.blocks_for(len(sequence.token_ids)) - len(found)
+        reserve = len(self.running)
+        if self._blocks.available < needed + reserve and self.running:
+            self._blocks.release(found)
+            return False
+        sequence.blocks = found
+        sequence.computed = len(found) * size
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = sequence.computed
+        return True
+
+    def _take(self, batch: Batch, sequence: Sequence, budget: int) -> int:
+        """Put the next tokens of `sequence` into the batch, as many as there is memory for."""
+        limit = self.limits.scored_tokens if sequence.scores_prompt else budget
+        tokens = min(sequence.uncomputed, budget, limit)
+        if not self._make_room(batch, sequence, sequence.computed + tokens):
+            return 0
+        size = self._blocks.block_size
+        if self._prefix_cache:
+            # Known from now on: a step writes all its keys and values before it reads any.
+            for index in range(sequence.computed // size, (sequence.computed + tokens) // size):
+                block = sequence.blocks[index]
+                if self._blocks.register(block, sequence.block_hash(index, size)):
+                    batch.registered.append(block)
+        batch.chunks.append(Chunk(sequence, tokens))
+        return tokens
+
+    def _make_room(self, batch: Batch, sequence: Sequence, tokens: int) -> bool:
+        """Blocks for the first `tokens` tokens; False if `sequence` itself had to give way."""
+        taken = {chunk.sequence for chunk in batch.chunks}
+        while len(sequence.blocks) < self._blocks.blocks_for(tokens):
+            block = self._blocks.allocate(
+                after=sequence.blocks[-1] if sequence.blocks else None,
+                span=self._blocks.blocks_for(
+                    sequence.prompt_tokens + sequence.generation.max_tokens
+                ),
+            )
+            if block is not None:
+                sequence.blocks.append(block)
+                continue
+            # Of the lowest priority the last; those in the batch need what they have.
+            victim = max(self.running.keys() - taken, key=self._places.__getitem__)
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to the queue, where it keeps its place; it is computed again from its tokens."""
+        self.preempted += 1
+        del self.running[sequence]
+        self._release(sequence)
+        self._queue(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        self._blocks.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.computed = 0
+        if sequence.scores_prompt:
+            sequence.prompt_scores.clear()

@@ -49,6 +49,19 @@ GOOD: list[tuple[str, list[Any]]] = [
     ("top_logprobs", [0, 20]),
     ("parallel_tool_calls", [True]),
     ("user", ["me", ""]),
+    ("min_p", [0, 0.05, 1]),
+    ("min_tokens", [0, 5]),
+    ("stop_token_ids", [[], [0, 7]]),
+    ("ignore_eos", [True, False]),
+    ("include_stop_str_in_output", [True]),
+    ("allowed_token_ids", [[], [3]]),
+    ("priority", [-1, 0, 2**31 - 1]),
+    ("cache_salt", ["x"]),
+    ("guided_json", [{}, '{"type": "object"}']),
+    ("guided_regex", ["a+"]),
+    ("guided_choice", [["a", "b"]]),
+    ("guided_grammar", ['start: "a"']),
+    ("structured_outputs", [{"json": {}}, {"choice": ["a"], "regex": None}]),
 ]
 
 BAD: list[tuple[str, list[Any]]] = [
@@ -69,6 +82,19 @@ BAD: list[tuple[str, list[Any]]] = [
     ("top_logprobs", [-1, 21, True]),
     ("parallel_tool_calls", [1]),
     ("user", [1]),
+    ("min_p", [-0.1, 1.1, "x"]),
+    ("min_tokens", [-1, 0.5]),
+    ("stop_token_ids", [[-1], ["x"], 7, [True]]),
+    ("ignore_eos", [1]),
+    ("include_stop_str_in_output", ["yes"]),
+    ("allowed_token_ids", [[1.5], {}]),
+    ("priority", [2**31, "high"]),
+    ("cache_salt", [1]),
+    ("guided_json", [5, "{", "[]"]),
+    ("guided_regex", [["a"]]),
+    ("guided_choice", [[], [1], "a"]),
+    ("guided_grammar", [{}]),
+    ("structured_outputs", [{}, [], {"regex": "a", "choice": ["b"]}]),
 ]
 
 

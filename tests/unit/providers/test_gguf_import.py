@@ -90,9 +90,9 @@ async def test_a_folder_with_a_lone_gguf_is_converted_once(tmp_path: Path) -> No
         provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(name)])
         await provider.start()
         [engine] = provider.engines.values()
-        assert engine.loaded.context_length == 256
-        assert engine.loaded.tokenizer.chat_template == CHAT_TEMPLATE
-        assert engine.loaded.tokenizer.eos_token_id in engine.loaded.stop_tokens
+        assert engine.model.context_length == 256
+        assert engine.model.tokenizer.chat_template == CHAT_TEMPLATE
+        assert engine.model.vocabulary.id_of("<|im_end|>") in engine.model.stop_tokens
         assert (await last_event(provider, name)).usage.completion_tokens > 0
         await provider.stop()
 

@@ -30,7 +30,7 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
-from providers.local.call_rules import CallRules, call_openings, call_rules, first_argument
+from providers.local.call_rules import CallRules, call_openings, call_rules
 from providers.local.tool_replies import CallingParser, read_reply
 
 TOOLS = (ToolDefinition("f"), ToolDefinition("g"))
@@ -253,18 +253,3 @@ def test_an_opening_ends_the_reasoning_that_the_prompt_began() -> None:
     (plain,) = call_openings(HERMES, rules, "assistant\n").values()
     (opened,) = call_openings(HERMES, rules, "assistant\n<think>\n").values()
     assert opened == f"\n</think>\n\n{plain}"
-
-
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        (None, "}"),
-        ({"type": "object", "properties": {}}, "}"),
-        ({"properties": {}, "additionalProperties": True}, ""),
-        ({"properties": {"a": {}}}, ""),
-        ({"properties": {"a": {}, "b": {}}, "required": ["b", "a"]}, '"b":'),
-        ({"properties": {"a": {}}, "required": []}, ""),
-    ],
-)
-def test_the_first_argument(parameters: dict[str, Any] | None, expected: str) -> None:
-    assert first_argument(ToolDefinition("f", parameters=parameters)) == expected

@@ -38,9 +38,9 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel, ProviderStartError
+from providers.local.prompts import render_messages
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loader import load
-from providers.local.torch_engine.prompts import render_messages
+from providers.local.torch_engine.loader import LoadOptions, load
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import make_model
 
@@ -63,8 +63,17 @@ async def provider(folder: str) -> AsyncIterator[TorchProvider]:
 
 @pytest.fixture
 def engine(provider: TorchProvider) -> Engine:
+    return engine_of(provider)
+
+
+def engine_of(provider: TorchProvider) -> Engine:
     [engine] = provider.engines.values()
+    assert isinstance(engine, Engine)
     return engine
+
+
+def ids_of(engine: Engine, text: str) -> list[int]:
+    return list(engine.model.tokenizer.encode(text, add_special_tokens=True))
 
 
 async def started(folder: str | Path, **config: Any) -> TorchProvider:
@@ -126,12 +135,17 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def generated_by_transformers(engine: Engine, prompt: str, tokens: int) -> list[int]:
     """What transformers' own `generate` makes of it, greedily."""
-    ids = torch.tensor([engine.loaded.tokenizer(prompt).input_ids])
-    output = engine.loaded.model.generate(
+    ids = torch.tensor([ids_of(engine, prompt)])
+    output = reference(engine).generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False
     )
     made: list[int] = output[0, ids.shape[1] :].tolist()
     return made
+
+
+def reference(engine: Engine) -> Any:
+    """The model as transformers runs it; its name is its folder."""
+    return transformers.AutoModelForCausalLM.from_pretrained(engine.model.name).eval()
 
 
 # The text -----------------------------------------------------------------------------------------
@@ -144,9 +158,8 @@ async def test_greedy_text_is_that_of_transformers(
 ) -> None:
     expected = generated_by_transformers(engine, prompt, tokens)
     result = await complete(provider, prompt, max_tokens=tokens)
-    ended = expected[-1] in engine.loaded.stop_tokens
-    decode = engine.loaded.tokenizer.decode
-    assert result.text == decode(expected, skip_special_tokens=True)
+    ended = expected[-1] in engine.model.stop_tokens
+    assert result.text == engine.model.vocabulary.decode(expected)
     assert result.complete.usage.completion_tokens == len(expected)
     assert result.complete.stop_reason == (
         StopReason.end_of_turn if ended else StopReason.out_of_tokens
@@ -161,21 +174,21 @@ async def test_a_model_with_a_sliding_window(tmp_path: Path) -> None:
     config = transformers.MistralConfig(**settings | {"sliding_window": 24})
     transformers.MistralForCausalLM(config).save_pretrained(tmp_path)
     provider = await started(tmp_path)
-    [engine] = provider.engines.values()
+    engine = engine_of(provider)
     expected = generated_by_transformers(engine, LONG_PROMPT, 40)
     result = await complete(provider, LONG_PROMPT, max_tokens=40)
-    assert result.text == engine.loaded.tokenizer.decode(expected, skip_special_tokens=True)
+    assert result.text == engine.model.vocabulary.decode(expected)
     await provider.stop()
 
 
 async def test_a_prompt_of_token_ids(provider: TorchProvider, engine: Engine) -> None:
-    ids = tuple(engine.loaded.tokenizer(PROMPT).input_ids)
+    ids = tuple(ids_of(engine, PROMPT))
     assert (await complete(provider, ids)).text == (await complete(provider)).text
 
 
 async def test_usage_counts_the_tokenizers_tokens(provider: TorchProvider, engine: Engine) -> None:
     result = await complete(provider, max_tokens=7, logit_bias=no_end(engine))
-    prompt_tokens = len(engine.loaded.tokenizer(PROMPT).input_ids)
+    prompt_tokens = len(ids_of(engine, PROMPT))
     assert result.start.prompt_tokens == prompt_tokens
     assert result.complete.usage.prompt_tokens == prompt_tokens
     assert result.complete.usage.completion_tokens == 7
@@ -184,13 +197,13 @@ async def test_usage_counts_the_tokenizers_tokens(provider: TorchProvider, engin
 
 def no_end(engine: Engine) -> dict[int, float]:
     """A bias with which no end token is ever sampled."""
-    return dict.fromkeys(engine.loaded.stop_tokens, -1e4)
+    return dict.fromkeys(engine.model.stop_tokens, -1e4)
 
 
 async def test_an_end_token_ends_the_reply_and_is_counted(
     provider: TorchProvider, engine: Engine
 ) -> None:
-    end = engine.loaded.tokenizer.eos_token_id
+    end = engine.model.vocabulary.id_of("<|im_end|>")
     result = await complete(provider, logit_bias={end: 1e4}, logprobs=0)
     assert (result.text, result.logprobs) == ("", [])
     assert result.progress[0].logprobs == ()
@@ -201,7 +214,7 @@ async def test_an_end_token_ends_the_reply_and_is_counted(
 async def test_stop_strings_span_tokens_and_never_show(
     provider: TorchProvider, engine: Engine
 ) -> None:
-    words = {engine.loaded.tokenizer(word).input_ids[0]: 1e3 for word in ("The", "fox", "dog")}
+    words = {ids_of(engine, word)[0]: 1e3 for word in ("The", "fox", "dog")}
     settings: dict[str, Any] = {"max_tokens": 40, "logprobs": 0, "logit_bias": words}
     whole = await complete(provider, **settings)
     first, second, third = (token.chosen.token for token in whole.logprobs[5:8])
@@ -251,7 +264,7 @@ async def test_only_the_likeliest_left_is_greedy(provider: TorchProvider, strate
 
 
 async def test_penalties_forbid_repetition(provider: TorchProvider, engine: Engine) -> None:
-    biased = {**no_end(engine), engine.loaded.tokenizer("a").input_ids[0]: 50.0}
+    biased = {**no_end(engine), ids_of(engine, "a")[0]: 50.0}
     repeated = await complete(provider, logit_bias=biased)
     assert repeated.text == "a" * 12
     for penalty in ("frequency_penalty", "presence_penalty"):
@@ -259,8 +272,8 @@ async def test_penalties_forbid_repetition(provider: TorchProvider, engine: Engi
         assert varied.text.startswith("a")
         assert varied.text != repeated.text
     unseen = await complete(provider, repetition_penalty=100.0, logit_bias=no_end(engine))
-    ids = engine.loaded.tokenizer(PROMPT).input_ids
-    assert not set(engine.loaded.tokenizer(unseen.text).input_ids[:1]) & set(ids)
+    ids = ids_of(engine, PROMPT)
+    assert not set(ids_of(engine, unseen.text)[:1]) & set(ids)
 
 
 # Log probabilities and echo -----------------------------------------------------------------------
@@ -273,9 +286,9 @@ async def test_logprobs_are_the_models_own(provider: TorchProvider, engine: Engi
         b"".join(t.chosen.token_bytes for t in result.logprobs).decode(errors="replace")
         == result.text
     )
-    ids = engine.loaded.tokenizer(PROMPT).input_ids
+    ids = ids_of(engine, PROMPT)
     with torch.inference_mode():
-        expected = engine.loaded.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+        expected = reference(engine)(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
     first = result.logprobs[0]
     best = expected.topk(3)
     assert [token.logprob for token in first.top] == pytest.approx(best.values.tolist(), abs=1e-4)
@@ -288,19 +301,19 @@ async def test_echo_begins_with_the_prompt_and_scores_it(
     plain = await complete(provider, LONG_PROMPT, logit_bias=no_end(engine))
     result = await complete(provider, LONG_PROMPT, echo=True, logprobs=2, logit_bias=no_end(engine))
     assert result.text == LONG_PROMPT + plain.text
-    ids = engine.loaded.tokenizer(LONG_PROMPT).input_ids
+    ids = ids_of(engine, LONG_PROMPT)
     scored = result.logprobs[: len(ids)]
     assert "".join(token.chosen.token for token in scored) == LONG_PROMPT
     assert scored[0].chosen.logprob is None
     with torch.inference_mode():
-        logprobs = engine.loaded.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        logprobs = reference(engine)(torch.tensor([ids])).logits[0].log_softmax(-1)
     expected = [float(logprobs[place, token]) for place, token in enumerate(ids[1:])]
     assert [token.chosen.logprob for token in scored[1:]] == pytest.approx(expected, abs=1e-3)
     assert all(len(token.top) == 2 for token in scored[1:])
 
 
 async def test_echo_alone(provider: TorchProvider, engine: Engine) -> None:
-    ids = tuple(engine.loaded.tokenizer(PROMPT).input_ids)
+    ids = tuple(ids_of(engine, PROMPT))
     result = await complete(provider, ids, echo=True, max_tokens=0)
     assert result.text == PROMPT
     assert result.complete.stop_reason == StopReason.out_of_tokens
@@ -331,7 +344,7 @@ async def test_a_chat_without_max_tokens_fills_the_context(
     result = await chat(provider, max_tokens=None, logit_bias=no_end(engine))
     usage = result.complete.usage
     assert result.complete.stop_reason == StopReason.out_of_tokens
-    assert usage.prompt_tokens + usage.completion_tokens == engine.loaded.context_length == 512
+    assert usage.prompt_tokens + usage.completion_tokens == engine.model.context_length == 512
 
 
 def test_tool_calls_are_rendered_as_templates_read_them() -> None:
@@ -366,7 +379,7 @@ async def test_what_does_not_fit_is_refused(provider: TorchProvider, engine: Eng
     assert (error.code, error.param) == ("context_length_exceeded", "prompt")
     error = await refused(chat(provider, UserMessage("one two three " * 200), max_tokens=None))
     assert (error.code, error.param) == ("context_length_exceeded", "messages")
-    ids = tuple(engine.loaded.tokenizer(PROMPT).input_ids)
+    ids = tuple(ids_of(engine, PROMPT))
     fits = await complete(provider, ids, max_tokens=512 - len(ids), logit_bias=no_end(engine))
     assert fits.complete.usage.completion_tokens == 512 - len(ids)
 
@@ -409,16 +422,18 @@ async def test_a_model_without_a_chat_template(tmp_path: Path) -> None:
 def endless(provider: TorchProvider, engine: Engine) -> AsyncGenerator[StreamEvent, None]:
     """A generation that is still running when the test has done what it wants to do."""
     params = SamplingParams(GREEDY, max_tokens=500, logit_bias=no_end(engine))
-    return provider.completion(CompletionRequest(engine.loaded.name, "a", params))
+    return provider.completion(CompletionRequest(engine.model.name, "a", params))
 
 
-async def test_requests_take_turns(provider: TorchProvider, engine: Engine) -> None:
+async def test_requests_share_steps(provider: TorchProvider, engine: Engine) -> None:
     results = await asyncio.gather(*(complete(provider) for _ in range(5)))
     assert len({result.text for result in results}) == 1
     stats = engine.stats
     assert (stats.finished, stats.running, stats.waiting) == (5, 0, 0)
     assert stats.generated_tokens == sum(r.complete.usage.completion_tokens for r in results)
-    assert stats.prompt_tokens == sum(r.start.prompt_tokens for r in results)
+    computed = stats.prompt_tokens + stats.cached_tokens
+    assert computed == sum(r.start.prompt_tokens for r in results)
+    assert stats.steps < stats.generated_tokens
 
 
 async def test_closing_stops_a_running_generation(provider: TorchProvider, engine: Engine) -> None:
@@ -432,30 +447,34 @@ async def test_closing_stops_a_running_generation(provider: TorchProvider, engin
     assert (await complete(provider)).text
 
 
-async def test_closing_takes_a_waiting_generation_out(
-    provider: TorchProvider, engine: Engine
-) -> None:
+async def test_closing_takes_a_waiting_generation_out(folder: str) -> None:
+    provider = await started(folder, max_sequences=1)
+    engine = engine_of(provider)
     running, waiting = endless(provider, engine), endless(provider, engine)
     await anext(running)
     task = asyncio.ensure_future(anext(waiting))
     await until(lambda: engine.stats.waiting == 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert (engine.stats.waiting, engine.stats.cancelled) == (0, 1)
+    await until(lambda: (engine.stats.waiting, engine.stats.cancelled) == (0, 1))
     await running.aclose()
     await until(lambda: engine.stats.cancelled == 2)
+    await provider.stop()
 
 
 async def test_a_failing_model_fails_one_request_only(
-    provider: TorchProvider, engine: Engine, caplog: pytest.LogCaptureFixture
+    provider: TorchProvider,
+    engine: Engine,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("a kernel failed")
 
-    hook = engine.loaded.model.register_forward_pre_hook(fail)
-    with pytest.raises(APIError) as caught:
-        await complete(provider)
-    hook.remove()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.loaded.runner, "forward", fail)
+        with pytest.raises(APIError) as caught:
+            await complete(provider)
     assert caught.value.status == 500
     assert "kernel" not in caught.value.message
     assert "a kernel failed" in caplog.text
@@ -463,21 +482,23 @@ async def test_a_failing_model_fails_one_request_only(
     assert (engine.stats.failed, engine.stats.finished) == (1, 1)
 
 
-async def test_out_of_memory_says_so(provider: TorchProvider, engine: Engine) -> None:
+async def test_out_of_memory_says_so(
+    provider: TorchProvider, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    hook = engine.loaded.model.register_forward_pre_hook(fail)
-    with pytest.raises(APIError) as caught:
-        await complete(provider)
-    hook.remove()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.loaded.runner, "forward", fail)
+        with pytest.raises(APIError) as caught:
+            await complete(provider)
     assert (caught.value.status, caught.value.code) == (503, "out_of_memory")
     assert (await complete(provider)).text
 
 
 async def test_stopping_breaks_off_what_runs(folder: str) -> None:
-    provider = await started(folder)
-    [engine] = provider.engines.values()
+    provider = await started(folder, max_sequences=1)
+    engine = engine_of(provider)
     running, waiting = endless(provider, engine), endless(provider, engine)
     await anext(running)
     task = asyncio.ensure_future(anext(waiting))
@@ -523,12 +544,12 @@ async def test_a_folder_without_weights(folder: str, tmp_path: Path) -> None:
         await started(tmp_path)
 
 
-def test_a_model_that_does_not_run(folder: str) -> None:
+def test_a_model_that_does_not_run(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("no kernel image is available")
 
-    loaded = load("tiny", Path(folder), device="cpu", dtype="auto", context_length=None)
-    loaded.model.register_forward_pre_hook(fail)
+    loaded = load("tiny", Path(folder), LoadOptions(device="cpu"))
+    monkeypatch.setattr(loaded.runner, "forward", fail)
     with pytest.raises(ProviderStartError, match="no kernel image"):
         Engine(loaded).start()
 
@@ -553,7 +574,7 @@ async def test_the_templates_context_counts_where_it_is_less(folder: str) -> Non
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 async def test_dtypes(folder: str, dtype: str) -> None:
     provider = await started(folder, dtype=dtype)
-    [engine] = provider.engines.values()
-    assert engine.loaded.model.dtype == getattr(torch, dtype)
+    engine = engine_of(provider)
+    assert engine.loaded.dtype == getattr(torch, dtype)
     assert (await complete(provider)).text
     await provider.stop()

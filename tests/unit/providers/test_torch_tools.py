@@ -34,7 +34,7 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel
 from providers.local.call_rules import call_rules
-from providers.local.torch_engine.prompts import chat_prompt
+from providers.local.prompts import chat_prompt
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, make_model, make_speaking_model
 from tests.unit.calls import call_of
@@ -172,15 +172,18 @@ async def test_markers_that_are_special_tokens(tmp_path: Path) -> None:
     ],
 )
 async def test_a_demanded_call(tmp_path: Path, choice: ToolChoice, names: list[str]) -> None:
+    pytest.importorskip("llguidance")
     # Left to itself it would say nothing at all; behind the opening of a call it says the rest.
     make_speaking_model(tmp_path, [' "Par', 'is"', "}", "\n\n</tool_call>"], after='"city":')
     async with running(tmp_path) as provider:
         [engine] = provider.engines.values()
-        opening = engine.loaded.tokenizer('<tool_call>{"name": "get_').input_ids
+        opening = engine.model.tokenizer.encode(
+            '<tool_call>{"name": "get_', add_special_tokens=True
+        )
         against = dict.fromkeys(opening, -100.0)
         for sampling in (
-            SamplingParams(max_tokens=64, stop=("\n", '"', "Par")),
-            SamplingParams(max_tokens=64, logit_bias=against, frequency_penalty=2),
+            SamplingParams(max_tokens=90, stop=("\n", '"', "Par")),
+            SamplingParams(max_tokens=90, logit_bias=against, frequency_penalty=2),
         ):
             response = await chat(provider, tool_choice=choice, sampling=sampling, logprobs=0)
             ((name, arguments),) = calls(response)
@@ -195,12 +198,15 @@ async def test_a_demanded_call(tmp_path: Path, choice: ToolChoice, names: list[s
 
 
 async def test_a_demanded_call_that_runs_out_of_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
     choice = ToolChoice("required", "get_time")
     make_speaking_model(tmp_path, [' "Par', 'is"', "}"], after='"city":')
     async with running(tmp_path) as provider:
-        whole = await chat(provider, tool_choice=choice)
-        for tokens, arguments in [(1, '{"city": "Par'), (2, '{"city":'), (30, "")]:
-            sampling = SamplingParams(max_tokens=whole.usage.completion_tokens - 1 - tokens)
+        sampling = SamplingParams(max_tokens=90)
+        whole = await chat(provider, tool_choice=choice, sampling=sampling)
+        for tokens, arguments in [(0, '{"city": "Paris"'), (1, '{"city": "Par'), (60, "")]:
+            left = max(1, whole.usage.completion_tokens - 1 - tokens)
+            sampling = SamplingParams(max_tokens=left)
             response = await chat(provider, tool_choice=choice, sampling=sampling)
             (call,) = response.completion_message.tool_calls
             assert isinstance(call, UnparseableToolCall)
@@ -221,8 +227,8 @@ HISTORY: tuple[Message, ...] = (
 
 def prompt_of(provider: TorchProvider, **options: Any) -> str:
     [engine] = provider.engines.values()
-    request = ChatCompletionRequest(engine.loaded.name, HISTORY, **options)
-    return chat_prompt(engine.loaded, request, call_rules(request)).text
+    request = ChatCompletionRequest(engine.model.name, HISTORY, **options)
+    return chat_prompt(engine.model, request, call_rules(request)).text
 
 
 async def test_a_template_without_tools_gets_them_as_text(tmp_path: Path) -> None:
@@ -289,7 +295,7 @@ async def test_the_format_is_looked_for_or_given(
     config.write_text(json.dumps({**json.loads(config.read_text()), **edit}))
     async with running(tmp_path / "m", tool_format=tool_format) as provider:
         [engine] = provider.engines.values()
-        found = engine.loaded.tool_format
+        found = engine.model.tool_format
     assert (found.name if found else None) == expected
 
 
@@ -333,3 +339,25 @@ def test_every_format_can_be_chosen() -> None:
 def test_a_format_that_is_not_there(wrong: str) -> None:
     with pytest.raises(ValueError, match="tool_format"):
         TorchConfig(tool_format=wrong)  # type: ignore[arg-type]
+
+
+async def test_choices_share_their_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(make_model(tmp_path)) as provider:
+        [engine] = provider.engines.values()
+        rendered = []
+        render = engine.model.tokenizer.render_chat
+
+        def counted(messages: Any, tools: Any) -> str:
+            rendered.append(messages)
+            return render(messages, tools)
+
+        monkeypatch.setattr(engine.model.tokenizer, "render_chat", counted)
+        messages = [{"role": "user", "content": "How is the weather in Paris today? " * 4}]
+        reply = await provider.openai_chat_completion(
+            *wire(provider, n=4, messages=messages, tools=None, tool_choice=None)
+        )
+        stats = engine.stats
+    assert isinstance(reply.body, bytes)
+    assert len(json.loads(reply.body)["choices"]) == 4
+    assert len(rendered) == 1
+    assert stats.cached_tokens > 2 * stats.prompt_tokens

@@ -25,10 +25,10 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-from providers.local.call_rules import CallRules, call_openings, first_argument
+from providers.local.call_rules import CallRules, call_openings
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.loader import LoadedModel
+    from providers.local.engine import LocalModel, Tokenizer
 
 
 class ChatPrompt(NamedTuple):
@@ -38,18 +38,14 @@ class ChatPrompt(NamedTuple):
         text: as it was written.
         token_ids: the same as tokens.
         openings: for each tool of which one has to be called: what the call begins with.
-        opening_ids: for each of them the tokens that the reply begins with, if it calls it.
     """
 
     text: str
     token_ids: tuple[int, ...]
     openings: dict[str, str]
-    opening_ids: tuple[tuple[int, ...], ...]
 
 
-def chat_prompt(
-    loaded: LoadedModel, request: ChatCompletionRequest, rules: CallRules
-) -> ChatPrompt:
+def chat_prompt(model: LocalModel, request: ChatCompletionRequest, rules: CallRules) -> ChatPrompt:
     """The conversation of `request` as the model's own chat template writes it.
 
     A template that knows nothing of tools gets them as text, in the format of the model.
@@ -57,72 +53,62 @@ def chat_prompt(
     Raises:
         APIError: 400; there is no chat template, or it can't write these messages.
     """
-    if not loaded.tokenizer.chat_template:
+    if not model.tokenizer.chat_template:
         raise APIError(
             400,
-            f"The model '{loaded.name}' has no chat template, so it can't answer chat completions."
+            f"The model '{model.name}' has no chat template, so it can't answer chat completions."
             " Use /completions, or put a chat_template.jinja into the model's folder.",
             code="no_chat_template",
         )
     template_tools = None
-    if not takes_tools(loaded.tokenizer):
-        messages = _without_tools(loaded, request, rules)
+    if not takes_tools(model.tokenizer):
+        messages = _without_tools(model, request, rules)
     else:
-        messages = _with_short_ids(request.messages, loaded.tool_format)
+        messages = _with_short_ids(request.messages, model.tool_format)
         template_tools = [render_tool(tool) for tool in rules.tools] or None
     rendered = render_messages(messages)
     try:
-        text = loaded.tokenizer.apply_chat_template(
-            rendered, tools=template_tools, tokenize=False, add_generation_prompt=True
-        )
+        text = model.tokenizer.render_chat(rendered, template_tools)
     except Exception as error:  # a template is a program, and may fail in any way
         raise invalid_parameter(
             "messages",
-            f"The chat template of the model '{loaded.name}' can't render these messages: {error}",
+            f"The chat template of the model '{model.name}' can't render these messages: {error}",
         ) from error
-    openings = call_openings(loaded.tool_format, rules, text) if loaded.tool_format else {}
-    demanded = [tool for tool in rules.demanded if tool.tool_name in openings]
-    begun = [openings[tool.tool_name] + first_argument(tool) for tool in demanded]
+    openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
     # The template writes the beginning-of-text token itself, where the model wants one.
-    token_ids = _encode(loaded, text, add_special_tokens=False)
-    return ChatPrompt(
-        text,
-        token_ids or _beginning(loaded, "messages"),
-        openings,
-        tuple(_encode(loaded, each, add_special_tokens=False) for each in begun),
-    )
+    token_ids = _encode(model, text, add_special_tokens=False)
+    return ChatPrompt(text, token_ids or _beginning(model, "messages"), openings)
 
 
-def text_prompt(loaded: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+def text_prompt(model: LocalModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
     """The tokens of a text, or token ids as they are.
 
     Raises:
         APIError: 400; a token id is not the model's, or there is nothing to continue.
     """
     if isinstance(prompt, str):
-        return _encode(loaded, prompt, add_special_tokens=True) or _beginning(loaded, "prompt")
+        return _encode(model, prompt, add_special_tokens=True) or _beginning(model, "prompt")
     for token_id in prompt:
-        if token_id >= loaded.vocab_size:
+        if token_id >= model.vocab_size:
             raise invalid_parameter(
                 "prompt",
-                f"Invalid token id in 'prompt': {token_id}. The model '{loaded.name}' has the ids 0"
-                f" to {loaded.vocab_size - 1}.",
+                f"Invalid token id in 'prompt': {token_id}. The model '{model.name}' has the ids 0"
+                f" to {model.vocab_size - 1}.",
             )
-    return prompt or _beginning(loaded, "prompt")
+    return prompt or _beginning(model, "prompt")
 
 
-def _encode(loaded: LoadedModel, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-    backend = loaded.tokenizer.backend_tokenizer
-    return tuple(backend.encode(text, add_special_tokens=add_special_tokens).ids)
+def _encode(model: LocalModel, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+    return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
 
-def _beginning(loaded: LoadedModel, param: str) -> tuple[int, ...]:
+def _beginning(model: LocalModel, param: str) -> tuple[int, ...]:
     """The prompt that an empty one stands for."""
-    token_id = loaded.tokenizer.bos_token_id
+    token_id = model.tokenizer.first_token
     if token_id is None:
         raise invalid_parameter(
             param,
-            f"'{param}' is empty, and the model '{loaded.name}' has no beginning-of-text token to"
+            f"'{param}' is empty, and the model '{model.name}' has no beginning-of-text token to"
             " start from.",
         )
     return (token_id,)
@@ -131,28 +117,24 @@ def _beginning(loaded: LoadedModel, param: str) -> tuple[int, ...]:
 # Tools and templates ------------------------------------------------------------------------------
 
 
-def takes_tools(tokenizer: Any) -> bool:
-    """Whether the chat template of a transformers tokenizer can offer tools to the model."""
-    templates = tokenizer.chat_template
-    named = templates.values() if isinstance(templates, dict) else [templates or ""]
-    return any(re.search(r"\btools\b", template) for template in named)
+def takes_tools(tokenizer: Tokenizer) -> bool:
+    """Whether the chat template can offer tools to the model."""
+    return re.search(r"\btools\b", tokenizer.chat_template or "") is not None
 
 
 def _without_tools(
-    loaded: LoadedModel, request: ChatCompletionRequest, rules: CallRules
+    model: LocalModel, request: ChatCompletionRequest, rules: CallRules
 ) -> Sequence[Message]:
     """The conversation with tools, calls and answers as text."""
-    if loaded.tool_format is not None:
-        return plain_messages(
-            loaded.tool_format, request.messages, rules.tools, request.tool_choice
-        )
+    if model.tool_format is not None:
+        return plain_messages(model.tool_format, request.messages, rules.tools, request.tool_choice)
     for index, message in enumerate(request.messages):
         if isinstance(message, ToolResponseMessage) or (
             isinstance(message, CompletionMessage) and message.tool_calls
         ):
             raise invalid_parameter(
                 f"messages[{index}]",
-                f"The chat template of the model '{loaded.name}' can't render tool calls and what"
+                f"The chat template of the model '{model.name}' can't render tool calls and what"
                 " tools answered. Leave them out, or set 'tool_format' for the provider.",
                 "unsupported_content",
             )

@@ -1,0 +1,203 @@
+"""How fast `local::torch` generates: its engine beside transformers' `generate`, in one process.
+
+    python -m bench.engine [--model starter] [--device auto] [--quantization none] [--rounds 3]
+
+Every request has the same number of prompt and output tokens (random ones, from a fixed seed) and
+ignores end tokens. The metrics are those of `vllm bench serve`: TTFT, TPOT and ITL in milliseconds,
+throughput in requests and output tokens a second. Engine and `generate` take turns, so that a noisy
+minute meets both; medians of the rounds are compared. Prints the figures and writes them to
+`bench/results/engine-DEVICE.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from bench.machine import write_results
+from llama_compat.types import GreedySamplingStrategy, SamplingParams
+from providers.local.engine import Generation, Sampled
+from providers.local.models import store as model_store
+from providers.local.torch_engine.engine import Engine
+from providers.local.torch_engine.loader import LoadOptions, load
+
+CONCURRENCY = (1, 8)
+
+
+class Served(NamedTuple):
+    """One request: when it was sent, and when each of its tokens came, in seconds."""
+
+    sent: float
+    tokens: list[float]
+
+
+async def serve(engine: Engine, prompt: Sequence[int], output_tokens: int) -> Served:
+    """One request of the engine, as its event loop sees it."""
+    sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
+    served = Served(time.perf_counter(), [])
+    async for outputs in engine.generate(Generation(tuple(prompt), sampling, output_tokens)):
+        now = time.perf_counter()
+        served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
+    return served
+
+
+def metrics(requests: Sequence[Served]) -> dict[str, float]:
+    """What `vllm bench serve` reports of the same requests."""
+    began = min(request.sent for request in requests)
+    seconds = max(request.tokens[-1] for request in requests) - began
+    ttft = [request.tokens[0] - request.sent for request in requests]
+    tpot = [
+        (request.tokens[-1] - request.tokens[0]) / (len(request.tokens) - 1) for request in requests
+    ]
+    itl = [
+        after - before
+        for request in requests
+        for before, after in zip(request.tokens, request.tokens[1:], strict=False)
+    ]
+    tokens = sum(len(request.tokens) for request in requests)
+    found = {
+        "request_throughput": len(requests) / seconds,
+        "output_throughput": tokens / seconds,
+    }
+    for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", itl)):
+        ordered = sorted(values)
+        found[f"mean_{name}_ms"] = statistics.mean(values) * 1000
+        found[f"median_{name}_ms"] = statistics.median(values) * 1000
+        found[f"p99_{name}_ms"] = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1000
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def prompts_of(count: int, length: int, vocab_size: int, seed: int) -> list[list[int]]:
+    """Prompts that have nothing in common."""
+    chosen = random.Random(seed)
+    return [[chosen.randrange(vocab_size) for _ in range(length)] for _ in range(count)]
+
+
+def generated_throughput(model: Any, prompts: list[list[int]], tokens: int, batch: int) -> float:
+    """Output tokens a second of `generate` over `prompts`, `batch` at a time."""
+    start = time.perf_counter()
+    for at in range(0, len(prompts), batch):
+        ids = torch.tensor(prompts[at : at + batch], device=model.device)
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=False,
+            pad_token_id=0,
+        )
+    return len(prompts) * tokens / (time.perf_counter() - start)
+
+
+async def beside_generate(
+    engine: Engine, model: Any, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Both at every concurrency, `rounds` times after one to warm up."""
+    results: dict[str, Any] = {}
+    for concurrency in CONCURRENCY:
+        ours: list[dict[str, float]] = []
+        sequential, static = [], []
+        for turn in range(options.rounds + 1):
+            prompts = prompts_of(
+                concurrency, options.input_len, engine.model.vocab_size, 100 * concurrency + turn
+            )
+            served = await asyncio.gather(
+                *(serve(engine, prompt, options.output_len) for prompt in prompts)
+            )
+            ours.append(metrics(served))
+            sequential.append(generated_throughput(model, prompts, options.output_len, 1))
+            static.append(generated_throughput(model, prompts, options.output_len, concurrency))
+        throughput = statistics.median(each["output_throughput"] for each in ours[1:])
+        results[f"concurrency {concurrency}"] = {
+            **{name: statistics.median(each[name] for each in ours[1:]) for name in ours[0]},
+            "of_generate_sequential": round(throughput / statistics.median(sequential[1:]), 3),
+            "of_generate_static_batch": round(throughput / statistics.median(static[1:]), 3),
+        }
+    return results
+
+
+async def shared_prefix(engine: Engine, rounds: int) -> dict[str, float]:
+    """TTFT with a prefix of 1,000 tokens that is not, and that is in the cache."""
+    cold, warm = [], []
+    for turn in range(rounds + 1):
+        prefix, *endings = prompts_of(3, 1000, engine.model.vocab_size, 9000 + turn)
+        for into, ending in zip((cold, warm), endings, strict=True):
+            served = await serve(engine, [*prefix, *ending[:16]], 1)
+            into.append((served.tokens[0] - served.sent) * 1000)
+    medians = statistics.median(cold[1:]), statistics.median(warm[1:])
+    return {
+        "cold_ttft_ms": round(medians[0], 2),
+        "warm_ttft_ms": round(medians[1], 2),
+        "warm_of_cold": round(medians[1] / medians[0], 4),
+    }
+
+
+async def measure(engine: Engine, model: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """All of it."""
+    return {
+        **await beside_generate(engine, model, options),
+        "shared prefix of 1000 tokens": await shared_prefix(engine, options.rounds),
+    }
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="starter", help="as in a template (default: starter)")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--quantization", default="none", choices=("none", "int8"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--input-len", type=int, default=64)
+    parser.add_argument("--output-len", type=int, default=48)
+    options = parser.parse_args()
+    folder = model_store.resolve(options.model)
+    loaded = load(
+        options.model,
+        folder,
+        LoadOptions(
+            device=options.device,
+            dtype=options.dtype,
+            quantization=options.quantization,
+            context_length=2048,
+        ),
+    )
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=loaded.dtype)
+    model = model.to(loaded.device).eval()
+    engine = Engine(loaded)
+    engine.start()
+    try:
+        results = asyncio.run(measure(engine, model, options))
+    finally:
+        engine.stop()
+    device = loaded.device
+    measured = {
+        "model": options.model,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "dtype": str(loaded.dtype).removeprefix("torch."),
+        "quantization": options.quantization,
+        "threads": torch.get_num_threads(),
+        "rounds": options.rounds,
+        "input_len": options.input_len,
+        "output_len": options.output_len,
+        "results": results,
+    }
+    suffix = "" if options.quantization == "none" else f"-{options.quantization}"
+    path = write_results(f"engine-{device.type}{suffix}", measured, "torch", "transformers")
+    print(json.dumps(measured, indent=2))
+    print(f"written to {path}")
+    if device.type != "cuda":
+        print("no CUDA here")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""What an engine in this process is: it takes prompts as token ids and gives tokens.
+
+All that is text (chat templates, tool calls, stop strings) is the business of `LocalProvider`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from llama_compat.tools.formats import ToolFormat
+from llama_compat.types import (
+    EmbeddingRequest,
+    EmbeddingResponse,
+    SamplingParams,
+    StopReason,
+)
+
+if TYPE_CHECKING:
+    from providers.local.detokenizer import Vocabulary
+
+
+class Tokenizer(Protocol):
+    """Text made into tokens, and conversations into text."""
+
+    @property
+    def source(self) -> str:
+        """The tokenizer as the Hugging Face `tokenizers` library writes it, for grammars."""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the model's chat template (of all, if it has several), if it has one."""
+
+    @property
+    def first_token(self) -> int | None:
+        """The token that stands before every text, if the model has one."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """The tokens of `text`; special tokens that it spells out are those tokens."""
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> str:
+        """What the chat template writes, up to where the reply begins; it may raise anything."""
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model as a provider sees it.
+
+    Attributes:
+        name: the provider's name for it.
+        tokenizer: its own.
+        vocabulary: what the token ids stand for.
+        vocab_size: how many token ids the model takes and gives.
+        context_length: how many tokens a sequence can have.
+        stop_tokens: the tokens that end a reply, and what they say.
+        tool_format: how it writes tool calls; None if it can't, or nothing tells.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    vocab_size: int
+    context_length: int
+    stop_tokens: Mapping[int, StopReason]
+    tool_format: ToolFormat | None
+
+
+class Constraint(Protocol):
+    """What the next token of one sequence has to be."""
+
+    def allowed(self) -> Any:
+        """A boolean tensor `[vocab_size]`, on the CPU; None where every token may come.
+
+        It is asked for while the forward pass runs, so in a thread of its own.
+        """
+
+    def accept(self, token_id: int) -> None:
+        """The token that was chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What is asked of an engine; checked already.
+
+    Attributes:
+        prompt_ids: the prompt's tokens, at least one.
+        sampling: how tokens are chosen. Its stop strings are not the engine's business.
+        max_tokens: how many are generated at most; the prompt and they fit into the context.
+        logprobs: how many alternatives are wanted beside each token's log probability, if any is.
+        prompt_logprobs: whether the prompt's tokens are scored as well.
+        constraint: what the tokens have to be, if they are not free.
+    """
+
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    max_tokens: int
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
+    constraint: Constraint | None = None
+
+
+class TokenScores(NamedTuple):
+    """The log probability of one token, and of the likeliest at its place (id, log probability)."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+class Prefilled(NamedTuple):
+    """The prompt was computed.
+
+    `cached_tokens` of it were there from an earlier request; `scores` are those of its tokens but
+    the first, where they are wanted.
+    """
+
+    cached_tokens: int
+    scores: tuple[TokenScores, ...] = ()
+
+
+class Sampled(NamedTuple):
+    """One more token; `scores` where they are wanted."""
+
+    token_id: int
+    scores: TokenScores | None = None
+
+
+class Ended(NamedTuple):
+    """The last: why, and the token that ended it, if one did."""
+
+    stop_reason: StopReason
+    token_id: int | None = None
+
+
+Output = Prefilled | Sampled | Ended
+
+
+@dataclass(slots=True)
+class Stats:
+    """What an engine is doing and has done, in sequences and in tokens.
+
+    `waiting`, `running` and the blocks of the KV cache are now; the rest counts since the start.
+    Each sequence that came ends as one of `finished`, `cancelled` and `failed`. `prompt_tokens` are
+    those that were computed, `cached_tokens` those that did not have to be. `batched` says whether
+    several sequences share a forward pass.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    preempted: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    steps: int = 0
+    used_blocks: int = 0
+    total_blocks: int = 0
+    batched: bool = True
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Embeds with one model."""
+
+    @property
+    def stats(self) -> Stats:
+        """The figures of this moment."""
+
+    def stop(self) -> None:
+        """Break off what there is; blocks until it is at rest."""
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """One vector a text.
+
+        Raises:
+            APIError: 400 for what the model can't do, 429 where too many wait.
+        """
+
+
+class Engine(Protocol):
+    """Generates with one model."""
+
+    @property
+    def model(self) -> LocalModel:
+        """The model."""
+
+    @property
+    def stats(self) -> Stats:
+        """The figures of this moment."""
+
+    def stop(self) -> None:
+        """Break off what there is with an error; blocks until the engine is at rest."""
+
+    def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
+        """`Prefilled`, any number of `Sampled`, `Ended`, as many at once as there are.
+
+        Closing the generator cancels the generation before the engine's next step.
+
+        Raises (from the generator):
+            APIError: 429 where too many wait, 500 where the model failed, 503 where the memory was
+                not enough or the engine was stopped.
+        """

@@ -1,0 +1,315 @@
+"""What a reply has to be, as a grammar: JSON, a schema, a pattern, or the call of a tool.
+
+The grammars are llguidance's (https://github.com/guidance-ai/llguidance): it says which tokens may
+come next, bounds the work that a grammar can make, and refuses what it can't enforce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.types import Guide, ToolDefinition
+from providers.local.engine import Constraint, LocalModel
+
+if TYPE_CHECKING:
+    import torch
+
+CACHED = 64
+"""Grammars that are kept compiled, for each model."""
+
+MAX_SOURCE = 256 * 1024
+"""Characters that a schema, pattern or grammar can have."""
+
+COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""JSON as Python writes it. With free white space a small model may write nothing else."""
+
+
+class Grammars:
+    """Compiles grammars for one model, in a thread of its own, and keeps those it compiled.
+
+    Args:
+        model: whose tokens they are about.
+    """
+
+    def __init__(self, model: LocalModel) -> None:
+        self._model = model
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar compiler")
+        self._tokenizer: Any = None
+        self._compiled: OrderedDict[str, Any] = OrderedDict()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(cancel_futures=True)
+
+    async def constraint(self, guide: Guide, prefix: str = "") -> Constraint:
+        """A constraint under which a reply is what `guide` says.
+
+        Args:
+            guide: what the request asks for.
+            prefix: text that comes before it.
+
+        Raises:
+            APIError: 400; it is no such thing, can't be enforced or is too large.
+        """
+        return await self._in_thread(self._compile_guide, guide, prefix)
+
+    async def call_constraint(
+        self, tools: Sequence[ToolDefinition], openings: Mapping[str, str]
+    ) -> Constraint:
+        """A constraint under which a reply calls one of `tools` with arguments of its schema.
+
+        Args:
+            tools: those that it may call.
+            openings: what the call of each begins with, up to the `{` of its arguments.
+
+        Raises:
+            APIError: 400; a tool's parameters can't be enforced.
+        """
+        return await self._in_thread(self._compile_calls, tools, openings)
+
+    async def _in_thread(self, compile_: Callable[..., Constraint], *args: object) -> Constraint:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, compile_, *args)
+        except RecursionError:
+            raise APIError(
+                400, "The schema is nested too deeply to be enforced.", code="invalid_value"
+            ) from None
+
+    # In the thread --------------------------------------------------------------------------------
+
+    def _compile_guide(self, guide: Guide, prefix: str) -> Constraint:
+        return self._compile(_source(guide, prefix), guide)
+
+    def _compile_calls(
+        self, tools: Sequence[ToolDefinition], openings: Mapping[str, str]
+    ) -> Constraint:
+        rules = []
+        for index, tool in enumerate(tools):
+            schema = _arguments_schema(tool)
+            path = f"tools.{tool.tool_name}.parameters"
+            # By itself, so that an error names the tool.
+            self._compile_guide(Guide("json_schema", schema, path), "")
+            opening = _literal(openings[tool.tool_name][:-1], self._model)
+            rules.append(f"call_{index}: {opening} arguments_{index}")
+            rules.append(f"arguments_{index}: {_json_rule(schema)}")
+        start = " | ".join(f"call_{index}" for index in range(len(tools)))
+        source = "\n".join([f"start: {start}", *rules, ""])
+        return self._compile(source, Guide("grammar", source, "tools"))
+
+    def _compile(self, source: str, guide: Guide) -> Constraint:
+        if len(source) > MAX_SOURCE:
+            raise invalid_parameter(
+                guide.path, f"'{guide.path}' makes a grammar of more than {MAX_SOURCE} characters."
+            )
+        matcher = self._compiled.get(source)
+        if matcher is None:
+            matcher = self._new_matcher(source, guide)
+            self._compiled[source] = matcher
+            if len(self._compiled) > CACHED:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(source)
+        return _Matching(matcher.deep_copy(), self._model.vocab_size, guide)
+
+    def _new_matcher(self, source: str, guide: Guide) -> Any:
+        llguidance = _library()
+        if self._tokenizer is None:
+            try:
+                self._tokenizer = llguidance.LLTokenizer(
+                    self._model.tokenizer.source,
+                    n_vocab=self._model.vocab_size,
+                    eos_token=sorted(self._model.stop_tokens),
+                )
+            except ValueError as error:
+                raise APIError(
+                    400,
+                    f"The tokenizer of the model '{self._model.name}' is of a kind for which no"
+                    f" grammar can be enforced ({error}). Leave out what asks for one.",
+                    param=guide.path,
+                    code="unsupported_parameter",
+                ) from error
+        grammar = llguidance.LLMatcher.grammar_from_lark(source)
+        matcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise _refused(llguidance.LLMatcher, guide, matcher.get_error())
+        return matcher
+
+
+class _Matching:
+    """A `Constraint`: a grammar, and how far one reply has come in it."""
+
+    def __init__(self, matcher: Any, vocab_size: int, guide: Guide) -> None:
+        self._matcher = matcher
+        self._vocab_size = vocab_size
+        self._guide = guide
+
+    def allowed(self) -> torch.Tensor | None:
+        """The tokens that may come next.
+
+        Raises:
+            APIError: 400; the grammar turned out to be too complex.
+        """
+        import torch
+
+        forced = self._matcher.compute_ff_tokens()
+        if forced:
+            # What can only go on in one way is written in the tokens that a text has by itself.
+            mask = torch.zeros(self._vocab_size, dtype=torch.bool)
+            mask[forced[0]] = True
+            return mask
+        packed = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            raise invalid_parameter(
+                self._guide.path,
+                f"'{self._guide.path}' is too complex to be enforced: {self._matcher.get_error()}",
+            )
+        words = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+        bits = (words[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+        return bits.flatten()[: self._vocab_size].bool()
+
+    def accept(self, token_id: int) -> None:
+        """The token that was chosen."""
+        self._matcher.consume_token(token_id)
+
+
+# What is asked for, as a grammar in Lark's notation -----------------------------------------------
+
+
+def _source(guide: Guide, prefix: str) -> str:
+    if guide.kind == "grammar":
+        source: str = guide.value
+        return source
+    return f"start: {_string(prefix)} guided\nguided: {_rule(guide)}\n"
+
+
+def _rule(guide: Guide) -> str:
+    match guide.kind:
+        case "json_schema":
+            return _json_rule(guide.value)
+        case "choice":
+            return " | ".join(_string(each) for each in guide.value)
+        case "regex":
+            # The library knows how to write a pattern between slashes.
+            made = json.loads(_library().LLMatcher.grammar_from_regex(guide.value))
+            grammar: str = made["grammars"][0]["lark_grammar"]
+            return grammar.removeprefix("start: ")
+    return _json_rule({"type": "object"})
+
+
+def _json_rule(schema: Mapping[str, Any]) -> str:
+    return f"%json {json.dumps({**schema, 'x-guidance': COMPACT}, ensure_ascii=False)}"
+
+
+def _arguments_schema(tool: ToolDefinition) -> dict[str, Any]:
+    """The schema of a tool's arguments, without members that it does not name.
+
+    A schema that says nothing of others allows any, and small models would write them without end.
+    """
+    if not tool.parameters:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    return {"type": "object", **_closed(tool.parameters)}
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {
+        name: (
+            {member: _closed(value) for member, value in inner.items()}
+            if name in ("properties", "$defs", "definitions") and isinstance(inner, dict)
+            else _closed(inner)
+            if name in ("items", "prefixItems", "anyOf", "oneOf")
+            else inner
+        )
+        for name, inner in schema.items()
+    }
+    if "properties" in closed and "additionalProperties" not in closed and "allOf" not in closed:
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _literal(text: str, model: LocalModel) -> str:
+    """`text` in Lark's notation, with the model's special tokens for those that it spells out."""
+    markers = model.tool_format.markers if model.tool_format is not None else ()
+    pieces = [text]
+    for marker in markers:
+        token_id = model.vocabulary.id_of(marker)
+        if token_id is None or not model.vocabulary.is_special(token_id):
+            continue
+        pieces = [part for piece in pieces for part in _split(piece, marker, f"<[{token_id}]>")]
+    return " ".join(piece if piece.startswith("<[") else _string(piece) for piece in pieces)
+
+
+def _split(piece: str, marker: str, reference: str) -> Iterator[str]:
+    if piece.startswith("<["):
+        yield piece
+        return
+    for index, part in enumerate(piece.split(marker)):
+        if index:
+            yield reference
+        if part:
+            yield part
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+# Errors -------------------------------------------------------------------------------------------
+
+
+def _library() -> Any:
+    try:
+        import llguidance
+    except ImportError as error:
+        raise APIError(
+            400,
+            "Structured output needs the package llguidance on the server, which is not there: pip"
+            " install 'llama-compat[torch]'",
+            code="unsupported_parameter",
+        ) from error
+    return llguidance
+
+
+def _refused(matcher_class: Any, guide: Guide, message: str) -> APIError:
+    """The error for a grammar that does not compile; of a schema it names the part."""
+    path = guide.path
+    if guide.kind == "json_schema":
+        inner, message = _narrowed(matcher_class, guide.value, guide.value, message)
+        path += inner
+    return invalid_parameter(path, f"'{path}' can't be enforced: {message.strip()}")
+
+
+def _narrowed(matcher_class: Any, schema: Any, root: Any, message: str) -> tuple[str, str]:
+    """The path of the smallest part of `schema` that does not compile, and what is wrong there."""
+    for path, part in _parts(schema):
+        alone = part
+        if isinstance(part, dict) and isinstance(root, dict):
+            alone = {name: root[name] for name in ("$defs", "definitions") if name in root} | part
+        found = matcher_class.validate_grammar(matcher_class.grammar_from_json_schema(alone))
+        if found and not found.startswith("WARNING"):
+            inner, inner_message = _narrowed(matcher_class, part, root, found)
+            return path + inner, inner_message
+    return "", message
+
+
+def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(schema, dict):
+        return
+    for name in ("properties", "patternProperties", "$defs", "definitions"):
+        if isinstance(schema.get(name), dict):
+            yield from ((f".{name}.{member}", part) for member, part in schema[name].items())
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            yield f".{name}", schema[name]
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        if isinstance(schema.get(name), list):
+            yield from ((f".{name}[{index}]", part) for index, part in enumerate(schema[name]))

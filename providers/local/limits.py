@@ -1,0 +1,67 @@
+"""What a model can't do that a request asks: said before the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from llama_compat.errors import context_length_exceeded, invalid_parameter
+from llama_compat.types import ChatCompletionRequest, CompletionRequest, SamplingParams
+
+if TYPE_CHECKING:
+    from providers.local.engine import LocalModel
+
+
+def max_tokens(
+    request: ChatCompletionRequest | CompletionRequest,
+    prompt_tokens: int,
+    model: LocalModel,
+    param: str,
+) -> int:
+    """How many tokens may be generated: as many as were asked for, or all that fit.
+
+    Args:
+        request: what was asked for, and how much of the context it may have.
+        prompt_tokens: how many there are already.
+        model: whose context it is.
+        param: the request's field that holds the prompt.
+
+    Raises:
+        APIError: 400; they can never fit.
+    """
+    sampling = request.sampling
+    limit = min(model.context_length, request.context_length or model.context_length)
+    room = limit - prompt_tokens
+    wanted = max(room, 1) if sampling.max_tokens is None else sampling.max_tokens
+    if wanted > room:
+        error = context_length_exceeded(limit, prompt_tokens, wanted)
+        if room <= 0:
+            error.param = param
+        raise error
+    if sampling.min_tokens > wanted:
+        raise invalid_parameter(
+            "min_tokens",
+            f"'min_tokens' is {sampling.min_tokens}, but there are to be at most {wanted} tokens.",
+        )
+    return wanted
+
+
+def check_token_ids(sampling: SamplingParams, model: LocalModel) -> None:
+    """Check that all token ids in `sampling` are the model's.
+
+    Raises:
+        APIError: 400; one is not.
+    """
+    named: dict[str, Iterable[int]] = {
+        "logit_bias": sampling.logit_bias,
+        "stop_token_ids": sampling.stop_token_ids,
+        "allowed_token_ids": sampling.allowed_token_ids,
+    }
+    for param, token_ids in named.items():
+        for token_id in token_ids:
+            if token_id >= model.vocab_size:
+                raise invalid_parameter(
+                    param,
+                    f"Invalid token id in '{param}': {token_id}. The model '{model.name}' has the"
+                    f" ids 0 to {model.vocab_size - 1}.",
+                )

@@ -1,0 +1,354 @@
+"""What all providers that run models in this process do alike, whichever engine they have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import Any, ClassVar, Literal, TypeVar
+
+from msgspec import structs
+
+from llama_compat.errors import invalid_parameter, unsupported_capability
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+)
+from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
+from llama_compat.tools.formats import ForcedCallParser, reply_parser
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    Guide,
+    StreamEvent,
+)
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.local.call_rules import before_reply, call_rules
+from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel
+from providers.local.grammar import Grammars
+from providers.local.limits import check_token_ids, max_tokens
+from providers.local.prompts import chat_prompt, text_prompt
+from providers.local.reply import text_events
+from providers.local.requirements import require
+from providers.local.tool_replies import CallingParser, read_reply
+
+T = TypeVar("T")
+
+_TOOL_PARAMETERS = ("tools", "tool_choice", "parallel_tool_calls")
+
+
+class LocalConfig(ProviderConfig):
+    """What can be set for models of every engine."""
+
+    tool_format: Literal[
+        "auto",
+        "none",
+        "hermes",
+        "llama3",
+        "llama3_json",
+        "mistral",
+        "pythonic",
+        "qwen",
+        "qwen3_coder",
+    ] = "auto"
+    """How the models write tool calls; `auto` looks for it in each model's chat template and name,
+    with `none` they take no tools."""
+
+
+class LocalProvider(
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    Provider,
+):
+    """Answers with models that run in this process, one engine a model.
+
+    A subclass says how an engine is opened (`_open_engine`).
+
+    Attributes:
+        engines: by the model's name, from start to stop.
+        embedders: the same for the models that embed.
+    """
+
+    Config: ClassVar[type[ProviderConfig]] = LocalConfig
+    config: LocalConfig
+
+    modules: ClassVar[Sequence[str]] = ()
+    """The packages that the engine needs."""
+
+    parameters = frozenset(
+        {
+            "max_tokens",
+            "max_completion_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "seed",
+            "stop",
+            "stop_token_ids",
+            "include_stop_str_in_output",
+            "min_tokens",
+            "ignore_eos",
+            "logprobs",
+            "top_logprobs",
+            "logit_bias",
+            "allowed_token_ids",
+            "frequency_penalty",
+            "presence_penalty",
+            "repetition_penalty",
+            "priority",
+            "cache_salt",
+            "response_format",
+            "structured_outputs",
+            "guided_json",
+            "guided_regex",
+            "guided_choice",
+            "guided_grammar",
+            "echo",
+            *_TOOL_PARAMETERS,
+        }
+    )
+
+    embedding_parameters = frozenset({"dimensions"})
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        self.engines: dict[str, Engine] = {}
+        self._tokenizing: ThreadPoolExecutor | None = None
+        self.embedders: dict[str, Embedder] = {}
+        self._grammars: dict[str, Grammars] = {}
+        self._prompts: dict[tuple[str, int], asyncio.Future[Any]] = {}
+
+    # Start and stop -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the models, in a thread, and start an engine for each.
+
+        Raises:
+            ProviderStartError: a package or a model is missing, or a model can't be loaded.
+        """
+        require(self.modules, f"by the provider '{self.id}'")
+        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        for name in dict.fromkeys(model.name for model in self.models):
+            opened = await asyncio.to_thread(
+                self._open_engine, name, self._wanted_context_length(name)
+            )
+            if isinstance(opened, Embedder):
+                self.embedders[name] = opened
+            else:
+                self.engines[name] = opened
+                self._grammars[name] = Grammars(opened.model)
+
+    async def stop(self) -> None:
+        """Break off what is running and let the models go."""
+        running: list[Engine | Embedder] = [*self.engines.values(), *self.embedders.values()]
+        self.engines, self.embedders = {}, {}
+        for each in running:
+            await asyncio.to_thread(each.stop)
+        for grammars in self._grammars.values():
+            grammars.close()
+        if self._tokenizing is not None:
+            # It waits for the prompt that is being tokenized, which may be a long one.
+            await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
+
+    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
+        """An engine or an embedder that runs; called in a thread.
+
+        Args:
+            name: of the model.
+            context_length: how long the template lets its context be.
+
+        Raises:
+            ProviderStartError: a person has to mend something.
+        """
+        raise NotImplementedError
+
+    def _wanted_context_length(self, name: str) -> int | None:
+        return next((each.context_length for each in self.models if each.name == name), None)
+
+    def context_length(self, model: str) -> int | None:
+        """How many tokens `model` holds: the model's own limit, or the template's lower one."""
+        engine = self.engines.get(model)
+        return self._wanted_context_length(model) if engine is None else engine.model.context_length
+
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
+        """Tools need a model whose way of writing calls is known."""
+        engine = self.engines.get(request.model)
+        if engine is None or engine.model.tool_format is not None:
+            return {}
+        if self.config.tool_format == "none":
+            why = "its 'tool_format' is 'none'"
+        else:
+            why = (
+                f"how the model '{engine.model.name}' writes tool calls can't be told from its"
+                " chat template or name; the template can say it with 'tool_format', such as"
+                " 'hermes'"
+            )
+        # The error is about 'tools'; where they are dropped, the others go with them.
+        names = _TOOL_PARAMETERS if self.config.unsupported == "drop" else ("tools",)
+        return dict.fromkeys(names, why)
+
+    def stats(self) -> dict[str, int]:
+        """How many generations run and wait, and how many models take one at a time only."""
+        stats = [each.stats for each in self.engines.values()]
+        stats += [each.stats for each in self.embedders.values()]
+        counts = {
+            "running": sum(each.running for each in stats),
+            "waiting": sum(each.waiting for each in stats),
+        }
+        unbatched = sum(not each.batched for each in stats)
+        return {**counts, "unbatched_models": unbatched} if unbatched else counts
+
+    # Requests -------------------------------------------------------------------------------------
+
+    async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt; events and errors as in `Provider.completion`."""
+        engine = self._engine(request.model)
+        model, sampling = engine.model, request.sampling
+        check_token_ids(sampling, model)
+        prompt_ids = await self._tokenize(request.prompt, text_prompt, model, request.prompt)
+        generation = Generation(
+            prompt_ids,
+            sampling,
+            max_tokens=max_tokens(request, len(prompt_ids), model, "prompt"),
+            logprobs=request.logprobs,
+            prompt_logprobs=request.echo and request.logprobs is not None,
+            constraint=await self._constraint(request, sampling.guide),
+        )
+        reply = text_events(engine, generation, echo=_echoed_text(request, model))
+        async with aclosing(reply) as events:
+            async for event in events:
+                yield event
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message; events and errors as in `Provider.chat_completion`."""
+        engine = self._engine(request.model)
+        model, sampling = engine.model, request.sampling
+        rules = call_rules(request)
+        check_token_ids(sampling, model)
+        prompt = await self._tokenize(request.messages, chat_prompt, model, request, rules)
+        parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
+        constraint = await self._constraint(request, _guide_of(request), prompt.text)
+        if prompt.openings:
+            parser = ForcedCallParser(prompt.openings)
+            constraint = await self._grammars[request.model].call_constraint(
+                rules.demanded, prompt.openings
+            )
+            # It has no text that they could end.
+            sampling = structs.replace(sampling, stop=())
+        generation = Generation(
+            prompt.token_ids,
+            sampling,
+            max_tokens=max_tokens(request, len(prompt.token_ids), model, "messages"),
+            logprobs=request.logprobs,
+            constraint=constraint,
+        )
+        text = text_events(
+            engine, generation, shown_tokens=_shown_tokens(model, with_calls=bool(rules.tools))
+        )
+        async with aclosing(read_reply(text, parser, single_call=rules.single)) as events:
+            async for event in events:
+                yield event
+
+    async def _constraint(
+        self,
+        request: ChatCompletionRequest | CompletionRequest,
+        guide: Guide | None,
+        prompt: str = "",
+    ) -> Constraint | None:
+        if guide is None:
+            return None
+        return await self._grammars[request.model].constraint(guide, before_reply(prompt))
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors; errors as in `Provider.embed`."""
+        embedder = self.embedders.get(request.model)
+        if embedder is None:
+            raise unsupported_capability(self.id, f"embeddings with the model '{request.model}'")
+        return await embedder.embed(request)
+
+    def _engine(self, name: str) -> Engine:
+        engine = self.engines.get(name)
+        if engine is None:
+            raise unsupported_capability(self.id, f"generating with the model '{name}'")
+        return engine
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the model's chat template makes of the conversation."""
+        model = self._engine(request.model).model
+        prompt = await self._tokenize(
+            request.messages, chat_prompt, model, request, call_rules(request)
+        )
+        return len(prompt.token_ids)
+
+    async def _tokenize(self, source: object, make: Callable[..., T], *args: object) -> T:
+        """What `make` returns; the choices of one request, which have `source` in common, share it.
+
+        In one thread, since tokenizers are not made for several, and long prompts take a while.
+        """
+        key = (make.__name__, id(source))
+        future = self._prompts.get(key)
+        if future is None:
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(self._tokenizing, make, *args)
+            self._prompts[key] = future
+            future.add_done_callback(lambda _: self._prompts.pop(key))
+        # Who waits for it must not take it from the others by being cancelled.
+        result: T = await asyncio.shield(future)
+        return result
+
+
+def _guide_of(request: ChatCompletionRequest) -> Guide | None:
+    """What the whole reply has to be.
+
+    Raises:
+        APIError: 400; the request says it twice, or wants the model to call tools as well.
+    """
+    asked, guide = request.response_format, request.sampling.guide
+    if asked is not None and asked.type != "text":
+        if guide is not None:
+            raise invalid_parameter(
+                "response_format", f"'response_format' and '{guide.path}' exclude each other."
+            )
+        if asked.type == "json_schema":
+            guide = Guide("json_schema", asked.schema or {}, "response_format.json_schema.schema")
+        else:
+            guide = Guide("json_object", None, "response_format")
+    may_call = request.tools and (request.tool_choice is None or request.tool_choice.mode != "none")
+    if guide is not None and may_call:
+        field = guide.path.partition(".")[0]
+        raise invalid_parameter(
+            field,
+            f"'{field}' and 'tools' can't be honoured in one request by a model in this process."
+            " Leave one of them out, or set 'tool_choice' to 'none'.",
+            "unsupported_parameter",
+        )
+    return guide
+
+
+def _echoed_text(request: CompletionRequest, model: LocalModel) -> str | None:
+    """The text that the reply begins with, if it was asked for."""
+    if not request.echo:
+        return None
+    prompt = request.prompt
+    return prompt if isinstance(prompt, str) else model.vocabulary.decode(prompt)
+
+
+def _shown_tokens(model: LocalModel, *, with_calls: bool) -> frozenset[int]:
+    """The tokens without which reasoning and calls can't be found in a reply's text."""
+    markers = [OPENING_TAG, CLOSING_TAG]
+    if with_calls and model.tool_format is not None:
+        markers += model.tool_format.markers
+    token_ids = map(model.vocabulary.id_of, markers)
+    return frozenset(token_id for token_id in token_ids if token_id is not None)

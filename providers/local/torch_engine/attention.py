@@ -1,0 +1,181 @@
+"""The paged KV cache, and attention over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a token takes in the cache.
+
+    Attributes:
+        layers: of the model.
+        kv_heads: keys, and as many values, a layer.
+        head_dim: numbers in each.
+        dtype: of them.
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """In all layers."""
+        return int(self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize)
+
+
+class KVCache:
+    """The keys and values of all sequences, in blocks.
+
+    Args:
+        shape: of a token.
+        blocks: how many there are.
+        block_size: tokens in each.
+        device: where they are.
+
+    Attributes:
+        layers: one tensor a layer, `[blocks * block_size, 2 * kv_heads, head_dim]`: the keys and
+            behind them the values of the token in each slot.
+    """
+
+    def __init__(
+        self, shape: CacheShape, blocks: int, block_size: int, device: torch.device
+    ) -> None:
+        self.kv_heads = shape.kv_heads
+        self.block_size = block_size
+        # Not zeroed: on Linux memory that nothing was written to is not taken from the system.
+        self.layers = [
+            torch.empty(
+                blocks * block_size,
+                2 * shape.kv_heads,
+                shape.head_dim,
+                dtype=shape.dtype,
+                device=device,
+            )
+            for _ in range(shape.layers)
+        ]
+
+
+class SequenceSpan:
+    """Where one sequence's tokens are: in the step, and in the cache.
+
+    Args:
+        start: the row of its first token in the step.
+        tokens: how many it has there.
+        length: how many it has in the cache with them.
+        blocks: of the cache, in order.
+        block_size: tokens in each.
+        device: of the cache.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        tokens: int,
+        length: int,
+        blocks: Sequence[int],
+        block_size: int,
+        device: torch.device,
+    ) -> None:
+        self.rows = slice(start, start + tokens)
+        self.tokens = tokens
+        self.length = length
+        self._first_slot = blocks[0] * block_size
+        self._slots: torch.Tensor | None = None
+        self._masks: dict[int | None, torch.Tensor] = {}
+        self._device = device
+        count = -(-length // block_size)
+        if any(blocks[index] + 1 != blocks[index + 1] for index in range(count - 1)):
+            firsts = torch.tensor(blocks[:count]) * block_size
+            slots = (firsts[:, None] + torch.arange(block_size)).flatten()
+            self._slots = slots[:length].to(device)
+
+    def read(self, layer: torch.Tensor, window: int | None) -> torch.Tensor:
+        """Keys and values that the step's tokens may look at: `[length, 2 * kv_heads, head_dim]`.
+
+        A view where the blocks lie side by side, else a copy.
+        """
+        first = self._first_visible(window)
+        if self._slots is None:
+            return layer[self._first_slot + first : self._first_slot + self.length]
+        return layer.index_select(0, self._slots[first:])
+
+    def mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        """What is added to the scores of the step's tokens and of those that `read` gives."""
+        if window not in self._masks:
+            self._masks[window] = self._make_mask(window, dtype)
+        return self._masks[window]
+
+    def _first_visible(self, window: int | None) -> int:
+        if window is None:
+            return 0
+        return max(0, self.length - self.tokens - window + 1)
+
+    def _make_mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        ends = torch.arange(self.length - self.tokens, self.length, device=self._device)[:, None]
+        places = torch.arange(self._first_visible(window), self.length, device=self._device)
+        hidden = places > ends
+        if window is not None:
+            hidden |= places <= ends - window
+        return torch.zeros(hidden.shape, dtype=dtype, device=self._device).masked_fill_(
+            hidden, -torch.inf
+        )
+
+
+def attend(
+    queries: torch.Tensor,
+    layer: torch.Tensor,
+    spans: Sequence[SequenceSpan],
+    *,
+    scale: float,
+    window: int | None,
+) -> torch.Tensor:
+    """Attention of each sequence's new tokens over all that it has in the cache, them included.
+
+    Args:
+        queries: `[tokens, heads, head_dim]`.
+        layer: of the cache; the new tokens' keys and values are written already.
+        spans: where the sequences are.
+        scale: of the scores.
+        window: how many tokens one looks back at, itself included; None for all.
+
+    Returns:
+        `[tokens, heads * head_dim]`.
+    """
+    tokens, heads, head_dim = queries.shape
+    kv_heads = layer.shape[1] // 2
+    group = heads // kv_heads
+    if len(spans) > 1:
+        out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
+    for span in spans:
+        cached = span.read(layer, window).transpose(0, 1).unsqueeze(0)
+        keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
+        if span.tokens == 1:
+            # The heads that share keys are so many queries to them: nothing has to be repeated.
+            query = queries[span.rows].view(1, kv_heads, group, head_dim)
+            attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
+            rows = attended.view(1, heads * head_dim)
+        else:
+            query = queries[span.rows].transpose(0, 1).unsqueeze(0)
+            whole = window is None and span.tokens == span.length
+            attended = functional.scaled_dot_product_attention(
+                query,
+                keys,
+                values,
+                attn_mask=None if whole else span.mask(window, queries.dtype),
+                is_causal=whole,
+                scale=scale,
+                enable_gqa=group > 1,
+            )
+            rows = attended.transpose(1, 2).reshape(span.tokens, heads * head_dim)
+        if len(spans) == 1:
+            return rows
+        out[span.rows] = rows
+    return out

@@ -1,0 +1,39 @@
+"""Where models run, and in which numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from providers.base import ProviderStartError
+
+
+def choose_device(device: str) -> torch.device:
+    """The device that the template's word stands for: with `auto`, CUDA where there is one.
+
+    Raises:
+        ProviderStartError: this machine has no such device.
+    """
+    available = torch.cuda.is_available()
+    if device == "auto":
+        return torch.device("cuda" if available else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not (
+        available and (chosen.index or 0) < torch.cuda.device_count()
+    ):
+        raise ProviderStartError(
+            f"The template asks for the device '{device}', but torch sees"
+            f" {torch.cuda.device_count()} CUDA devices: set 'device: auto' or 'device: cpu', or"
+            " install a torch that is built for this machine's GPU."
+        )
+    return chosen
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The dtype that the template's word stands for: with `auto`, bfloat16 on CUDA."""
+    if dtype != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
+            dtype
+        ]
+    if device.type == "cpu":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16

@@ -1,0 +1,257 @@
+"""Texts made into vectors by a sentence-transformers folder.
+
+Such a folder has a transformer, a `modules.json` that names the steps behind it, and a folder for
+each: pooling and, for most, normalisation. Source: https://sbert.net/docs/sentence_transformer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+from providers.base import ProviderStartError
+from providers.local.engine import Stats
+from providers.local.torch_engine.devices import choose_device, choose_dtype
+
+BATCH_TOKENS = 4096
+"""Tokens that are run at once, padding included."""
+
+Pooling = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""`[texts, tokens, hidden]` and a mask `[texts, tokens]` to `[texts, hidden]`."""
+
+
+def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1)
+
+
+def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return states[:, 0]
+
+
+def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
+
+
+POOLINGS: dict[str, Pooling] = {
+    "pooling_mode_mean_tokens": _mean,
+    "pooling_mode_cls_token": _first,
+    "pooling_mode_lasttoken": _last,
+}
+"""By the word in the pooling's config."""
+
+
+@dataclass(frozen=True)
+class LoadedEmbedder:
+    """A sentence-transformers folder, loaded.
+
+    Attributes:
+        name: the provider's name for it.
+        model: transformers' module, on its device and in evaluation mode.
+        tokenizer: of the `tokenizers` library.
+        pooling: makes one vector of a text's.
+        normalize: whether vectors have length 1.
+        max_tokens: that a text can have.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    pooling: Pooling
+    normalize: bool
+    max_tokens: int
+
+
+def is_embedder(folder: Path) -> bool:
+    """Whether `folder` is of this kind."""
+    return (folder / "modules.json").is_file()
+
+
+def load_embedder(
+    name: str, folder: Path, *, device: str, dtype: str, context_length: int | None
+) -> LoadedEmbedder:
+    """Load the model in `folder`; `device` and `dtype` as in the template.
+
+    Raises:
+        ProviderStartError: it can't be loaded, or has a step that is not known here.
+    """
+    chosen = choose_device(device)
+    transformers_logging.disable_progress_bar()
+    try:
+        pooling, normalize = _steps(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModel.from_pretrained(
+            folder, local_files_only=True, dtype=choose_dtype(dtype, chosen)
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ProviderStartError(
+            f"The embedding model '{name}' in {folder} can't be loaded: {error}. Pull it again or"
+            " name another folder in the template."
+        ) from error
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    limits = [
+        _settings(folder / "sentence_bert_config.json").get("max_seq_length"),
+        getattr(model.config, "max_position_embeddings", None),
+        context_length,
+    ]
+    known = [limit for limit in limits if limit is not None]
+    return LoadedEmbedder(
+        name, model.to(chosen).eval(), backend, pooling, normalize, min(known, default=512)
+    )
+
+
+def _steps(folder: Path) -> tuple[Pooling, bool]:
+    steps = json.loads((folder / "modules.json").read_text("utf-8"))
+    kinds = [str(step["type"]).rpartition(".")[2] for step in steps]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ValueError(f"its steps are {', '.join(kinds)}, of which some are not known here")
+    settings = _settings(folder / steps[1]["path"] / "config.json")
+    modes = [mode for mode, is_on in settings.items() if mode.startswith("pooling_mode_") and is_on]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ValueError(f"its pooling is {' and '.join(modes) or 'none'}, which is not known here")
+    return POOLINGS[modes[0]], "Normalize" in kinds
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+class Embedder:
+    """Embeds with one model, one request at a time, in a thread of its own.
+
+    Args:
+        loaded: the model.
+        max_waiting: how many requests may wait.
+    """
+
+    def __init__(self, loaded: LoadedEmbedder, max_waiting: int) -> None:
+        self.loaded = loaded
+        self._max_waiting = max_waiting
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"embedder of {loaded.name}")
+        self._stats = Stats()
+        self._stopping = threading.Event()
+
+    @property
+    def stats(self) -> Stats:
+        """What it is doing and has done."""
+        return self._stats
+
+    def stop(self) -> None:
+        """Take no more, and wait for the batch that runs."""
+        self._stopping.set()
+        self._thread.shutdown(cancel_futures=True)
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """One vector a text; who goes away is not served any further.
+
+        Raises:
+            APIError: 400 for a text that is too long or `dimensions` that there are not, 429 where
+                too many wait.
+        """
+        size = int(self.loaded.model.config.hidden_size)
+        if request.dimensions is not None and request.dimensions > size:
+            raise invalid_parameter(
+                "dimensions",
+                f"'dimensions' is {request.dimensions}, but the vectors of the model"
+                f" '{self.loaded.name}' have {size} numbers.",
+            )
+        if self._stats.waiting >= self._max_waiting:
+            raise APIError(
+                429,
+                f"The model '{self.loaded.name}' is busy, and {self._stats.waiting} requests wait"
+                " for it already. Retry in 1 s.",
+                code="engine_overloaded",
+                headers={"retry-after": "1"},
+            )
+        gone = threading.Event()
+        loop = asyncio.get_running_loop()
+        self._stats.waiting += 1
+        future = loop.run_in_executor(self._thread, self._embed, request, gone)
+        future.add_done_callback(self._count)
+        try:
+            return await future
+        finally:
+            gone.set()
+
+    def _count(self, future: asyncio.Future[EmbeddingResponse]) -> None:
+        self._stats.waiting -= 1
+        if future.cancelled():
+            self._stats.cancelled += 1
+        elif future.exception() is not None:
+            self._stats.failed += 1
+        else:
+            self._stats.finished += 1
+
+    # In the thread --------------------------------------------------------------------------------
+
+    def _embed(self, request: EmbeddingRequest, gone: threading.Event) -> EmbeddingResponse:
+        encoded = [self._encode(index, text) for index, text in enumerate(request.inputs)]
+        vectors: dict[int, tuple[float, ...]] = {}
+        for batch in _batches([len(each) for each in encoded]):
+            if gone.is_set() or self._stopping.is_set():
+                break
+            made = self._run([encoded[index] for index in batch], request.dimensions)
+            vectors.update(zip(batch, map(tuple, made.tolist()), strict=True))
+        tokens = sum(map(len, encoded))
+        self._stats.prompt_tokens += tokens
+        in_order = tuple(vectors[index] for index in sorted(vectors))
+        return EmbeddingResponse(in_order, tokens)
+
+    def _encode(self, index: int, text: str) -> list[int]:
+        token_ids: list[int] = self.loaded.tokenizer.encode(text).ids
+        if len(token_ids) > self.loaded.max_tokens:
+            raise APIError(
+                400,
+                f"Text {index} of 'input' has {len(token_ids)} tokens, more than the"
+                f" {self.loaded.max_tokens} that the model '{self.loaded.name}' takes. Cut it.",
+                param="input",
+                code="context_length_exceeded",
+            )
+        return token_ids
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _run(self, batch: Sequence[Sequence[int]], dimensions: int | None) -> torch.Tensor:
+        device = self.loaded.model.device
+        longest = max(map(len, batch))
+        token_ids = torch.tensor(
+            [[*each, *[0] * (longest - len(each))] for each in batch], device=device
+        )
+        lengths = torch.tensor([len(each) for each in batch], device=device)
+        mask = (torch.arange(longest, device=device) < lengths[:, None]).long()
+        output = self.loaded.model(input_ids=token_ids, attention_mask=mask)
+        vectors = self.loaded.pooling(output.last_hidden_state, mask).float()
+        if dimensions is not None:
+            vectors = vectors[:, :dimensions]
+        if self.loaded.normalize:
+            vectors = functional.normalize(vectors, dim=-1)
+        return vectors.cpu()
+
+
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """The indices of texts that are run together: of similar length, so that padding is short."""
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        # They get longer, so this one is the longest of its batch.
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches

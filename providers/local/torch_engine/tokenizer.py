@@ -1,0 +1,52 @@
+"""A Hugging Face tokenizer as `LocalProvider` uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class HubTokenizer:
+    """A fast tokenizer of transformers, which has the chat template.
+
+    Args:
+        tokenizer: from `AutoTokenizer`.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        # Some folders have the limits of a training run in their tokenizer.json.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+
+    @property
+    def source(self) -> str:
+        """The tokenizer as JSON."""
+        return str(self._backend.to_str())
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the chat template; of all of them, where there are several."""
+        templates = self._tokenizer.chat_template
+        if isinstance(templates, dict):
+            return "\n".join(templates.values())
+        return templates or None
+
+    @property
+    def first_token(self) -> int | None:
+        """The beginning-of-text token, if the model has one."""
+        return None if (token := self._tokenizer.bos_token_id) is None else int(token)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """The tokens of `text`."""
+        return tuple(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> str:
+        """What the chat template writes."""
+        text = self._tokenizer.apply_chat_template(
+            list(messages), tools=tools, tokenize=False, add_generation_prompt=True
+        )
+        return str(text)

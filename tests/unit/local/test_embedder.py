@@ -1,0 +1,190 @@
+"""`local::torch` with sentence-transformers folders: texts in, vectors out."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import struct
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+from llama_compat.errors import APIError
+from llama_compat.types import CompletionRequest, EmbeddingRequest
+from providers.base import ProviderModel, ProviderStartError
+from providers.local.torch_engine.embedder import BATCH_TOKENS, _batches
+from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from tests.tiny_models import make_model, word_piece_tokenizer
+
+TEXTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 3, "lazy dog")
+
+
+def make_embedder(
+    folder: Path, *, pooling: str = "mean_tokens", normalize: bool = True, **steps: Any
+) -> Path:
+    """Write a random BERT as sentence-transformers does to `folder`, which is returned."""
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_piece_tokenizer(), pad_token="<|endoftext|>"
+    )
+    fast.save_pretrained(folder)
+    torch.manual_seed(3)
+    config = transformers.BertConfig(
+        vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(folder)
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": index, "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(zip(kinds, paths, strict=False))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    settings = {"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings | steps))
+    return folder
+
+
+@asynccontextmanager
+async def running(folder: Path, **config: Any) -> AsyncGenerator[TorchProvider, None]:
+    config = {"device": "cpu", **config}
+    provider = TorchProvider("local", TorchConfig(**config), [ProviderModel(str(folder))])
+    await provider.start()
+    try:
+        yield provider
+    finally:
+        await provider.stop()
+
+
+def states_of(folder: Path, text: str) -> Any:
+    """What the transformer itself makes of a text, alone: `[tokens, hidden]`."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        ids = torch.tensor([tokenizer.backend_tokenizer.encode(text).ids])
+        return model(input_ids=ids).last_hidden_state[0]
+
+
+@pytest.mark.parametrize(
+    ("pooling", "pooled"),
+    [
+        ("mean_tokens", lambda states: states.mean(0)),
+        ("cls_token", lambda states: states[0]),
+        ("lasttoken", lambda states: states[-1]),
+    ],
+)
+@pytest.mark.parametrize("normalize", [True, False])
+async def test_vectors(tmp_path: Path, pooling: str, pooled: Any, normalize: bool) -> None:
+    make_embedder(tmp_path, pooling=pooling, normalize=normalize)
+    async with running(tmp_path) as provider:
+        reply = await provider.embed(EmbeddingRequest(str(tmp_path), TEXTS))
+        [alone] = (await provider.embed(EmbeddingRequest(str(tmp_path), TEXTS[:1]))).vectors
+    expected = [pooled(states_of(tmp_path, text)) for text in TEXTS]
+    if normalize:
+        expected = [vector / vector.norm() for vector in expected]
+    for vector, wanted in zip(reply.vectors, expected, strict=True):
+        assert vector == pytest.approx(wanted.tolist(), abs=1e-5)
+    assert alone == pytest.approx(reply.vectors[0], abs=1e-5)
+    assert reply.prompt_tokens == sum(len(states_of(tmp_path, text)) for text in TEXTS)
+
+
+async def test_dimensions(tmp_path: Path) -> None:
+    make_embedder(tmp_path)
+    async with running(tmp_path) as provider:
+        [whole] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",)))).vectors
+        [cut] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",), 8))).vectors
+        with pytest.raises(APIError) as caught:
+            await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",), 33))
+    length = sum(number**2 for number in whole[:8]) ** 0.5
+    assert cut == pytest.approx([number / length for number in whole[:8]], abs=1e-6)
+    assert (caught.value.status, caught.value.param) == (400, "dimensions")
+
+
+async def test_what_is_refused(tmp_path: Path) -> None:
+    make_embedder(tmp_path / "embeds")
+    make_model(tmp_path / "says")
+    names = [str(tmp_path / "embeds"), str(tmp_path / "says")]
+    models = [ProviderModel(name) for name in names]
+    provider = TorchProvider("local", TorchConfig(device="cpu"), models)
+    await provider.start()
+    try:
+        with pytest.raises(APIError) as caught:
+            await provider.embed(EmbeddingRequest(names[0], ("fox", "fox " * 100)))
+        assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+        assert "Text 1" in caught.value.message
+        with pytest.raises(APIError) as caught:
+            await provider.embed(EmbeddingRequest(names[1], ("fox",)))
+        assert (caught.value.status, caught.value.code) == (400, "unsupported_capability")
+        with pytest.raises(APIError) as caught:
+            await anext(provider.completion(CompletionRequest(names[0], "fox")))
+        assert (caught.value.status, caught.value.code) == (400, "unsupported_capability")
+    finally:
+        await provider.stop()
+
+
+async def test_a_full_queue_and_who_goes_away(tmp_path: Path) -> None:
+    make_embedder(tmp_path)
+    request = EmbeddingRequest(str(tmp_path), TEXTS)
+    async with running(tmp_path, max_waiting=2) as provider:
+        tasks = [asyncio.ensure_future(provider.embed(request)) for _ in range(4)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [getattr(each, "status", None) for each in done[2:]] == [429, 429]
+        assert isinstance(done[1], asyncio.CancelledError)
+        assert len(done[0].vectors) == len(TEXTS)  # type: ignore[union-attr]
+        assert len((await provider.embed(request)).vectors) == len(TEXTS)
+        assert provider.stats()["waiting"] == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ({"pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
+        ({"pooling_mode_mean_tokens": False}, "none"),
+    ],
+)
+async def test_steps_that_are_not_known(
+    tmp_path: Path, steps: dict[str, Any], message: str
+) -> None:
+    make_embedder(tmp_path, **steps)
+    with pytest.raises(ProviderStartError, match=message):
+        async with running(tmp_path):
+            pass
+
+
+def test_batches_hold_every_text_once_and_little_padding() -> None:
+    lengths = [3, 500, 7, 4000, 500, 1, 500, 500, 500, 500, 500, 500, 5000]
+    batches = _batches(lengths)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        padded = len(batch) * max(lengths[index] for index in batch)
+        assert padded <= BATCH_TOKENS or len(batch) == 1
+
+
+async def test_base64_over_the_wire_is_the_same_numbers(tmp_path: Path) -> None:
+    from llama_compat.dialects.openai.operations import EMBEDDINGS
+    from llama_compat.exchange import Target
+    from tests.unit.calls import call_of
+
+    make_embedder(tmp_path)
+    async with running(tmp_path) as provider:
+        found = []
+        for encoding in ("float", "base64"):
+            body = {"model": "m", "input": "fox", "encoding_format": encoding}
+            reply = await provider.openai_embeddings(
+                call_of(body, EMBEDDINGS), Target(str(tmp_path))
+            )
+            found.append(json.loads(reply.body)["data"][0]["embedding"])
+    numbers, packed = found
+    unpacked = struct.unpack(f"<{len(numbers)}f", base64.b64decode(packed))
+    assert unpacked == pytest.approx(numbers, abs=1e-6)
