@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -177,6 +178,13 @@ def test_schemas(behind: Everything, client: Client, name: str, kind: Kind) -> N
     needs(client, "schema")
     behind.will_say(name, Reply(text='{"city": "Zürich"}'))
     ask = Ask(kind.model, schema=SCHEMA)
+    if name == "torch":
+        pytest.importorskip("llguidance")
+        said = client.ask(ask, stream=False)
+        # A small model may run out of tokens inside the object.
+        assert said.text.startswith('{"city": "')
+        assert said.stop == "length" or set(json.loads(said.text)) == {"city"}
+        return
     if "schema" in kind.can:
         assert client.ask(ask, stream=False).text == '{"city": "Zürich"}'
         vendor = behind.vendors[name]
