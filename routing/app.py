@@ -176,7 +176,9 @@ class Application(FastAPI):
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
-    if (b"upgrade", b"websocket") in scope["headers"]:
+    if any(
+        name == b"upgrade" and b"websocket" in value.lower() for name, value in scope["headers"]
+    ):
         return no_websocket(scope)
     return APIError(
         405,

@@ -15,6 +15,7 @@ import uvicorn
 
 from llama_compat.distribution import Distribution
 from routing.app import Application
+from routing.http_protocol import CoalescingProtocol
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def serve_on(
     _configure_logging()
     config = uvicorn.Config(
         Application(distribution),
+        http=CoalescingProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -125,7 +125,6 @@ class GeminiEvents:
     Attributes:
         begun: whether the client has got anything.
         ended: False, as Gemini has no event for it: the connection ends.
-        usage: what was counted last.
     """
 
     def __init__(self, provider: str, frame: Frame, candidates: int) -> None:
@@ -134,9 +133,14 @@ class GeminiEvents:
         self._unfinished = set(range(candidates))
         self._blocked = False
         self._decoder = sse.Decoder()
+        self._usage: JSONFields = {}
         self.begun = False
         self.ended = False
-        self.usage: Usage | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was counted last."""
+        return _usage(self._usage)
 
     @property
     def complete(self) -> bool:
@@ -153,7 +157,8 @@ class GeminiEvents:
         """
         try:
             if chunk:
-                events = self._decoder.feed(chunk)
+                # Gemini's lines end in CRLF; the decoder is quicker without.
+                events = self._decoder.feed(chunk.replace(b"\r\n", b"\n"))
             else:
                 last = self._decoder.flush()
                 events = [] if last is None else [last]
@@ -201,7 +206,7 @@ class GeminiEvents:
             feedback = from_raw(fields["promptFeedback"])
             self._blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
         if "usageMetadata" in fields:
-            self.usage = _usage(fields)
+            self._usage = fields
         self.begun = True
         return self._frame.response(in_one_line(data))
 

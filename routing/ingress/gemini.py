@@ -11,6 +11,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
@@ -24,6 +25,7 @@ from llama_compat.dialects.gemini.operations import (
     STREAM_ARRAY,
     STREAM_EVENTS,
 )
+from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Principal
 from routing.asgi import Receive, Scope, Send
 from routing.ingress.api import ClientAPI
@@ -67,9 +69,12 @@ class StreamEndpoint(Endpoint):
 
 
 def _add_routes(app: Application) -> None:
-    async def list_models(pageSize: int = 0, pageToken: str = "") -> dict[str, Any]:
-        """Every model that can be asked for, aliases included."""
-        return render_models(await app.runtime.models.list(), pageSize, pageToken)
+    async def list_models(request: Request) -> dict[str, Any]:
+        """Every model that can be asked for, aliases included; `pageSize` and `pageToken`."""
+        size, token = (request.query_params.get(name, "") for name in ("pageSize", "pageToken"))
+        if size and not (size.isascii() and size.isdecimal()):
+            raise invalid_parameter("pageSize", f"Invalid value: {size[:20]!r}. Send a number.")
+        return render_models(await app.runtime.models.list(), int(size[:9] or 0), token)
 
     async def retrieve_model(model_id: str) -> dict[str, Any]:
         """One model; ids may hold slashes."""

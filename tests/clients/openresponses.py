@@ -132,6 +132,7 @@ def record(file: Path, folder: Path, results: Sequence[dict[str, Any]]) -> None:
     commit = subprocess.run(
         ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     )
+    results = sorted(results, key=lambda each: str(each["id"]))
     written = {
         "date": datetime.date.today().isoformat(),
         "llama_compat": __version__,

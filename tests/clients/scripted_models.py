@@ -1,4 +1,4 @@
-"""A vendor whose models follow a script: sensible enough for suites and agents that are not ours.
+"""A vendor whose models follow a script: sensible enough for suites and clients that are not ours.
 
 `/v1/chat/completions` is there in any case, `/v1/responses` where it is wanted. What a model says
 depends on the conversation alone, so that it needs no state and answers everybody alike.

@@ -420,6 +420,7 @@ def test_a_model_that_is_not_there(server: ServerProcess, path: str) -> None:
         ("GET", "/v1/models/echo:generateContent", None, 405),
         ("POST", "/v1beta/models/echo:predict", HI, 405),
         ("GET", "/v1beta/cachedContents", None, 404),
+        ("GET", "/v1beta/models?pageSize=many", None, 400),
     ],
 )
 def test_errors_have_googles_shape(

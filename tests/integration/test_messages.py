@@ -200,6 +200,20 @@ def test_the_vendors_own_count(
     assert setting.anthropic.last.body == {"model": "own", "messages": HI}
 
 
+def test_the_vendors_count_for_clients_of_other_apis(setting: Setting) -> None:
+    setting.anthropic.will_answer(Answer([b'{"input_tokens": 1234}']))
+    asked = {"model": "my/anthropic", "instructions": "Be brief.", "input": "Hi", "temperature": 0}
+    url = f"{setting.server.url}/v1/responses/input_tokens"
+    reply = wire.request("POST", url, asked, {"x-api-key": KEY})
+    assert reply.json()["input_tokens"] == 1234
+    assert setting.anthropic.last.path == "/v1/messages/count_tokens"
+    assert setting.anthropic.last.body == {
+        "model": "own",
+        "system": [{"type": "text", "text": "Be brief."}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
+    }
+
+
 ERROR = (
     b'{"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down", "x": 1.0},'
     b' "request_id": "req_of_the_vendor"}'

@@ -28,7 +28,7 @@ LOOK: Any = {
     "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
     "strict": False,
 }
-SPACE: Any = {"type": "namespace", "name": "team", "description": "Helpers.", "tools": [LOOK]}
+SPACE: Any = {"type": "namespace", "name": "team", "description": "People.", "tools": [LOOK]}
 
 
 @pytest.fixture(scope="module")

@@ -53,4 +53,6 @@ class ArrayFrame:
 
 def in_one_line(encoded: bytes) -> bytes:
     """JSON without its line breaks, which it has only where it may have blanks."""
+    if b"\n" not in encoded and b"\r" not in encoded:
+        return encoded
     return encoded.replace(b"\r", b" ").replace(b"\n", b" ").strip()

@@ -353,8 +353,10 @@ def _described(item: Mapping[str, Any], unique: str) -> dict[str, Any]:
     described = {
         "id": f"{_ID_PREFIXES.get(kind, 'item')}_{unique}",
         "type": kind,
-        **{name: value for name, value in item.items() if value is not None},
+        **{name: value for name, value in item.items() if value is not None and name != "id"},
     }
+    if isinstance(item.get("id"), str):
+        described["id"] = item["id"]
     if kind != "message":
         return described
     text_type = "output_text" if item.get("role") == "assistant" else "input_text"

@@ -310,8 +310,8 @@ def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _asked_by_tools(value: Any, path: str = "tools") -> Iterator[tuple[str, str]]:
     yield from ((each, UNKNOWN) for each in unsupported_tools(value, path))
-    kinds = {tool.get("type") for tool in value if isinstance(tool, dict)}
-    if not kinds.isdisjoint({"function", "custom", "namespace"}):
+    kinds = [tool.get("type") for tool in value if isinstance(tool, dict)]
+    if any(kind in kinds for kind in ("function", "custom", "namespace")):
         yield "tools", "tools"
 
 
@@ -393,7 +393,7 @@ def check_shapes(body: Mapping[str, Any]) -> None:
             "truncation", "Invalid value for 'truncation': expected 'auto' or 'disabled'."
         )
     for index, included in enumerate(list_at(body.get("include"), "include")):
-        if included not in INCLUDABLE:
+        if not isinstance(included, str) or included not in INCLUDABLE:
             raise _unknown_include(included, index)
     list_at(body.get("tools"), "tools")
 

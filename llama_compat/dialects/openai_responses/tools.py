@@ -52,7 +52,7 @@ class Toolbox:
     """The tools of one request.
 
     Args:
-        tools: in the order in which the model is shown them.
+        tools: in the order in which the model is shown them; of those that come again, the last.
 
     Attributes:
         definitions: what it is shown.
@@ -60,11 +60,8 @@ class Toolbox:
 
     def __init__(self, tools: list[Tool]) -> None:
         self._by_model_name = {tool.definition.tool_name: tool for tool in tools}
-        self._tools = tools
-
-    @property
-    def definitions(self) -> tuple[ToolDefinition, ...]:
-        return tuple(tool.definition for tool in self._tools)
+        self._tools = list(self._by_model_name.values())
+        self.definitions = tuple(tool.definition for tool in self._tools)
 
     def called(self, model_name: str) -> Tool:
         """The tool that the model means; one that nobody offered is a function of that name."""

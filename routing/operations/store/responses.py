@@ -140,17 +140,15 @@ class ResponseStore:
                 "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
             )
             return
-        saving = asyncio.create_task(self._run(lambda connection: self._save(connection, row)))
-        self._saving.add(saving)
-        saving.add_done_callback(self._saving.discard)
-        await asyncio.shield(saving)
+        await self._surely(lambda connection: self._save(connection, row))
 
     async def complete(self, response: Mapping[str, Any]) -> None:
-        """Put the end of a background response in the place of what is kept of it.
+        """Put the end of a background response in the place of what is kept of it. A cancelled
+        caller does not stop that.
 
         Nothing happens where it has been cancelled or deleted meanwhile.
         """
-        await self._run(lambda connection: self._complete(connection, response))
+        await self._surely(lambda connection: self._complete(connection, response))
 
     async def get(self, owner: str, response_id: str) -> StoredResponse:
         """A response.
@@ -201,6 +199,13 @@ class ResponseStore:
         """Say that these responses are still worked on; those of them that nobody wants any more,
         for they were cancelled or deleted."""
         return await self._run(lambda each: self._keep_alive(each, ids))
+
+    async def _surely(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """As `_run`, but a cancelled caller does not stop it."""
+        saving = asyncio.create_task(self._run(work))
+        self._saving.add(saving)
+        saving.add_done_callback(self._saving.discard)
+        await asyncio.shield(saving)
 
     async def _run(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
         try:

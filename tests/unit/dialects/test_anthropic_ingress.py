@@ -958,6 +958,8 @@ def test_a_model() -> None:
         ({"after_id": "m24"}, range(0), False),
         ({"before_id": "m5"}, range(5), False),
         ({"before_id": "m5", "limit": "2"}, range(3, 5), True),
+        ({"before_id": "m5", "limit": "5"}, range(5), False),
+        ({"after_id": "m19", "limit": "5"}, range(20, 25), False),
         ({"before_id": "m0"}, range(0), False),
     ],
 )

@@ -225,7 +225,7 @@ messages = st.one_of(
         CompletionMessage.of,
         text,
         tool_calls=st.lists(calls | broken_calls, max_size=2).map(tuple),
-        reasoning=st.none() | text,
+        reasoning=st.none() | st.text(min_size=1, max_size=20),
     ),
 )
 temperatures = st.floats(0.01, 2)

@@ -411,7 +411,7 @@ def test_options_mean_what_they_mean_to_ollama() -> None:
         presence_penalty=0.5,
         stated=frozenset({"repetition_penalty"}),
     )
-    for nothing in ({"num_predict": -2}, {"seed": -1}, {"top_k": 0}, {}, None):
+    for nothing in ({"num_predict": -2}, {"num_predict": 0}, {"seed": -1}, {"top_k": 0}, {}, None):
         body = {"messages": [{"role": "user", "content": "Hi"}], "options": nothing}
         assert CHAT.parse(body, "own").request.sampling == SamplingParams()  # type: ignore[union-attr]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import Raw
 
+from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai_responses.compact import TASK
 from llama_compat.dialects.openai_responses.items_in import (
     SUMMARY_INTRODUCTION,
@@ -315,6 +319,9 @@ def test_tools_may_be_added_by_an_item() -> None:
     item = {"type": "additional_tools", "role": "developer", "tools": [CUSTOM]}
     tools = parse(tools=[FUNCTION], input=[item, user()]).tools
     assert [tool.tool_name for tool in tools] == ["look", "patch"]
+    again = {**item, "tools": [{**FUNCTION, "description": "Newer."}]}
+    (tool,) = parse(tools=[FUNCTION], input=[again, user()]).tools
+    assert tool.description == "Newer."
 
 
 @pytest.mark.parametrize(
@@ -585,5 +592,62 @@ def test_items_are_listed_in_their_full_form() -> None:
     assert [item["id"] for item in listed] == ["msg_u0000", "msg_u0001", "fco_u0002"]
     assert listed[0]["content"] == [{"type": "input_text", "text": "Hi"}]
     assert listed[1]["content"][0]["annotations"] == []
+    assert described_items([{**user(), "id": {"x": 1}}], "u")[0]["id"] == "msg_u0000"
+    assert described_items([{**user(), "id": "mine"}], "u")[0]["id"] == "mine"
     assert described_items("Hi", "u")[0]["content"] == listed[0]["content"]
     assert described_items([{"role": "user", "content": [5]}, {"role": "user"}], "u")
+
+
+# --------------------------------------------------------------------------------------------------
+# Whatever is sent
+# --------------------------------------------------------------------------------------------------
+
+_WORDS = st.sampled_from(
+    re.findall(
+        r"\w+",
+        "type role content id call_id name arguments output input tools message user assistant"
+        " function custom namespace function_call function_call_output reasoning text summary"
+        " encrypted_content input_text input_image image_url format grammar allowed_tools mode auto"
+        " required json_schema schema item_reference additional_tools compaction web_search",
+    )
+)
+_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | _WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+_TYPED = st.fixed_dictionaries({"type": _WORDS}, optional={"name": _WORDS, "tools": _VALUES})
+_MEMBERS = st.sampled_from(
+    re.findall(
+        r"\w+",
+        "input instructions tools tool_choice text reasoning include stream_options metadata store"
+        " image prompt_cache_options context_management truncation future",
+    )
+)
+
+
+def refusal(operation: Operation, body: dict[str, Any]) -> APIError | None:
+    try:
+        operation.look(parse_fields(bytes(to_raw(body))), {})
+        operation.parameters(body)
+        operation.parse(body, "own")
+    except APIError as error:
+        return error
+    return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(
+        _MEMBERS, _VALUES | _TYPED | st.lists(_TYPED | _VALUES, max_size=3), max_size=4
+    ),
+    st.sampled_from([RESPONSES, COMPACT, INPUT_TOKENS]),
+)
+def test_whatever_is_sent_is_read_or_refused_by_name(
+    members: dict[str, Any], operation: Operation
+) -> None:
+    body = {"model": "m", "input": [user()], **members}
+    refused = refusal(operation, body)
+    assert refused is None or refused.status == 400
+    if isinstance(body["input"], list):
+        described_items([item for item in body["input"] if isinstance(item, dict)], "u")

@@ -55,7 +55,7 @@ TOOLS: list[Any] = [
     {
         "type": "namespace",
         "name": "team",
-        "description": "Helpers.",
+        "description": "People.",
         "tools": [{"type": "function", "name": "ask"}, {"type": "custom", "name": "tell"}],
     },
 ]

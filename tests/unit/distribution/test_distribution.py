@@ -552,6 +552,21 @@ def test_mistakes(folder: Folder, text: str, problems: list[str]) -> None:
     assert folder.problems(text) == problems
 
 
+def test_a_store_of_responses_needs_a_place_and_has_its_limits(folder: Folder) -> None:
+    kept = "server:\n  responses_store: {path: r.sqlite, ttl: 60}\n"
+    store = folder.load(kept + LOCAL + MODEL).server.responses_store
+    assert store is not None
+    assert (store.path, store.ttl, store.max_bytes) == ("r.sqlite", 60, 1 << 30)
+    assert folder.load(LOCAL + MODEL).server.responses_store is None
+    wrong = "server:\n  responses_store: {ttl: 0, keep: 1}\n"
+    assert folder.problems(wrong + LOCAL + MODEL) == [
+        "2: server.responses_store.path: required, but missing",
+        "2: server.responses_store.ttl: expected a whole number of at least 1, got 0",
+        "2: server.responses_store.keep: unknown key 'keep'; the keys here are path, ttl,"
+        " max_bytes",
+    ]
+
+
 def test_a_file_that_is_not_utf_8(folder: Folder) -> None:
     problems = folder.problems(b"version: 1\nserver: {host: \xff}\n")
     assert problems == ["2: not UTF-8 text; save the file as UTF-8"]

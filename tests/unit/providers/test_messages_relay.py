@@ -228,8 +228,10 @@ async def test_an_error_in_a_stream_comes_after_what_came_before() -> None:
         begun.replace(b'"model": "claude"', b'"model": "public"')
     )
     assert failed.value.status == 529
-    assert failed.value.vendor_body is not None
-    assert json.loads(failed.value.vendor_body[1])["error"]["type"] == "overloaded_error"
+    assert failed.value.vendor_body == (
+        DIALECT,
+        ERROR.replace(b"rate_limit_error", b"overloaded_error"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,6 +314,22 @@ async def test_data_over_several_lines_is_one_line() -> None:
     got = await relayed(STREAM[:at] + spread + STREAM[at:])
     joined = b'event: content_block_delta\ndata: {"type": "content_block_delta", "n": 1}\n\n'
     assert joined in got
+
+
+async def test_lines_of_one_event_are_not_taken_for_another() -> None:
+    at = STREAM.index(b"event: content_block_stop")
+    begun = b'data: {"type": "content_block_delta", "n":\n'
+    ended = b"event: content_block_delta\ndata: {}}\n\n"
+    got = await relayed(STREAM[:at] + begun, ended + STREAM[at:])
+    assert b'event: content_block_delta\ndata: {"type": "content_block_delta", "n": {}}\n\n' in got
+
+
+async def test_nonsense_inside_of_a_stream_is_an_error() -> None:
+    at = STREAM.index(b"event: content_block_stop")
+    torn = b'event: content_block_delta\ndata: {"type": "content_block_delta"\n\n'
+    reply = await Vendor(STREAM[:at] + torn + STREAM[at:]).relay(message_call(stream=True))
+    with pytest.raises(APIError, match="makes no sense"):
+        await said(reply)
 
 
 @pytest.mark.parametrize("events", range(1, STREAM.count(b"\n\n")))
