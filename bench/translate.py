@@ -1,4 +1,4 @@
-"""How fast streams are relayed and translated: OpenAI's chats and Anthropic's messages.
+"""How fast streams are relayed and translated, from every vendor's API to every client's.
 
     python -m bench.translate [--events 20000] [--rounds 5]
 
@@ -20,16 +20,21 @@ from functools import partial
 from typing import Any, cast
 
 from bench.machine import write_results
+from llama_compat.dialects import gemini, ollama
 from llama_compat.dialects.anthropic_messages import StreamParser
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
+from llama_compat.dialects.gemini.operations import STREAM_EVENTS as GEMINI_STREAM
+from llama_compat.dialects.ollama.operations import CHAT as OLLAMA_CHAT
 from llama_compat.dialects.openai.mending import CHAT as CHAT_REPLY
 from llama_compat.dialects.openai.mending import StreamMender
 from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.exchange import Call, Target
 from llama_compat.mixins import OpenAIChatCompletionUnsupportedMixin
 from llama_compat.types import ChatCompletionRequest, StreamEvent
 from llama_compat.wire.json_fields import parse_fields, to_raw
+from llama_compat.wire.json_lines import NEWLINE, JSONLines
 from providers.base import Provider, ProviderConfig
 from providers.remote.event_stream import EventStream
 from providers.remote.json_events import JSONEvents
@@ -73,6 +78,16 @@ def read_chats(response: UpstreamResponse) -> Events:
     return read_chat("recorded", response, stream=True)
 
 
+def read_gemini(response: UpstreamResponse) -> Events:
+    """Gemini's stream in the vocabulary."""
+    return read_events("recorded", response, JSONEvents("recorded"), gemini.StreamParser())
+
+
+def read_ollama(response: UpstreamResponse) -> Events:
+    """Ollama's stream in the vocabulary."""
+    return read_events("recorded", response, JSONLines(NEWLINE), ollama.StreamParser())
+
+
 class ReplayingProvider(OpenAIChatCompletionUnsupportedMixin, Provider):
     """Answers every chat with the same stream of a vendor's."""
 
@@ -108,6 +123,27 @@ def anthropic_stream(events: int, block: dict[str, Any], delta: dict[str, Any]) 
     ]
 
 
+def gemini_stream(events: int) -> list[bytes]:
+    """A text as a stream of Gemini's."""
+
+    def response(text: str, **members: Any) -> bytes:
+        content = {"role": "model", "parts": [{"text": text}]}
+        body = {"candidates": [{"content": content, "index": 0, **members}], "modelVersion": "m"}
+        return b"data: %b\r\n\r\n" % json.dumps(body).encode()
+
+    return [response(PIECE)] * (events - 1) + [response(PIECE, finishReason="STOP")]
+
+
+def ollama_stream(events: int) -> list[bytes]:
+    """A text as a stream of Ollama's."""
+
+    def line(text: str, **members: Any) -> bytes:
+        body = {"model": "m", "message": {"role": "assistant", "content": text}, "done": False}
+        return json.dumps({**body, **members}).encode() + b"\n"
+
+    return [line(PIECE)] * (events - 1) + [line("", done=True, done_reason="stop")]
+
+
 def openai_stream(
     events: int, delta: dict[str, Any], first: Sequence[dict[str, Any]] = ()
 ) -> list[bytes]:
@@ -132,15 +168,23 @@ def openai_stream(
     ] + [b"data: [DONE]\n\n"]
 
 
-async def translate(operation: Operation, read: Read, recorded: Sequence[bytes]) -> int:
-    """Translate the stream for a client of `operation`; the bytes that came out."""
-    body = {
-        "model": "m",
-        "max_tokens": 100,
-        "messages": [{"role": "user", "content": "Hi"}],
-        "stream": True,
-    }
-    call = Call(operation, parse_fields(json.dumps(body).encode()), "m", True, request_id="r")
+MESSAGE = {"role": "user", "content": "Hi"}
+
+CLIENTS: dict[str, tuple[Operation, dict[str, Any]]] = {
+    "chat": (CHAT, {"messages": [MESSAGE]}),
+    "Responses": (RESPONSES, {"input": [MESSAGE]}),
+    "Messages": (MESSAGES, {"messages": [MESSAGE], "max_tokens": 100}),
+    "Ollama": (OLLAMA_CHAT, {"messages": [MESSAGE]}),
+    "Gemini": (GEMINI_STREAM, {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}),
+}
+"""The client APIs, and what a client of each asks."""
+
+
+async def translate(client: str, read: Read, recorded: Sequence[bytes]) -> int:
+    """Translate the stream for a `client`; the bytes that came out."""
+    operation, body = CLIENTS[client]
+    fields = parse_fields(json.dumps({"model": "m", **body}).encode())
+    call = Call(operation, fields, "m", True, request_id="r")
     provider = ReplayingProvider(recorded, read)
     reply = await provider.openai_chat_completion(call, Target("m"))
     assert not isinstance(reply.body, bytes)
@@ -172,7 +216,7 @@ async def cpu_seconds(
     begun = time.process_time()
     size = await way(chunks)
     spent = time.process_time() - begun
-    assert size > len(chunks) * len(PIECE)
+    assert size > len(PIECE)
     return spent
 
 
@@ -193,17 +237,23 @@ async def measure(events: int, rounds: int) -> dict[str, Any]:
         {"tool_calls": [{"index": 0, "function": {"arguments": PIECE}}]},
         [{"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": begun}]}],
     )
-    to_chat, to_messages = (
-        partial(translate, CHAT, read_messages),
-        partial(translate, MESSAGES, read_chats),
-    )
+    vendors: dict[str, tuple[Read, list[bytes]]] = {
+        "chat": (read_chats, chat_text),
+        "Messages": (read_messages, messages_text),
+        "Gemini": (read_gemini, gemini_stream(events)),
+        "Ollama": (read_ollama, ollama_stream(events)),
+        "chat, a tool call": (read_chats, chat_call),
+        "Messages, a tool call": (read_messages, messages_call),
+    }
     subjects: dict[str, tuple[Callable[[Sequence[bytes]], Awaitable[int]], list[bytes]]] = {
-        "Messages to chat, text": (to_chat, messages_text),
-        "Messages to chat, tool call": (to_chat, messages_call),
-        "chat to Messages, text": (to_messages, chat_text),
-        "chat to Messages, tool call": (to_messages, chat_call),
         "chat relayed": (partial(relay, chat_relay), chat_text),
         "Messages relayed": (partial(relay, messages_relay), messages_text),
+        **{
+            f"{vendor} -> {client}": (partial(translate, client, read), recorded)
+            for vendor, (read, recorded) in vendors.items()
+            for client in CLIENTS
+            if vendor.partition(",")[0] != client or vendor == "chat"
+        },
     }
     best = dict.fromkeys(subjects, float("inf"))
     for _ in range(rounds):
@@ -225,7 +275,7 @@ def main() -> None:
     options = parser.parse_args()
     measured = asyncio.run(measure(options.events, options.rounds))
     for name, figures in measured.items():
-        print(f"{name:30}{figures['events_per_second']:>9,} events/s")
+        print(f"{name:36}{figures['events_per_second']:>9,} events/s")
     path = write_results(
         "translate", {"events": options.events, "rounds": options.rounds, **measured}, "msgspec"
     )

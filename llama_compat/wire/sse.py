@@ -139,13 +139,24 @@ class Decoder:
 
 
 def _take_simple_events(chunk: bytes, events: list[Event]) -> bytes:
-    """Take what nearly every vendor sends, `data: ...` and a blank line; the rest comes back."""
+    """Take what nearly every vendor sends, `data: ...` and a blank line, with or without a line
+    `event: ...` before it; the rest comes back."""
     begin = 0
-    while chunk.startswith(b"data: ", begin):
-        end = chunk.find(b"\n", begin)
+    while True:
+        name, data = b"", begin
+        if chunk.startswith(b"event: ", begin):
+            line_end = chunk.find(b"\n", begin)
+            if line_end < 0:
+                break
+            name, data = chunk[begin + 7 : line_end], line_end + 1
+        if not chunk.startswith(b"data: ", data):
+            break
+        end = chunk.find(b"\n", data)
         if end < 0 or chunk[end + 1 : end + 2] != b"\n":
             break
-        if end > begin + 6:
-            events.append(Event(chunk[begin + 6 : end]))
+        if end > data + 6:
+            events.append(Event(chunk[data + 6 : end], name))
+        elif name:
+            events.append(Event(None, name))
         begin = end + 2
     return chunk[begin:] if begin else chunk

@@ -46,7 +46,7 @@ KINDS: dict[str, Kind] = {
         "ollama", ALL - {"forced"}, OllamaVendor, stops=frozenset({"end", "length"})
     ),
     "fastchat": Kind("greets", frozenset({"stop", "image"})),
-    "torch": Kind(STARTER_MODEL, frozenset({"tools", "forced", "stop", "schema"})),
+    "torch": Kind(STARTER_MODEL, frozenset({"tools", "forced", "schema", "stop"})),
     "echo": Kind("echo", frozenset({"tools", "forced", "stop"})),
 }
 

@@ -147,6 +147,7 @@ def test_a_forced_call(
     said = client.ask(ask, stream=stream)
     if name == "torch":  # a small model, which may run out of tokens inside the call
         assert {called for called, _ in said.calls} == {"get_weather"} or said.stop == "length"
+        assert said.stop == "length" or said.calls[0][1].keys() == {"city"}
         return
     assert said.calls == calls
     assert said.stop == "calls"
@@ -179,11 +180,9 @@ def test_schemas(behind: Everything, client: Client, name: str, kind: Kind) -> N
     behind.will_say(name, Reply(text='{"city": "Zürich"}'))
     ask = Ask(kind.model, schema=SCHEMA)
     if name == "torch":
-        pytest.importorskip("llguidance")
         said = client.ask(ask, stream=False)
-        # A small model may run out of tokens inside the object.
-        assert said.text.startswith('{"city": "')
-        assert said.stop == "length" or set(json.loads(said.text)) == {"city"}
+        assert said.text.lstrip().startswith("{")
+        assert said.stop == "length" or json.loads(said.text).keys() == {"city"}
         return
     if "schema" in kind.can:
         assert client.ask(ask, stream=False).text == '{"city": "Zürich"}'

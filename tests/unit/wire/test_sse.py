@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llama_compat.wire.sse import Decoder, Event, EventTooLargeError
 
@@ -28,6 +30,13 @@ STREAMS = [
     # Empty data is no event.
     (b"data:\n\ndata: \n\ndata\n\n\n\ndata: a\n\n", [Event(b"a")]),
     (b"event: ping\n\ndata: a\n\n", [Event(None, b"ping"), Event(b"a")]),
+    (
+        b"event: a\ndata: 1\n\nevent: b\ndata: 2\n\ndata: 3\n\n",
+        [Event(b"1", b"a"), Event(b"2", b"b"), Event(b"3")],
+    ),
+    (b"event: a\ndata: \n\nevent: \ndata: 1\n\n", [Event(None, b"a"), Event(b"1")]),
+    (b"event: a\nevent: b\ndata: 1\n\n", [Event(b"1", b"b")]),
+    (b"event: a\ndata: 1\ndata: 2\n\n", [Event(b"1\n2", b"a")]),
     # What the end leaves without its blank line.
     (b"data: a\n\ndata: b", [Event(b"a"), Event(b"b")]),
 ]
@@ -39,6 +48,20 @@ def test_events_are_the_same_wherever_they_are_cut(stream: bytes, events: list[E
     assert decoded(*(bytes([byte]) for byte in stream)) == events
     for cut in range(len(stream)):
         assert decoded(stream[:cut], stream[cut:]) == events
+
+
+lines = st.sampled_from(
+    [b"data: 1", b"data: ", b"data:2", b"event: a", b"event: ", b"event:b", b":c", b"id: 1", b""]
+)
+
+
+@given(st.lists(lines, max_size=12), st.data())
+def test_what_is_quick_is_the_same(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    slow = decoded(*(bytes([byte]) for byte in stream))
+    assert decoded(stream) == slow
+    cut = data.draw(st.integers(0, len(stream)))
+    assert decoded(stream[:cut], stream[cut:]) == slow
 
 
 def test_an_event_without_an_end_is_too_large_in_the_end() -> None:
