@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.anthropic_messages.members import (
+from llama_compat.dialects.anthropic_messages.seals import parse_seal, with_call_seals
+from llama_compat.dialects.members import (
     as_object,
     object_in,
     optional_flag_in,
@@ -18,7 +19,6 @@ from llama_compat.dialects.anthropic_messages.members import (
     text_in,
     wrong_type,
 )
-from llama_compat.dialects.anthropic_messages.seals import parse_seal, with_call_seals
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (

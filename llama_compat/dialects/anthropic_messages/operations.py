@@ -13,9 +13,9 @@ from llama_compat.dialects.anthropic_messages.errors import (
     status,
 )
 from llama_compat.dialects.anthropic_messages.events import PING
-from llama_compat.dialects.anthropic_messages.members import optional_flag_in, optional_integer_in
 from llama_compat.dialects.anthropic_messages.parameters import parameters_asked
 from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.members import optional_flag_in, optional_integer_in
 from llama_compat.dialects.openai.operations import required_model
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.wire.json_fields import JSONFields, from_raw

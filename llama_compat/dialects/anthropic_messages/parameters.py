@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llama_compat.dialects.anthropic_messages.members import (
+from llama_compat.dialects.anthropic_messages.requests import (
+    EFFORTS,
+    MIN_THINKING_BUDGET,
+    THINKING_BUDGETS,
+)
+from llama_compat.dialects.members import (
     as_object,
     object_in,
     optional_flag_in,
@@ -14,11 +19,6 @@ from llama_compat.dialects.anthropic_messages.members import (
     optional_text_in,
     text_in,
     wrong_type,
-)
-from llama_compat.dialects.anthropic_messages.requests import (
-    EFFORTS,
-    MIN_THINKING_BUDGET,
-    THINKING_BUDGETS,
 )
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.errors import invalid_parameter

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.members import optional_text_in
 from llama_compat.dialects.ollama.lines import (
     LineRenderer,
     Said,
@@ -16,7 +17,7 @@ from llama_compat.dialects.ollama.lines import (
     generate_said,
     render_reply,
 )
-from llama_compat.dialects.ollama.messages import optional_text, parse_content, parse_messages
+from llama_compat.dialects.ollama.messages import parse_content, parse_messages
 from llama_compat.dialects.ollama.options import parse_format, parse_options, parse_think
 from llama_compat.dialects.openai.chat.requests import parse_tools
 from llama_compat.dialects.openai.parameters import CHAT_CHECKS
@@ -84,9 +85,9 @@ def parse_generate(body: Mapping[str, Any], model: str) -> GenerationCall:
     Raises:
         APIError: 400 naming what is malformed.
     """
-    if optional_text(body, "prompt") is None:
+    if optional_text_in(body, "prompt") is None:
         raise missing_parameter("prompt")
-    system = optional_text(body, "system")
+    system = optional_text_in(body, "system")
     messages: list[Message] = [SystemMessage(system)] if system else []
     messages.append(UserMessage(parse_content(body, "", "prompt")))
     request = ChatCompletionRequest(model=model, messages=tuple(messages), **_common(body))
@@ -104,7 +105,7 @@ def parse_raw_generate(body: Mapping[str, Any], model: str) -> GenerationCall:
             raise invalid_parameter(
                 name, f"'{name}' can't go together with 'raw', which has no template."
             )
-    prompt = optional_text(body, "prompt")
+    prompt = optional_text_in(body, "prompt")
     if prompt is None:
         raise missing_parameter("prompt")
     request = CompletionRequest(

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.ollama.messages import optional_text
+from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
@@ -76,7 +76,7 @@ def parse_embeddings_request(body: Mapping[str, Any], model: str) -> EmbeddingsC
     Raises:
         APIError: 400 for a `prompt` that is not text.
     """
-    prompt = optional_text(body, "prompt")
+    prompt = optional_text_in(body, "prompt")
     if prompt is None:
         raise missing_parameter("prompt")
     return EmbeddingsCall(EmbeddingRequest(model, (prompt,)))

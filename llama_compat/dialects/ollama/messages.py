@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.members import as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.images import image_in_base64, images_in, parse_data_url
 from llama_compat.tools.answers import UnansweredCalls
@@ -48,8 +49,8 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
 
 
 def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Message:
-    message = _object(value, path)
-    role = optional_text(message, "role", path)
+    message = as_object(value, path)
+    role = optional_text_in(message, "role", path)
     content = parse_content(message, path)
     match None if role is None else role.lower():
         case "system" | "developer":
@@ -60,11 +61,11 @@ def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Messag
             calls = _parse_calls(message.get("tool_calls"), f"{path}.tool_calls")
             for call in calls:
                 unanswered.add(call.call_id, call.tool_name)
-            thinking = optional_text(message, "thinking", path)
+            thinking = optional_text_in(message, "thinking", path)
             return CompletionMessage.of(content, calls, reasoning=thinking or None)
         case "tool":
-            call_id = optional_text(message, "tool_call_id", path)
-            tool_name = optional_text(message, "tool_name", path)
+            call_id = optional_text_in(message, "tool_call_id", path)
+            tool_name = optional_text_in(message, "tool_name", path)
             return ToolResponseMessage(unanswered.answer(call_id, tool_name), content)
         case None:
             raise missing_parameter(f"{path}.role")
@@ -80,7 +81,7 @@ def parse_content(value: Mapping[str, Any], path: str, text_name: str = "content
     Raises:
         APIError: 400 with the path of what is malformed.
     """
-    text = optional_text(value, text_name, path) or ""
+    text = optional_text_in(value, text_name, path) or ""
     images = value.get("images") or []
     where = f"{path}.images".lstrip(".")
     if not isinstance(images, list):
@@ -100,35 +101,14 @@ def _parse_calls(value: Any, path: str) -> tuple[AnyToolCall, ...]:
 
 
 def _parse_call(value: Any, path: str) -> AnyToolCall:
-    call = _object(value, path)
-    function = _object(call.get("function"), f"{path}.function")
-    name = optional_text(function, "name", f"{path}.function")
-    if name is None:
-        raise missing_parameter(f"{path}.function.name")
+    call = as_object(value, path)
+    function = as_object(call.get("function"), f"{path}.function")
+    name = text_in(function, "name", f"{path}.function")
     return parse_tool_call(
-        optional_text(call, "id", path) or new_call_id(),
+        optional_text_in(call, "id", path) or new_call_id(),
         name,
         arguments_text(function.get("arguments")),
     )
-
-
-def _object(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise invalid_parameter(path, f"'{path}' must be an object.", "invalid_type")
-    return value
-
-
-def optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
-    """The text that is the member `name` of `value`, which is at `path`; None if it is not there.
-
-    Raises:
-        APIError: 400, it is no text.
-    """
-    text = value.get(name)
-    if text is None or isinstance(text, str):
-        return text
-    where = f"{path}.{name}".lstrip(".")
-    raise invalid_parameter(where, f"'{where}' must be a string.", "invalid_type")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from llama_compat.dialects.openai_responses.custom_input import wrap
-from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
-from llama_compat.dialects.openai_responses.members import (
-    list_at,
-    object_at,
+from llama_compat.dialects.members import (
+    as_list,
+    as_object,
     optional_text_in,
     text_in,
 )
+from llama_compat.dialects.openai_responses.custom_input import wrap
+from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
 from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
 from llama_compat.dialects.openai_responses.tools import model_name
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
@@ -66,9 +66,9 @@ def parse_input(
     if isinstance(value, str):
         conversation.add({"role": "user", "content": value}, "input")
     else:
-        for index, item in enumerate(list_at(value, "input")):
+        for index, item in enumerate(as_list(value, "input")):
             path = f"input[{index}]"
-            conversation.add(object_at(item, path), path)
+            conversation.add(as_object(item, path), path)
     messages = conversation.messages()
     if not messages:
         raise missing_parameter("input")
@@ -153,8 +153,8 @@ class _Conversation:
             self._turn().parts.append(own)
         else:
             texts = [
-                text_in(object_at(part, f"{path}.content"), "text", f"{path}.content")
-                for part in list_at(item.get("content"), f"{path}.content")
+                text_in(as_object(part, f"{path}.content"), "text", f"{path}.content")
+                for part in as_list(item.get("content"), f"{path}.content")
             ]
             if text := "".join(texts):
                 self._turn().parts.append(ReasoningContent(text))
@@ -277,8 +277,8 @@ def parse_content(value: Any, path: str) -> Content:
     if isinstance(value, str):
         return value
     parts = tuple(
-        _parse_part(object_at(part, f"{path}[{index}]"), f"{path}[{index}]")
-        for index, part in enumerate(list_at(value, path))
+        _parse_part(as_object(part, f"{path}[{index}]"), f"{path}[{index}]")
+        for index, part in enumerate(as_list(value, path))
     )
     if not parts:
         return ""
@@ -310,9 +310,9 @@ def _said(value: Any, path: str) -> Iterator[MessagePart]:
         return
     if value is None:
         raise missing_parameter(path)
-    for index, each in enumerate(list_at(value, path)):
+    for index, each in enumerate(as_list(value, path)):
         at = f"{path}[{index}]"
-        part = object_at(each, at)
+        part = as_object(each, at)
         match part.get("type"):
             case "output_text" | "input_text" | "text":
                 yield TextContent(text_in(part, "text", at))

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.members import as_list, as_object, optional_text_in
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai_responses.items_in import (
     item_type,
@@ -16,7 +17,6 @@ from llama_compat.dialects.openai_responses.items_in import (
 )
 from llama_compat.dialects.openai_responses.items_out import encode
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP, Keeping
-from llama_compat.dialects.openai_responses.members import list_at, object_at, optional_text_in
 from llama_compat.dialects.openai_responses.response_object import repeated
 from llama_compat.dialects.openai_responses.streams import Shown, StreamRenderer
 from llama_compat.dialects.openai_responses.tools import (
@@ -204,7 +204,7 @@ def added_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, dict) and item_type(item) == "additional_tools":
             path = f"input[{index}].tools"
-            yield path, list_at(item.get("tools"), path)
+            yield path, as_list(item.get("tools"), path)
 
 
 def wants_log_probabilities(body: Mapping[str, Any]) -> bool:
@@ -384,7 +384,7 @@ def check_shapes(body: Mapping[str, Any]) -> None:
     """
     for name in ("text", "reasoning", "stream_options", "metadata"):
         if body.get(name) is not None:
-            object_at(body[name], name)
+            as_object(body[name], name)
     for name, value in (body.get("metadata") or {}).items():
         if not isinstance(value, str):
             raise invalid_parameter(f"metadata.{name}", f"'metadata.{name}' must be a string.")
@@ -392,10 +392,10 @@ def check_shapes(body: Mapping[str, Any]) -> None:
         raise invalid_parameter(
             "truncation", "Invalid value for 'truncation': expected 'auto' or 'disabled'."
         )
-    for index, included in enumerate(list_at(body.get("include"), "include")):
+    for index, included in enumerate(as_list(body.get("include"), "include")):
         if not isinstance(included, str) or included not in INCLUDABLE:
             raise _unknown_include(included, index)
-    list_at(body.get("tools"), "tools")
+    as_list(body.get("tools"), "tools")
 
 
 def _unknown_include(included: Any, index: int) -> APIError:

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.dialects.openai_responses.custom_input import PARAMETERS
-from llama_compat.dialects.openai_responses.members import (
-    list_at,
-    object_at,
+from llama_compat.dialects.members import (
+    as_list,
+    as_object,
     optional_text_in,
     text_in,
 )
+from llama_compat.dialects.openai_responses.custom_input import PARAMETERS
 from llama_compat.errors import invalid_parameter
 from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import ToolChoice, ToolDefinition
@@ -77,7 +77,7 @@ class Toolbox:
         names: set[str] = set()
         for index, each in enumerate(allowed):
             at = f"{path}[{index}]"
-            names |= self._names_of(object_at(each, at), at)
+            names |= self._names_of(as_object(each, at), at)
         return Toolbox([tool for tool in self._tools if tool.definition.tool_name in names])
 
     def name_of(self, named: Mapping[str, Any], path: str) -> str:
@@ -120,8 +120,8 @@ def parse_tools(value: Any, path: str = "tools") -> list[Tool]:
         APIError: 400 with the path of what is malformed, or of a name that is taken.
     """
     tools: list[Tool] = []
-    for index, each in enumerate(list_at(value, path)):
-        tools += _parse_tool(object_at(each, f"{path}[{index}]"), f"{path}[{index}]")
+    for index, each in enumerate(as_list(value, path)):
+        tools += _parse_tool(as_object(each, f"{path}[{index}]"), f"{path}[{index}]")
     taken: set[str] = set()
     for tool in tools:
         name = tool.definition.tool_name
@@ -139,9 +139,9 @@ def _parse_tool(tool: Mapping[str, Any], path: str) -> Iterator[Tool]:
             yield _parse_custom(tool, path)
         case "namespace":
             space = text_in(tool, "name", path)
-            for index, each in enumerate(list_at(tool.get("tools"), f"{path}.tools")):
+            for index, each in enumerate(as_list(tool.get("tools"), f"{path}.tools")):
                 at = f"{path}.tools[{index}]"
-                inner = object_at(each, at)
+                inner = as_object(each, at)
                 if inner.get("type") == "function":
                     yield _parse_function(inner, at, space)
                 elif inner.get("type") == "custom":
@@ -178,7 +178,7 @@ def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
     if value is None:
         return None
     try:
-        return parameters_schema(object_at(value, path))
+        return parameters_schema(as_object(value, path))
     except ValueError as error:
         raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
     except RecursionError:
@@ -229,7 +229,7 @@ def parse_tool_choice(value: Any, toolbox: Toolbox) -> tuple[ToolChoice | None, 
         case {"type": "function" | "custom"}:
             return ToolChoice("required", toolbox.name_of(value, path)), toolbox
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
-            allowed = list_at(value.get("tools"), f"{path}.tools")
+            allowed = as_list(value.get("tools"), f"{path}.tools")
             offered = toolbox.only(allowed, f"{path}.tools")
             if not offered.definitions:
                 if mode == "auto":

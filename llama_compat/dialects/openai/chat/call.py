@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.members import optional_text_in
 from llama_compat.dialects.openai.chat.replies import render_reply
 from llama_compat.dialects.openai.chat.requests import (
-    optional_text,
     parse_messages,
     parse_response_format,
     parse_tool_choice,
@@ -77,8 +77,8 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         tool_choice=parse_tool_choice(body.get("tool_choice")),
         parallel_tool_calls=body.get("parallel_tool_calls"),
         response_format=parse_response_format(body.get("response_format")),
-        reasoning_effort=optional_text(body, "reasoning_effort"),
-        verbosity=optional_text(body, "verbosity"),
+        reasoning_effort=optional_text_in(body, "reasoning_effort"),
+        verbosity=optional_text_in(body, "verbosity"),
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
         stream=bool(body.get("stream")),
     )

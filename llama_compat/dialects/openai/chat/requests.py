@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.dialects.members import as_object, optional_flag_in, optional_text_in, text_in
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.images import images_in
@@ -50,24 +51,24 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
 
 
 def _parse_message(value: Any, path: str) -> Message:
-    message = _object(value, path)
+    message = as_object(value, path)
     role, content = message.get("role"), message.get("content")
     match role:
         case "system" | "developer":
             return SystemMessage(
                 _parse_content(content, f"{path}.content"),
                 role=role,
-                name=optional_text(message, "name", path),
+                name=optional_text_in(message, "name", path),
             )
         case "user":
             return UserMessage(
-                _parse_content(content, f"{path}.content"), optional_text(message, "name", path)
+                _parse_content(content, f"{path}.content"), optional_text_in(message, "name", path)
             )
         case "assistant":
             return _parse_assistant(message, path)
         case "tool":
             return ToolResponseMessage(
-                _text(message, "tool_call_id", path), _parse_content(content, f"{path}.content")
+                text_in(message, "tool_call_id", path), _parse_content(content, f"{path}.content")
             )
         case "function":
             raise invalid_parameter(
@@ -84,10 +85,10 @@ def _parse_message(value: Any, path: str) -> Message:
 
 def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage:
     content, calls = message.get("content"), message.get("tool_calls") or []
-    refusal = optional_text(message, "refusal", path)
-    reasoning = optional_text(message, "reasoning_content", path)
+    refusal = optional_text_in(message, "refusal", path)
+    reasoning = optional_text_in(message, "reasoning_content", path)
     if reasoning is None:
-        reasoning = optional_text(message, "reasoning", path)
+        reasoning = optional_text_in(message, "reasoning", path)
     if content is None and not calls and refusal is None:
         raise invalid_parameter(
             f"{path}.content", f"'{path}' needs 'content' or 'tool_calls'; it has neither."
@@ -101,17 +102,17 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
         ),
         reasoning=reasoning,
         refusal=refusal,
-        name=optional_text(message, "name", path),
+        name=optional_text_in(message, "name", path),
     )
 
 
 def _parse_call(value: Any, path: str) -> AnyToolCall:
-    call = _object(value, path)
-    function = _object(call.get("function"), f"{path}.function")
+    call = as_object(value, path)
+    function = as_object(call.get("function"), f"{path}.function")
     parsed = parse_tool_call(
-        optional_text(call, "id", path) or new_call_id(),
-        _text(function, "name", f"{path}.function"),
-        _text({"arguments": "", **function}, "arguments", f"{path}.function"),
+        optional_text_in(call, "id", path) or new_call_id(),
+        text_in(function, "name", f"{path}.function"),
+        text_in({"arguments": "", **function}, "arguments", f"{path}.function"),
     )
     signature = thought_signature(call)
     if signature is not None and isinstance(parsed, ToolCall):
@@ -141,20 +142,20 @@ def _parse_content(value: Any, path: str) -> Content:
 
 
 def _parse_part(value: Any, path: str) -> ContentPart:
-    part = _object(value, path)
+    part = as_object(value, path)
     match part.get("type"):
         case "text":
-            return TextContent(_text(part, "text", path))
+            return TextContent(text_in(part, "text", path))
         case "refusal":
-            return TextContent(_text(part, "refusal", path))
+            return TextContent(text_in(part, "refusal", path))
         case "image_url":
             image = part.get("image_url")
             if isinstance(image, str):
                 return ImageContent(image)
-            image = _object(image, f"{path}.image_url")
+            image = as_object(image, f"{path}.image_url")
             return ImageContent(
-                _text(image, "url", f"{path}.image_url"),
-                optional_text(image, "detail", f"{path}.image_url"),
+                text_in(image, "url", f"{path}.image_url"),
+                optional_text_in(image, "detail", f"{path}.image_url"),
             )
         case kind:
             raise invalid_parameter(
@@ -178,17 +179,17 @@ def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
 
 
 def _parse_tool(value: Any, path: str) -> ToolDefinition:
-    tool = _object(value, path)
+    tool = as_object(value, path)
     if tool.get("type") != "function":
         raise invalid_parameter(
             f"{path}.type", f"Invalid value: {tool.get('type')!r}. Only 'function' is supported."
         )
-    function = _object(tool.get("function"), f"{path}.function")
+    function = as_object(tool.get("function"), f"{path}.function")
     return ToolDefinition(
-        tool_name=_text(function, "name", f"{path}.function"),
-        description=optional_text(function, "description", f"{path}.function"),
+        tool_name=text_in(function, "name", f"{path}.function"),
+        description=optional_text_in(function, "description", f"{path}.function"),
         parameters=_parse_parameters(function.get("parameters"), f"{path}.function.parameters"),
-        strict=_optional_flag(function, "strict", f"{path}.function"),
+        strict=optional_flag_in(function, "strict", f"{path}.function"),
     )
 
 
@@ -196,7 +197,7 @@ def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
     if value is None:
         return None
     try:
-        return parameters_schema(_object(value, path))
+        return parameters_schema(as_object(value, path))
     except ValueError as error:
         raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
     except RecursionError:
@@ -240,48 +241,14 @@ def parse_response_format(value: Any) -> ResponseFormat | None:
             return ResponseFormat(
                 "json_schema",
                 name,
-                schema if schema is None else _object(schema, f"{path}.schema"),
-                _optional_flag(wanted, "strict", path),
+                schema if schema is None else as_object(schema, f"{path}.schema"),
+                optional_flag_in(wanted, "strict", path),
             )
     raise invalid_parameter(
         "response_format",
         "'response_format' must have the type 'text', 'json_object' or 'json_schema', the last"
         " with a 'json_schema' that has a 'name'.",
     )
-
-
-def _object(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise invalid_parameter(path, f"'{path}' must be an object.", "invalid_type")
-    return value
-
-
-def _text(value: Mapping[str, Any], name: str, path: str) -> str:
-    text = optional_text(value, name, path)
-    if text is None:
-        raise missing_parameter(f"{path}.{name}")
-    return text
-
-
-def optional_text(value: Mapping[str, Any], name: str, path: str = "") -> str | None:
-    """The text that is the member `name` of `value`, which is at `path`; None if it is not there.
-
-    Raises:
-        APIError: 400, it is no text.
-    """
-    text = value.get(name)
-    if text is None or isinstance(text, str):
-        return text
-    where = f"{path}.{name}".lstrip(".")
-    raise invalid_parameter(where, f"'{where}' must be a string.", "invalid_type")
-
-
-def _optional_flag(value: Mapping[str, Any], name: str, path: str) -> bool | None:
-    flag = value.get(name)
-    if flag is None or isinstance(flag, bool):
-        return flag
-    where = f"{path}.{name}"
-    raise invalid_parameter(where, f"'{where}' must be a boolean.", "invalid_type")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -28,6 +28,15 @@ def as_object(value: Any, path: str) -> dict[str, Any]:
     return value
 
 
+def as_list(value: Any, path: str) -> list[Any]:
+    """`value`, which is an array; none at all is an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise wrong_type(path, "an array")
+    return value
+
+
 def object_in(parent: Mapping[str, Any], name: str, path: str) -> dict[str, Any]:
     """The member `name`, which is an object."""
     where = path_of(path, name)
@@ -44,7 +53,7 @@ def text_in(parent: Mapping[str, Any], name: str, path: str) -> str:
     return text
 
 
-def optional_text_in(parent: Mapping[str, Any], name: str, path: str) -> str | None:
+def optional_text_in(parent: Mapping[str, Any], name: str, path: str = "") -> str | None:
     """The member `name`, which is a string if it is there."""
     text = parent.get(name)
     if text is None or isinstance(text, str):
