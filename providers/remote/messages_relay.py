@@ -150,7 +150,7 @@ def _usage(told: Sequence[Raw | None]) -> Usage | None:
 
 
 _PLAIN_EVENTS = re.compile(
-    rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)++"
+    rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+"
 )
 """Nearly all of a stream: what is passed on without a look inside."""
 

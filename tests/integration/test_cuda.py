@@ -95,7 +95,9 @@ async def test_the_provider(device: str, folder: Path) -> None:
                 await text_of(provider, CompletionRequest(name, prompt, greedy, logprobs=2))
                 for _ in range(2)
             ]
-            assert once == again
+            # The second time the prompt's blocks are there already.
+            assert again[1].usage.cached_tokens or len(prompt) < 100
+            assert once[0] == again[0]
             assert once[1].stop_reason == StopReason.out_of_tokens
             assert once[1].usage.completion_tokens == 20
 

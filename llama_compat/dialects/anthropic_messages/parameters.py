@@ -53,6 +53,10 @@ _NAMES = {
 
 _IN_PARTS = frozenset({"output_config", "thinking", "tool_choice", "tools"})
 
+USUAL_EFFORT = "high"
+"""To say this is to say nothing (https://platform.claude.com/docs/en/build-with-claude/effort), and
+Claude Code says it with every request."""
+
 _OUTPUT_NAMES = {"effort": "reasoning_effort", "format": "response_format"}
 
 
@@ -61,7 +65,7 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
 
     A tool that Anthropic's own servers run is named by its type, such as
     `tools.web_search_20250305`. Adaptive thinking leaves it to the model whether it thinks, so it
-    asks for nothing; neither does thinking that is off.
+    asks for nothing; neither does thinking that is off, nor the effort that there is anyway.
     """
     asked = {
         name: _NAMES.get(name, name)
@@ -77,7 +81,7 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
     if isinstance(thinking, dict) and thinking.get("type") == "enabled":
         asked["thinking"] = "reasoning_effort"
     for name, value in output.items() if isinstance(output, dict) else ():
-        if value is not None:
+        if value is not None and (name, value) != ("effort", USUAL_EFFORT):
             asked[f"output_config.{name}"] = _OUTPUT_NAMES.get(name, f"output_config.{name}")
     return asked
 
@@ -195,7 +199,9 @@ def parse_effort(body: Mapping[str, Any]) -> str | None:
             "output_config.effort",
             f"Invalid value for 'output_config.effort': {effort!r}. Supported values are: {known}.",
         )
-    return effort or _effort_of_thinking(body.get("thinking"))
+    if effort is not None and effort != USUAL_EFFORT:
+        return effort
+    return _effort_of_thinking(body.get("thinking"))
 
 
 def _output_config(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ _BEGIN = '{"input":"'
 _BLANKS_BEFORE = frozenset({0, 1, 8, 9})
 """Before which characters of `_BEGIN` JSON may have blanks."""
 
-_WHOLE_CHARACTERS = re.compile(r'(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+')
+_WHOLE_CHARACTERS = re.compile(r'(?:[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u])*')
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LONGEST_ESCAPE = len(r"\u0000")

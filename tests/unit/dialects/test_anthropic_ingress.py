@@ -384,6 +384,8 @@ def test_tool_choices(choice: Any, expected: tuple[ToolChoice | None, bool | Non
         ({"type": "enabled", "budget_tokens": 24576}, None, "high"),
         ({"type": "enabled", "budget_tokens": 60000}, None, "high"),
         ({"type": "enabled", "budget_tokens": 60000}, "medium", "medium"),
+        ({"type": "adaptive"}, "high", None),
+        ({"type": "enabled", "budget_tokens": 8192}, "high", "medium"),
     ],
 )
 def test_how_hard_to_think(thinking: Any, effort: str | None, expected: str | None) -> None:
@@ -420,6 +422,7 @@ def test_the_older_place_of_the_format() -> None:
                 "output_config.task_budget": "output_config.task_budget",
             },
         ),
+        ({"output_config": {"effort": "high"}}, {}),
         ({"output_format": {}}, {"output_format": "response_format"}),
         ({"tools": [TOOL], "tool_choice": {"type": "auto"}}, {"tools": "tools"}),
         (

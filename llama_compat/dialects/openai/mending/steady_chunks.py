@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 _TEXT = re.compile(rb'"(?:content|text)": ?"')
-_STRING = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
+_STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
 """The inside of a string in JSON (RFC 8259, section 7), but for its UTF-8."""
 
 _STATE = re.compile(
