@@ -138,6 +138,7 @@ class CompletionMessage(Struct, frozen=True, tag="assistant"):
         reasoning: str | None = None,
         refusal: str | None = None,
         stop_reason: StopReason | None = None,
+        stop_string: str | None = None,
         name: str | None = None,
     ) -> CompletionMessage:
         """A message from a source that tells its parts apart but not their order."""
@@ -146,7 +147,7 @@ class CompletionMessage(Struct, frozen=True, tag="assistant"):
             ([TextContent(content)] if content else []) if isinstance(content, str) else content
         )
         parts += [] if refusal is None else [RefusalContent(refusal)]
-        return cls((*parts, *tool_calls), stop_reason, name=name)
+        return cls((*parts, *tool_calls), stop_reason, stop_string, name)
 
     @property
     def content(self) -> Content:

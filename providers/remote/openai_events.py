@@ -68,7 +68,7 @@ def _text_events(reply: Mapping[str, Any], *, echo: bool) -> list[StreamEvent]:
     return [
         StreamStart(first.usage.prompt_tokens),
         StreamProgress(TextDelta(first.content), first.logprobs),
-        StreamComplete(first.stop_reason, first.usage),
+        StreamComplete(first.stop_reason, first.usage, first.stop_string),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from llama_compat.dialects.openai.errors import render_stream_error
+from llama_compat.dialects.openai.finish_reasons import matched_stop_string
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -86,6 +87,7 @@ class ChunkParser:
         self._text = SurrogateJoiner()
         self._started = False
         self._finish_reason: str | None = None
+        self._stop_string: str | None = None
         self._usage = Usage()
 
     def push(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
@@ -105,6 +107,7 @@ class ChunkParser:
                 if (choice.get("index") or 0) == self._choice:
                     if choice.get("finish_reason") is not None:
                         self._finish_reason = choice["finish_reason"]
+                        self._stop_string = matched_stop_string(choice)
                     events.extend(self._parse_choice(choice))
         except (AttributeError, TypeError, KeyError) as error:
             raise ValueError(f"the event is not a {self.kind} chunk: {error!r}") from error

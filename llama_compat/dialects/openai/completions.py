@@ -10,7 +10,11 @@ from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, EncodedChunks
-from llama_compat.dialects.openai.finish_reasons import finish_reason, stop_reason
+from llama_compat.dialects.openai.finish_reasons import (
+    finish_reason,
+    matched_stop_string,
+    stop_reason,
+)
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_text_logprobs
 from llama_compat.dialects.openai.parameters import (
     SAMPLING_PARAMETERS,
@@ -276,6 +280,7 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> Comple
         stop_reason=cutter.stop_reason or stop_reason(choice.get("finish_reason")),
         logprobs=cutter.push_logprobs(parse_logprobs(choice.get("logprobs"))),
         usage=usage,
+        stop_string=matched_stop_string(choice),
     )
 
 
@@ -312,7 +317,7 @@ class StreamParser(ChunkParser):
             if self._finish_reason is None and not done:
                 raise ValueError("the stream broke off before its finish reason")
             reason = stop_reason(self._finish_reason)
-        yield StreamComplete(reason, self._usage)
+        yield StreamComplete(reason, self._usage, self._stop_string)
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> Iterator[StreamEvent]:
         text = self._cutter.push(self._text.push(choice.get("text") or ""))

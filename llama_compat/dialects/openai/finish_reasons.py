@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from llama_compat.types import StopReason
 
 STOP_REASONS: dict[str, StopReason] = {
@@ -55,6 +58,14 @@ def stop_reason(finish_reason: str | None) -> StopReason:
     if word in BROKEN_OFF:
         raise BrokenOffError(word)
     return STOP_REASONS.get(word, StopReason.end_of_turn)
+
+
+def matched_stop_string(choice: Mapping[str, Any]) -> str | None:
+    """The stop string that ended a choice, where the vendor tells: vLLM and SGLang do."""
+    for name in ("stop_reason", "matched_stop"):
+        if isinstance(choice.get(name), str):
+            return str(choice[name])
+    return None
 
 
 def finish_reason(reason: StopReason, *, called_tools: bool = False) -> str:

@@ -1131,3 +1131,21 @@ def test_only_thoughts_that_nobody_sealed_are_for_everybody() -> None:
     )
     assert mixed == {"role": "assistant", "content": "Hi", "reasoning_content": "One. Three."}
     assert sealed == {"role": "assistant", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"stop_reason": "END"}, "END"),
+        ({"matched_stop": "END"}, "END"),
+        ({"stop_reason": 151645}, None),
+        ({"stop_reason": None, "matched_stop": 7}, None),
+        ({}, None),
+    ],
+)
+def test_the_stop_string_that_vllm_and_sglang_tell(told: dict[str, Any], expected: str | None):
+    (whole,) = parse_reply(reply({"content": "Hi"}, finish_reason="stop", **told))
+    assert whole.completion_message.stop_string == expected
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", **told}]}
+    streamed = parsed_stream([delta_chunk({"content": "Hi"}), last])
+    assert streamed[-1] == StreamComplete(StopReason.end_of_turn, stop_string=expected)

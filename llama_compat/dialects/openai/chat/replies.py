@@ -8,7 +8,11 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.openai.chat.requests import render_call, thought_signature
-from llama_compat.dialects.openai.finish_reasons import finish_reason, stop_reason
+from llama_compat.dialects.openai.finish_reasons import (
+    finish_reason,
+    matched_stop_string,
+    stop_reason,
+)
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
@@ -99,6 +103,7 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResp
             reasoning=reasoning or None,
             refusal=message.get("refusal") or None,
             stop_reason=parse_stop_reason(choice.get("finish_reason"), called_tools=bool(calls)),
+            stop_string=matched_stop_string(choice),
         ),
         logprobs=parse_logprobs(choice.get("logprobs")),
         usage=usage,

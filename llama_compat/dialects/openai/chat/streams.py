@@ -166,7 +166,7 @@ class StreamParser(ChunkParser):
         )
         if cut:
             raise ValueError("the stream broke off before its finish reason")
-        yield StreamComplete(reason, self._usage)
+        yield StreamComplete(reason, self._usage, self._stop_string)
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> list[StreamProgress]:
         delta = choice.get("delta") or {}
