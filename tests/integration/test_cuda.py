@@ -112,7 +112,7 @@ async def test_the_provider(device: str, folder: Path) -> None:
         chat = ChatCompletionRequest(name, (UserMessage("Hello"),), sampling)
         alone = await text_of(provider, chat)
         beside_others = await asyncio.gather(*(text_of(provider, chat) for _ in range(3)))
-        assert beside_others == [alone] * 3
+        assert [text for text, _ in beside_others] == [alone[0]] * 3
 
         endless = SamplingParams(max_tokens=4000, logit_bias=no_end)
         events = provider.completion(CompletionRequest(name, "a", endless))
