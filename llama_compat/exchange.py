@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from llama_compat.errors import APIError
 
 
+JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
+"""Those of a reply that is one JSON object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who is asking: `id` names a key without telling it."""

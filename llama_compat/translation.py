@@ -22,7 +22,7 @@ from llama_compat.dialects.base import (
 )
 from llama_compat.errors import nested_too_deeply, unsupported_parameter, upstream_error
 from llama_compat.events import Collector, add_usage
-from llama_compat.exchange import Call, Reply, Target
+from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fan_out import Events, interleave
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -36,8 +36,6 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import unicode_from_raw
-
-JSON_HEADERS = {"content-type": "application/json"}
 
 GenerationRequest = ChatCompletionRequest | CompletionRequest
 Asked = TypeVar("Asked", ChatCompletionRequest, CompletionRequest)

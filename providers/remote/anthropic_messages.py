@@ -27,8 +27,9 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.json_events import JSONEvents
 from providers.remote.json_objects import encode, read_events, read_object
-from providers.remote.messages_relay import VERSION, Exchange, relay_messages
+from providers.remote.messages_relay import VERSION, relay_messages
 from providers.remote.provider import RemoteProvider
+from providers.remote.upstream import Exchange
 
 _PATHS = {"messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 

@@ -31,7 +31,8 @@ from llama_compat.wire.json_fields import (
     parse_objects,
     to_raw,
 )
-from providers.remote.native_relay import speaking, stream_reply, whole_reply
+from providers.remote.native_relay import speaking, whole_reply
+from providers.remote.relay import stream_reply
 from providers.remote.upstream import Upstream
 from providers.remote.upstream_errors import (
     NO_ERROR,
@@ -70,7 +71,6 @@ async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -
         provider,
         exchange,
         GeminiEvents(provider, frame, _candidates(call.fields)),
-        no_stream_begins=(b"{", b"[", b"<"),
         render_error=frame.fail,
     )
 

@@ -7,8 +7,8 @@ marked as ours are left out of the request; nothing else is touched.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Raw
 
@@ -17,7 +17,7 @@ from llama_compat.dialects.anthropic_messages.events import encode_event, messag
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Call, Reply
+from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
@@ -29,8 +29,8 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.openai_replies import object_fields
-from providers.remote.relay import relay_stream
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.relay import stream_reply
+from providers.remote.upstream import Exchange
 from providers.remote.upstream_errors import (
     NO_ERROR,
     error_in_stream,
@@ -41,9 +41,6 @@ from providers.remote.upstream_errors import (
 VERSION = "2023-06-01"
 """The `anthropic-version` for clients that name none."""
 
-JSON_HEADERS = {"content-type": "application/json"}
-
-Exchange = AbstractAsyncContextManager[UpstreamResponse]
 Post = Callable[[bytes, Mapping[str, str]], Exchange]
 """Sends a body with these headers to where the call's wire is."""
 
@@ -67,7 +64,8 @@ async def relay_messages(provider: str, call: Call, model: str, post: Post) -> R
     exchange = post(encode_fields(_vendor_fields(call, model)), headers)
     try:
         if call.stream and call.operation.name == "messages":
-            return await _relay_stream(provider, call, exchange)
+            stream = MessagesStream(provider, to_raw(call.model))
+            return await stream_reply(provider, exchange, stream, reply_headers=_reply_headers)
         return await _relay_whole(provider, call, exchange)
     except APIError as error:
         _keep_words(error)
@@ -120,22 +118,6 @@ async def _relay_whole(provider: str, call: Call, exchange: Exchange) -> Reply:
         headers={**_reply_headers(response.headers), **JSON_HEADERS},
         read_usage=lambda: _usage([fields.get("usage")]),
     )
-
-
-async def _relay_stream(provider: str, call: Call, exchange: Exchange) -> Reply:
-    stream = MessagesStream(provider, to_raw(call.model))
-    headers: dict[str, str] = {}
-
-    async def events() -> AsyncGenerator[bytes, None]:
-        async with exchange as response:
-            headers.update(_reply_headers(response.headers))
-            async with aclosing(relay_stream(provider, response, stream)) as relayed:
-                async for each in relayed:
-                    yield each
-
-    body = events()
-    first = await anext(body)
-    return Reply(body, first, headers=headers, read_usage=lambda: stream.usage)
 
 
 def _usage(told: Sequence[Raw | None]) -> Usage | None:

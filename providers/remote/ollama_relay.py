@@ -20,7 +20,8 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
-from providers.remote.native_relay import speaking, stream_reply, whole_reply
+from providers.remote.native_relay import speaking, whole_reply
+from providers.remote.relay import stream_reply
 from providers.remote.upstream import Upstream
 from providers.remote.upstream_errors import (
     NO_ERROR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from functools import cache, partial
 from typing import Any, ClassVar, Literal, cast
 from urllib.parse import quote, urlsplit
@@ -16,7 +16,7 @@ from llama_compat.dialects.openai.mending import CHAT, TEXT, ReplyKind, StreamMe
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.usage import parse_usage
 from llama_compat.errors import upstream_error
-from llama_compat.exchange import Call, Reply, Target
+from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -46,15 +46,13 @@ from providers.remote.openai_requests import (
     wants_usage,
 )
 from providers.remote.provider import RemoteProvider
-from providers.remote.relay import relay_stream
+from providers.remote.relay import stream_reply
 from providers.remote.responses_relay import relay_responses
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.upstream import Exchange, UpstreamResponse
 from providers.remote.upstream_errors import missing_api_key, relayed_headers
 from providers.remote.vendors import ALL_WIRES, VENDORS, Vendor
 
 log = logging.getLogger(__name__)
-
-Exchange = AbstractAsyncContextManager[UpstreamResponse]
 
 REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
 
@@ -62,8 +60,6 @@ Wire = Literal["chat", "completions", "embeddings", "responses", "messages"]
 
 _ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
 """What a vendor has that has the wire."""
-
-JSON_HEADERS = {"content-type": "application/json"}
 
 
 class RemoteOpenAIConfig(RemoteConfig):
@@ -215,14 +211,8 @@ class RemoteOpenAIProvider(
             wanted_choices=wanted_choices(call.fields),
         )
         stream = EventStream(self.id, mender, kind, model)
-        headers: dict[str, str] = {}
 
-        async def events() -> AsyncGenerator[bytes, None]:
-            async with exchange as response:
-                headers.update(relayed_headers(response.headers))
-                async with aclosing(relay_stream(self.id, response, stream)) as relayed:
-                    async for each in relayed:
-                        yield each
+        def look_for_usage() -> None:
             if include_usage and stream.usage is None:
                 log.warning(
                     "%s: provider '%s' sent no usage although it was asked for",
@@ -230,9 +220,7 @@ class RemoteOpenAIProvider(
                     self.id,
                 )
 
-        body = events()
-        first = await anext(body)
-        return Reply(body, first, headers=headers, read_usage=lambda: stream.usage)
+        return await stream_reply(self.id, exchange, stream, at_end=look_for_usage)
 
     def _exchange(self, call: Call, target: Target, body: bytes) -> Exchange:
         path, base_url = self._place(call.operation.name, target)

@@ -6,12 +6,19 @@ and a stream that breaks off is told from one that has come to its end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from llama_compat.errors import APIError, upstream_error
+from llama_compat.exchange import Reply
 from llama_compat.types import Usage
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.upstream import Exchange, UpstreamResponse
+from providers.remote.upstream_errors import relayed_headers
+
+NO_STREAM_BEGINS = (b"{", b"[", b"<")
+"""What an answer begins with that is no stream of events: an error, or a reply that ignores that a
+stream was asked for."""
 
 
 class RelayedStream(Protocol):
@@ -58,12 +65,58 @@ class RelayedStream(Protocol):
         ...
 
 
+async def stream_reply(
+    provider: str,
+    exchange: Exchange,
+    stream: RelayedStream,
+    *,
+    reply_headers: Callable[[Mapping[str, str]], dict[str, str]] = relayed_headers,
+    no_stream_begins: Sequence[bytes] = NO_STREAM_BEGINS,
+    render_error: Callable[[APIError], bytes] | None = None,
+    at_end: Callable[[], None] = lambda: None,
+) -> Reply:
+    """The reply of a vendor that streams; it has begun.
+
+    Args:
+        provider: its id, for messages.
+        exchange: with the vendor.
+        stream: takes it apart.
+        reply_headers: those that the client gets, of the vendor's.
+        no_stream_begins: as for `relay_stream`.
+        render_error: tells of an error in the stream that has begun, as in `Reply`.
+        at_end: called when all of a stream that went well has come.
+
+    Raises:
+        APIError: whatever went wrong before the stream began.
+    """
+    headers: dict[str, str] = {}
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        async with exchange as response:
+            headers.update(reply_headers(response.headers))
+            relayed = relay_stream(provider, response, stream, no_stream_begins=no_stream_begins)
+            async with aclosing(relayed) as pieces:
+                async for piece in pieces:
+                    yield piece
+        at_end()
+
+    body = events()
+    first = await anext(body)
+    return Reply(
+        body,
+        first,
+        headers=headers,
+        read_usage=lambda: stream.usage,
+        render_error=render_error,
+    )
+
+
 async def relay_stream(
     provider: str,
     response: UpstreamResponse,
     stream: RelayedStream,
     *,
-    no_stream_begins: Sequence[bytes] = (b"{", b"[", b"<"),
+    no_stream_begins: Sequence[bytes] = NO_STREAM_BEGINS,
 ) -> AsyncGenerator[bytes, None]:
     """What the client gets of a streamed reply, as it comes, whole events together.
 

@@ -7,8 +7,7 @@ other events pass as the bytes that they are.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from llama_compat.dialects.openai_responses.response_object import (
 )
 from llama_compat.dialects.openai_responses.whole import whole_as_events
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Call, Reply
+from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
@@ -36,8 +35,8 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.openai_replies import no_json
-from providers.remote.relay import relay_stream
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.relay import stream_reply
+from providers.remote.upstream import Exchange
 from providers.remote.upstream_errors import (
     NO_ERROR,
     error_in_answer,
@@ -46,9 +45,6 @@ from providers.remote.upstream_errors import (
     relayed_headers,
 )
 
-JSON_HEADERS = {"content-type": "application/json"}
-
-Exchange = AbstractAsyncContextManager[UpstreamResponse]
 Cover = Callable[[bytes], bytes]
 """Puts something else in the place of the template's key, which a vendor's error may repeat."""
 
@@ -98,24 +94,7 @@ async def relay_responses(
             read_usage=lambda: _usage(whole),
         )
     stream = ResponseStream(provider, call.model, cover)
-    headers: dict[str, str] = {}
-
-    async def events() -> AsyncGenerator[bytes, None]:
-        async with exchange as response:
-            headers.update(relayed_headers(response.headers))
-            async with aclosing(relay_stream(provider, response, stream)) as relayed:
-                async for each in relayed:
-                    yield each
-
-    body_events = events()
-    first = await anext(body_events)
-    return Reply(
-        body_events,
-        first,
-        headers=headers,
-        read_usage=lambda: stream.usage,
-        render_error=stream.render_error,
-    )
+    return await stream_reply(provider, exchange, stream, render_error=stream.render_error)
 
 
 def whole_fields(provider: str, body: bytes, required: str, model: str) -> JSONFields:

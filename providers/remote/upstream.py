@@ -233,6 +233,10 @@ class Upstream:
         return http1.Route(url.origin, proxy), url.target.rstrip("/")
 
 
+Exchange = AbstractAsyncContextManager[UpstreamResponse]
+"""A request and its answer, entered when it is sent."""
+
+
 class _Exchange(AbstractAsyncContextManager[UpstreamResponse]):
     """One request, and its answer for as long as the context lasts."""
 

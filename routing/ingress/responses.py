@@ -24,8 +24,8 @@ from llama_compat.dialects.openai_responses.operations import (
 )
 from llama_compat.dialects.openai_responses.requests import ResponsesCall
 from llama_compat.errors import APIError, invalid_parameter, nested_too_deeply
-from llama_compat.exchange import Call, Principal, Reply
-from llama_compat.translation import JSON_HEADERS, honoured
+from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply
+from llama_compat.translation import honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
 from routing.ingress.api import ClientAPI
