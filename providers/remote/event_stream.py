@@ -9,11 +9,11 @@ from msgspec import Raw
 from llama_compat.dialects.openai.mending import ReplyKind, StreamMender, chunks_of
 from llama_compat.dialects.openai.mending.steady_chunks import SteadyChunks
 from llama_compat.dialects.openai.usage import parse_usage
-from llama_compat.errors import upstream_error
 from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, parse_fields
 from providers.remote.openai_replies import completion_fields
+from providers.remote.server_sent import ServerSentStream
 from providers.remote.upstream_errors import NO_ERROR, error_in_stream, makes_no_sense
 
 _DONE = b"[DONE]"
@@ -25,7 +25,7 @@ _LIST_OF_ERRORS = b"[{"
 _CHUNK_MEMBERS = frozenset({"choices", "usage", "object"})
 
 
-class EventStream:
+class EventStream(ServerSentStream):
     """Takes one stream apart, and puts together what the client gets of it.
 
     Comments before the first event are left out, for the client's headers wait for that event.
@@ -42,14 +42,11 @@ class EventStream:
     """
 
     def __init__(self, provider: str, mender: StreamMender, kind: ReplyKind, model: Raw) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._mender = mender
         self._kind = kind
         self._model = model
-        self._decoder = sse.Decoder()
         self._steady = SteadyChunks()
-        self.begun = False
-        self.ended = False
 
     @property
     def complete(self) -> bool:
@@ -79,47 +76,14 @@ class EventStream:
             raise makes_no_sense(self._provider, error) from None
         return _encode([chunk for chunk in chunks if chunk is not None])
 
-    def push(self, chunk: bytes, out: list[bytes]) -> None:
-        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
+        """Mend what differs from an earlier chunk in its text alone."""
+        mended, position = self._steady.mend(chunk, position)
+        if mended:
+            out.append(mended)
+        return position
 
-        An empty chunk is the end of the stream.
-
-        Raises:
-            APIError: it makes no sense, or the vendor says in it what went wrong.
-        """
-        if not chunk:
-            last = self._decoder.flush()
-            self._relay([last] if last is not None else [], out)
-            return
-        position = 0
-        while position < len(chunk) and not self.ended:
-            if self._decoder.between_events:
-                mended, position = self._steady.mend(chunk, position)
-                if mended:
-                    out.append(mended)
-            end = chunk.find(b"\n\n", position) + 2
-            if end < 2:
-                end = len(chunk)
-            self._feed(chunk[position:end], out)
-            position = end
-
-    def _feed(self, chunk: bytes, out: list[bytes]) -> None:
-        try:
-            events = self._decoder.feed(chunk)
-        except sse.EventTooLargeError as error:
-            raise upstream_error(self._provider, f"{error}.") from None
-        self._relay(events, out)
-
-    def _relay(self, events: Sequence[sse.Event], out: list[bytes]) -> None:
-        for event in events:
-            if self.ended:
-                return
-            relayed = self._relay_event(event)
-            if relayed:
-                self.begun = True
-                out.append(relayed)
-
-    def _relay_event(self, event: sse.Event) -> bytes:
+    def relay_event(self, event: sse.Event) -> bytes:
         """What the client gets for an event; empty for one that it does not get."""
         data = event.data
         if data is None:

@@ -16,7 +16,7 @@ from llama_compat.dialects.anthropic_messages.errors import DIALECT
 from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.types import Usage
 from llama_compat.wire import sse
@@ -30,6 +30,7 @@ from llama_compat.wire.json_fields import (
 )
 from providers.remote.openai_replies import object_fields
 from providers.remote.relay import stream_reply
+from providers.remote.server_sent import ServerSentStream
 from providers.remote.upstream import Exchange
 from providers.remote.upstream_errors import (
     NO_ERROR,
@@ -137,7 +138,7 @@ _PLAIN_EVENTS = re.compile(
 """Nearly all of a stream: what is passed on without a look inside."""
 
 
-class MessagesStream:
+class MessagesStream(ServerSentStream):
     """Takes a message's stream apart, and puts together what the client gets of it.
 
     Only events that are not about a block are looked into. What comes before `message_start` is
@@ -153,12 +154,9 @@ class MessagesStream:
     """
 
     def __init__(self, provider: str, model: Raw) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._model = model
-        self._decoder = sse.Decoder()
         self._usages: list[Raw | None] = [None, None]
-        self.begun = False
-        self.ended = False
 
     @property
     def complete(self) -> bool:
@@ -190,47 +188,15 @@ class MessagesStream:
         self.ended = True
         return events
 
-    def push(self, chunk: bytes, out: list[bytes]) -> None:
-        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
+        """Pass on what needs no look inside."""
+        plain = _PLAIN_EVENTS.match(chunk, position) if self.begun else None
+        if plain is None:
+            return position
+        out.append(plain[0])
+        return plain.end()
 
-        An empty chunk is the end of the stream.
-
-        Raises:
-            APIError: it makes no sense, or the vendor says in it what went wrong.
-        """
-        if not chunk:
-            last = self._decoder.flush()
-            self._relay([last] if last is not None else [], out)
-            return
-        position = 0
-        while position < len(chunk) and not self.ended:
-            if self.begun and self._decoder.between_events:
-                plain = _PLAIN_EVENTS.match(chunk, position)
-                if plain is not None:
-                    out.append(plain[0])
-                    position = plain.end()
-                    continue
-            end = chunk.find(b"\n\n", position) + 2
-            if end < 2:
-                end = len(chunk)
-            self._feed(chunk[position:end], out)
-            position = end
-
-    def _feed(self, chunk: bytes, out: list[bytes]) -> None:
-        try:
-            events = self._decoder.feed(chunk)
-        except sse.EventTooLargeError as error:
-            raise upstream_error(self._provider, f"{error}.") from None
-        self._relay(events, out)
-
-    def _relay(self, events: Sequence[sse.Event], out: list[bytes]) -> None:
-        for event in events:
-            if self.ended:
-                return
-            if relayed := self._relay_event(event):
-                out.append(relayed)
-
-    def _relay_event(self, event: sse.Event) -> bytes:
+    def relay_event(self, event: sse.Event) -> bytes:
         """What the client gets for an event; empty for one that it does not get."""
         data = event.data
         if data is None:

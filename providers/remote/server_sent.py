@@ -1,0 +1,79 @@
+"""A stream of server-sent events on its way to the client, whatever is in them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from llama_compat.errors import upstream_error
+from llama_compat.wire import sse
+
+
+class ServerSentStream(ABC):
+    """Cuts what comes into events: bytes in, cut anywhere, and what the client gets of them out.
+
+    Args:
+        provider: its id, for messages.
+
+    Attributes:
+        begun: whether the client has got anything.
+        ended: whether the vendor has said that it was all; what follows is left out.
+    """
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._decoder = sse.Decoder()
+        self.begun = False
+        self.ended = False
+
+    @abstractmethod
+    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
+        """Put into `out` what can be told without a look at each event, from `position` on, where
+        one begins; the position after it."""
+
+    @abstractmethod
+    def relay_event(self, event: sse.Event) -> bytes:
+        """What the client gets for an event; empty for one that it does not get.
+
+        Raises:
+            APIError: it makes no sense, or the vendor says in it what went wrong.
+        """
+
+    def push(self, chunk: bytes, out: list[bytes]) -> None:
+        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+
+        An empty chunk is the end of the stream.
+
+        Raises:
+            APIError: it makes no sense, or the vendor says in it what went wrong.
+        """
+        if not chunk:
+            last = self._decoder.flush()
+            self._relay([last] if last is not None else [], out)
+            return
+        position = 0
+        while position < len(chunk) and not self.ended:
+            if self._decoder.between_events:
+                position = self.quick(chunk, position, out)
+                if position == len(chunk):
+                    return
+            end = chunk.find(b"\n\n", position) + 2
+            if end < 2:
+                end = len(chunk)
+            self._feed(chunk[position:end], out)
+            position = end
+
+    def _feed(self, chunk: bytes, out: list[bytes]) -> None:
+        try:
+            events = self._decoder.feed(chunk)
+        except sse.EventTooLargeError as error:
+            raise upstream_error(self._provider, f"{error}.") from None
+        self._relay(events, out)
+
+    def _relay(self, events: Sequence[sse.Event], out: list[bytes]) -> None:
+        for event in events:
+            if self.ended:
+                return
+            if relayed := self.relay_event(event):
+                self.begun = True
+                out.append(relayed)
