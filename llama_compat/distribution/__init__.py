@@ -1,5 +1,10 @@
 """A YAML template -> validated, typed settings, every mistake with its place in the file."""
 
+from llama_compat.distribution.operations import (
+    PriceSettings,
+    RecordsSettings,
+    default_storage,
+)
 from llama_compat.distribution.template import (
     Distribution,
     ModelSettings,
@@ -13,9 +18,12 @@ from llama_compat.distribution.template import (
 __all__ = [
     "Distribution",
     "ModelSettings",
+    "PriceSettings",
     "ProviderSettings",
+    "RecordsSettings",
     "ResponsesStoreSettings",
     "ServerSettings",
+    "default_storage",
     "list_templates",
     "load_distribution",
 ]
