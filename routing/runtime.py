@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from llama_compat.distribution import Distribution
 from providers import registry
@@ -12,6 +13,9 @@ from routing.auth import Authenticator
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
+
+if TYPE_CHECKING:
+    from routing.operations.observer import Observers
 
 
 class Runtime:
@@ -29,6 +33,7 @@ class Runtime:
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
+        observers: who wants to know of requests; None where nobody does.
         ready: whether every provider has started.
     """
 
@@ -41,6 +46,7 @@ class Runtime:
         )
         kept = distribution.server.responses_store
         self.responses = None if kept is None else ResponseStore(kept)
+        self.observers = _observers(distribution)
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -51,6 +57,9 @@ class Runtime:
         Raises:
             ProviderStartError: one can't; those that did are still running.
         """
+        if self.observers is not None:
+            self._running.push_async_callback(self.observers.stop)
+            await self.observers.start()
         if self.responses is not None:
             self._running.push_async_callback(self.responses.stop)
             await self.responses.start()
@@ -70,10 +79,23 @@ class Runtime:
         self._running.push_async_callback(provider.stop)
         await provider.start()
 
+    @property
+    def counts_usage(self) -> bool:
+        """Whether somebody here needs the usage of every request."""
+        return self.settings.log_usage or self.observers is not None
+
     async def stop(self) -> None:
         """Stop every provider whose start was begun."""
         self.ready = False
         await self._running.aclose()
+
+
+def _observers(distribution: Distribution) -> Observers | None:
+    if distribution.server.records is None:
+        return None
+    from routing.operations.observer import observers_of
+
+    return observers_of(distribution)
 
 
 def _create_providers(distribution: Distribution) -> dict[str, Provider]:
