@@ -32,7 +32,9 @@ def anthropic(usage: dict[str, Any]) -> Usage:
 @pytest.mark.parametrize(
     ("parse", "usage", "cost"),
     [
-        pytest.param(parse_openai, {"prompt_tokens": 100, "completion_tokens": 10}, 200, id="plain"),
+        pytest.param(
+            parse_openai, {"prompt_tokens": 100, "completion_tokens": 10}, 200, id="plain"
+        ),
         pytest.param(
             parse_openai,
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,15 @@ async def sums(address: str) -> list[tuple[Any, ...]]:
 
 
 async def until_idle(recorder: Recorder) -> None:
-    while recorder.waiting:
+    await until(lambda: not recorder.waiting)
+
+
+async def until(happened: Callable[[], object]) -> None:
+    for _ in range(5000):
+        if happened():
+            return
         await asyncio.sleep(0.002)
+    raise AssertionError("it did not happen in time")
 
 
 # What is written ----------------------------------------------------------------------------------
@@ -198,6 +205,11 @@ def locked(path: Path) -> sqlite3.Connection:
     return other
 
 
+def delete_all(folder: Path) -> None:
+    for each in folder.iterdir():
+        each.unlink()
+
+
 def storage_at(path: Path) -> SQLiteStorage:
     return SQLiteStorage(str(path), [MIGRATIONS], busy_seconds=0.01)
 
@@ -255,8 +267,7 @@ async def test_a_batch_that_a_good_storage_refuses_is_dropped(
 ) -> None:
     async with recording(address) as recorder:
         recorder.put(record(request_id="bad", status=None))
-        while not recorder.dropped:
-            await asyncio.sleep(0.002)
+        await until(lambda: recorder.dropped)
         recorder.put(record(request_id="good"))
     assert await ids(address) == ["good"]
     assert recorder.dropped == 1
@@ -265,8 +276,7 @@ async def test_a_batch_that_a_good_storage_refuses_is_dropped(
 async def test_a_bug_costs_one_batch(address: str, caplog: pytest.LogCaptureFixture) -> None:
     async with recording(address) as recorder:
         recorder.put(record(time="never"))
-        while not recorder.dropped:
-            await asyncio.sleep(0.002)
+        await until(lambda: recorder.dropped)
         recorder.put(record(request_id="good"))
     assert await ids(address) == ["good"]
     assert "records could not be written" in caplog.text
@@ -277,8 +287,7 @@ async def test_a_file_that_goes_away_is_made_anew(tmp_path: Path) -> None:
     async with recording(storage_at(path)) as recorder:
         recorder.put(record(request_id="before"))
         await until_idle(recorder)
-        for each in tmp_path.iterdir():
-            each.unlink()
+        delete_all(tmp_path)
         recorder.put(record(request_id="after"))
     assert await ids(f"sqlite:{path}") == ["after"]
 
