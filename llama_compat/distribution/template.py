@@ -89,6 +89,12 @@ class ProviderSettings(_Settings):
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Requests that it gets at a time; None for as many as come."""
+
+    max_waiting: Annotated[int, Field(ge=0)] = 100
+    """Requests that wait beyond that; further ones go to another target, or get 429."""
+
     @property
     def discovers_models(self) -> bool:
         """Whether all models are offered that the vendor lists, whatever the template lists."""
