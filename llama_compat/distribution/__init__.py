@@ -5,6 +5,7 @@ from llama_compat.distribution.operations import (
     RecordsSettings,
     default_storage,
 )
+from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.template import (
     Distribution,
     ModelSettings,
@@ -17,12 +18,15 @@ from llama_compat.distribution.template import (
 
 __all__ = [
     "Distribution",
+    "FlatTarget",
     "ModelSettings",
     "PriceSettings",
     "ProviderSettings",
     "RecordsSettings",
     "ResponsesStoreSettings",
+    "RoutingSettings",
     "ServerSettings",
+    "TargetSettings",
     "default_storage",
     "list_templates",
     "load_distribution",

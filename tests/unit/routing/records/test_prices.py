@@ -15,6 +15,7 @@ from llama_compat.distribution import (
     ModelSettings,
     PriceSettings,
     ProviderSettings,
+    TargetSettings,
 )
 from llama_compat.types import Usage
 from providers.registry import provider_types
@@ -164,10 +165,31 @@ def distribution(price: PriceSettings | None = None, type: str = "remote::openai
     )
 
 
-@pytest.mark.parametrize("route", ["m", "a"])
-def test_the_template_s_price_wins(route: str) -> None:
+def test_the_template_s_price_wins() -> None:
     prices = Prices(distribution(PriceSettings(input=1, output=10, cached_input=0.5)))
-    assert prices.cost(route, "up", "gpt-4.1", Usage(100, 10, cached_tokens=100)) == 150_000
+    assert prices.cost("m", "up", "gpt-4.1", Usage(100, 10, cached_tokens=100)) == 150_000
+
+
+def test_each_target_has_a_price() -> None:
+    served = Distribution(
+        providers=[ProviderSettings(id=id, type="local::echo") for id in ("a", "b", "c")],
+        models=[
+            ModelSettings(id="cheap", provider="c", price=PriceSettings(input=1, output=1)),
+            ModelSettings(
+                id="m",
+                price=PriceSettings(input=2, output=2),
+                targets=[
+                    TargetSettings(provider="a"),
+                    TargetSettings(provider="b", price=PriceSettings(input=3, output=3)),
+                    TargetSettings(model="cheap"),
+                ],
+            ),
+        ],
+    )
+    prices = Prices(served)
+    costs = [prices.cost("m", *target, Usage(1, 0)) for target in ("am", "bm", ("c", "cheap"))]
+    assert costs == [2000, 3000, 1000]
+    assert prices.cost("m", "c", "m", Usage(1, 0)) is None
 
 
 def test_a_price_of_nothing_is_a_price() -> None:
