@@ -27,6 +27,9 @@ from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
 from routing.runtime import Runtime
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
+
 
 class Application(FastAPI):
     """FastAPI with the calls of the client APIs in front of it.
@@ -217,6 +220,16 @@ def _add_routes(app: Application) -> None:
                 counts.update(provider.stats())
             return JSONResponse({"status": "ok", **counts})
         return JSONResponse({"status": "starting"}, 503)
+
+    @app.get("/metrics", tags=["server"])
+    async def metrics() -> Response:
+        """What Prometheus is told, where the template has `metrics: true`."""
+        observers = app.runtime.observers
+        if observers is None or observers.meter is None:
+            raise APIError(
+                404, "There are no metrics here: `metrics: true` under `server:` in the template."
+            )
+        return Response(await observers.meter.text(), media_type=METRICS_TYPE)
 
     @app.get("/version", tags=["server"])
     async def version() -> dict[str, str]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 from llama_compat.distribution import Distribution
 from providers import registry
 from providers.base import Provider, ProviderModel
 from routing.auth import Authenticator
 from routing.models import ModelTable
+from routing.operations.assembly import observers_of
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
 from routing.policy.targets import States
-
-if TYPE_CHECKING:
-    from routing.operations.observer import Observers
 
 
 class Runtime:
@@ -53,7 +50,7 @@ class Runtime:
         )
         kept = distribution.server.responses_store
         self.responses = None if kept is None else ResponseStore(kept)
-        self.observers = _observers(distribution)
+        self.observers = observers_of(distribution, self.providers, self.states)
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -95,14 +92,6 @@ class Runtime:
         """Stop every provider whose start was begun."""
         self.ready = False
         await self._running.aclose()
-
-
-def _observers(distribution: Distribution) -> Observers | None:
-    if distribution.server.records is None:
-        return None
-    from routing.operations.observer import observers_of
-
-    return observers_of(distribution)
 
 
 def _create_providers(distribution: Distribution) -> dict[str, Provider]:

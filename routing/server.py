@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import uvicorn
 
@@ -58,10 +58,12 @@ def serve(
     )
     with listener:
         if workers > 1:
+            from routing.operations.telemetry.sharing import shared_metrics
             from routing.workers import serve_in_workers
 
             _configure_logging()
-            return serve_in_workers(source, listener, workers, settings.shutdown_grace_seconds)
+            with shared_metrics() if settings.metrics else nullcontext():
+                return serve_in_workers(source, listener, workers, settings.shutdown_grace_seconds)
         return serve_on(listener, distribution)
 
 

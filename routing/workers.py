@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
+from routing.operations.telemetry.sharing import forget_process
+
 log = logging.getLogger(__name__)
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -163,6 +165,7 @@ class _WorkerGroup:
             self._workers.remove(worker)
             worker.lifeline.close()
             worker.process.join()
+            forget_process(worker.process.pid or 0)
         return ended
 
     def _replace(self, worker: _Worker) -> None:

@@ -93,6 +93,9 @@ class ServerSettings(_Settings):
     records: RecordsSettings | None = None
     """Keep a record of every request; `{}` for the usual way."""
 
+    metrics: bool = False
+    """Tell Prometheus at `/metrics`."""
+
     log_usage: bool = False
     """Count the tokens of every request, for its line in the log; vendors that tell them only when
     asked are asked."""

@@ -13,7 +13,6 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
-from providers.base import ProviderStartError
 from routing.operations.records.estimate import prompt_tokens, settled
 from routing.operations.records.prices import Prices
 from routing.operations.records.record import Record
@@ -21,8 +20,8 @@ from routing.operations.records.sample import HEAD_BYTES, Sample, finish_reason
 from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
-    from llama_compat.distribution import Distribution, RecordsSettings
     from routing.models import Route
+    from routing.operations.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 
@@ -148,10 +147,14 @@ class Observers:
     Args:
         observers: they.
         prices: what requests cost.
+        meter: the one of them who counts for Prometheus, if there is one.
     """
 
-    def __init__(self, observers: Sequence[Observer], prices: Prices) -> None:
+    def __init__(
+        self, observers: Sequence[Observer], prices: Prices, meter: Meter | None = None
+    ) -> None:
         self._observers = observers
+        self.meter = meter
         self._prices = prices
         self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
         self._running = AsyncExitStack()
@@ -189,26 +192,6 @@ class Observers:
                 each.ended(observed, record)
         except Exception:
             log.exception("request %s could not be recorded", observed.request_id)
-
-
-def observers_of(distribution: Distribution) -> Observers | None:
-    """Those whom a distribution has; None where it has none."""
-    settings = distribution.server
-    found: list[Observer] = []
-    if settings.records is not None:
-        found.append(_recorder(settings.storage.get_secret_value(), settings.records))
-    return Observers(found, Prices(distribution)) if found else None
-
-
-def _recorder(address: str, settings: RecordsSettings) -> Observer:
-    from routing.operations.records.record import MIGRATIONS
-    from routing.operations.records.recorder import Recorder
-    from routing.operations.store.storage import StorageError, open_storage
-
-    try:
-        return Recorder(open_storage(address, [MIGRATIONS]), settings)
-    except StorageError as error:
-        raise ProviderStartError(f"`server.storage`: {error}.") from None
 
 
 def record_of(observed: Observed, prices: Prices) -> Record:
