@@ -122,6 +122,8 @@ class Metrics:
             "limits_refused", "Requests refused for a limit or a budget.", ("model", "error")
         )
         self.reloads = self._counter("reloads", "Times the template was read again.", ("outcome",))
+        for outcome in ("succeeded", "failed"):
+            self.reloads.labels(outcome)
         self.in_flight = self._gauge("in_flight_requests", "Requests that run now.")
         self.target_in_flight = self._gauge(
             "target_in_flight_requests", "Requests that run at a target now.", ("target",)
@@ -277,6 +279,10 @@ class Metrics:
             if until > max(attempt.ended, self._cooling_until.get(name, 0.0)):
                 self._cooling_until[name] = until
                 self.cooldowns.labels(name).inc()
+
+    def reloaded(self, *, succeeded: bool) -> None:
+        """The template was read again; or could not be, and the last one counts."""
+        self.reloads.labels("succeeded" if succeeded else "failed").inc()
 
     # Scrapes --------------------------------------------------------------------------------------
 
