@@ -3,6 +3,7 @@
 from llama_compat.distribution.operations import (
     PriceSettings,
     RecordsSettings,
+    TracesSettings,
     default_storage,
 )
 from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
@@ -27,6 +28,7 @@ __all__ = [
     "RoutingSettings",
     "ServerSettings",
     "TargetSettings",
+    "TracesSettings",
     "default_storage",
     "list_templates",
     "load_distribution",

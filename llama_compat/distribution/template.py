@@ -18,6 +18,7 @@ from llama_compat.distribution.operations import (
     PriceSettings,
     RecordsSettings,
     StorageAddress,
+    TracesSettings,
     default_storage,
 )
 from llama_compat.distribution.problems import (
@@ -92,6 +93,9 @@ class ServerSettings(_Settings):
 
     records: RecordsSettings | None = None
     """Keep a record of every request; `{}` for the usual way."""
+
+    traces: TracesSettings | None = None
+    """Send a span of every request, and of every attempt at a target; `{}` for the usual way."""
 
     metrics: bool = False
     """Tell Prometheus at `/metrics`."""

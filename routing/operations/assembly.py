@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from routing.operations.observer import Observer, Observers
     from routing.operations.records.recorder import Recorder
     from routing.operations.telemetry.meter import Meter
+    from routing.operations.telemetry.tracer import Tracer
     from routing.policy.targets import States
 
 
@@ -32,14 +33,15 @@ def observers_of(
         ProviderStartError: one can't be had as the template wants it.
     """
     settings = distribution.server
-    if settings.records is None and not settings.metrics:
+    if settings.records is None and settings.traces is None and not settings.metrics:
         return None
     from routing.operations.observer import Observers
     from routing.operations.records.prices import Prices
 
     recorder = _recorder(distribution)
     meter = _meter(distribution, providers, states, recorder) if settings.metrics else None
-    found: list[Observer] = [each for each in (recorder, meter) if each is not None]
+    tracer = _tracer(distribution)
+    found: list[Observer] = [each for each in (recorder, meter, tracer) if each is not None]
     return Observers(found, Prices(distribution), meter)
 
 
@@ -71,3 +73,12 @@ def _meter(
             "`server.metrics` needs prometheus-client: pip install 'llama-compat[metrics]'."
         ) from None
     return Meter(distribution, providers, states, recorder)
+
+
+def _tracer(distribution: Distribution) -> Tracer | None:
+    settings = distribution.server.traces
+    if settings is None:
+        return None
+    from routing.operations.telemetry.tracer import Tracer
+
+    return Tracer(distribution, settings)

@@ -22,6 +22,7 @@ from routing.policy.attempts import Attempts
 if TYPE_CHECKING:
     from routing.models import Route
     from routing.operations.telemetry.meter import Meter
+    from routing.operations.telemetry.tracer import Trace
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Observed:
         first_sent: when the first of the reply was sent.
         reply: what a provider answered.
         sample: of what was sent.
+        trace: its spans, where it is traced.
         status: HTTP status; 0 while there is none.
         error: what the client was told of.
         complete: whether it got all of the reply.
@@ -71,6 +73,7 @@ class Observed:
         "route",
         "sample",
         "status",
+        "trace",
     )
 
     def __init__(
@@ -95,6 +98,7 @@ class Observed:
         self.route: Route | None = None
         self.first_sent = 0.0
         self.reply: Reply | None = None
+        self.trace: Trace | None = None
         self.status = 0
         self.error: APIError | None = None
         self.complete = self.cancelled = False
