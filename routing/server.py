@@ -16,6 +16,7 @@ import uvicorn
 from llama_compat.distribution import Distribution
 from routing.app import Application
 from routing.http_protocol import CoalescingProtocol
+from routing.request_log import use_log_format
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +189,7 @@ def _configure_logging() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
     )
+    use_log_format()
     # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
     logging.getLogger("uvicorn.error").addFilter(
         lambda record: record.levelno > logging.INFO and "startup failed" not in record.msg

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +36,13 @@ app = typer.Typer(
 Source = Annotated[
     str, typer.Argument(metavar="TEMPLATE", help="The name of a shipped template, or a YAML file.")
 ]
+
+
+class LogFormat(StrEnum):
+    """What the log can be written as."""
+
+    text = "text"
+    json = "json"
 
 
 def main() -> None:
@@ -64,13 +73,18 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
     ] = 1,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Text for people, or one JSON object a line.")
+    ] = LogFormat.text,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
     distribution = _load(template)
 
     from providers.base import ProviderStartError
+    from routing.request_log import LOG_FORMAT
     from routing.server import ServerStartError, serve
 
+    os.environ[LOG_FORMAT] = log_format.value  # for the workers too
     try:
         code = serve(distribution, source=template, host=host, port=port, workers=workers)
     except (ProviderStartError, ServerStartError) as error:
