@@ -227,7 +227,7 @@ def record_of(observed: Observed, prices: Prices) -> Record:
         record.target = last.target.id
         record.attempts = observed.attempts.sent
     if last is not None and last.content:
-        record.finish_reason = finish_reason(observed.sample.tail)
+        record.finish_reason = one_line(finish_reason(observed.sample.tail), MAX_MODEL)
         if record.stream:
             record.first_content = last.content - observed.begun
         waited = observed.attempts.made[0].begun - observed.begun
