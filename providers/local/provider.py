@@ -109,7 +109,9 @@ class LocalProvider(
             "guided_regex",
             "guided_choice",
             "guided_grammar",
+            "return_token_ids",
             "echo",
+            "best_of",
             *_TOOL_PARAMETERS,
         }
     )
@@ -224,7 +226,12 @@ class LocalProvider(
             prompt_logprobs=request.echo and request.logprobs is not None,
             constraint=await self._constraint(request, sampling.guide),
         )
-        reply = text_events(engine, generation, echo=_echoed_text(request, model))
+        reply = text_events(
+            engine,
+            generation,
+            echo=_echoed_text(request, model),
+            with_token_ids=request.return_token_ids,
+        )
         async with aclosing(reply) as events:
             async for event in events:
                 yield event
@@ -252,7 +259,10 @@ class LocalProvider(
             constraint=constraint,
         )
         text = text_events(
-            engine, generation, shown_tokens=_shown_tokens(model, with_calls=bool(rules.tools))
+            engine,
+            generation,
+            shown_tokens=_shown_tokens(model, with_calls=bool(rules.tools)),
+            with_token_ids=request.return_token_ids,
         )
         async with aclosing(read_reply(text, parser, single_call=rules.single)) as events:
             async for event in events:
