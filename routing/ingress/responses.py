@@ -100,8 +100,25 @@ class ResponsesEndpoint(Endpoint):
         await turn.save(queued)
         # What is tried when the answer has long been sent is not this answer's.
         later = replace(asking, attempts=Attempts(asking.attempts.headers))
+        observed = asking.observed
+        if observed is not None:
+            later.attempts.on_attempt = asking.attempts.on_attempt
+            observed.postpone()
 
         async def work() -> dict[str, Any]:
+            reply: Reply | None = None
+            failure: APIError | None = None
+            try:
+                reply, response = await generate()
+            except APIError as error:
+                failure = error
+                raise
+            finally:
+                if observed is not None:
+                    observed.end_later(later.attempts, reply, failure)
+            return response
+
+        async def generate() -> tuple[Reply, dict[str, Any]]:
             turns: dict[int, _Turn] = {}
 
             async def ask(provider: Provider, target: Target) -> Reply:
@@ -115,7 +132,7 @@ class ResponsesEndpoint(Endpoint):
             await reply.aclose()
             response = turns[id(reply)].keeping.response
             assert response is not None
-            return response
+            return reply, response
 
         runtime.background.run(queued, work)
         return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
