@@ -162,6 +162,18 @@ def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
     )
 
 
+def too_many_choices(choices: int, limit: int) -> APIError:
+    """400: the request wants more replies than the template's `server.max_choices`."""
+    return APIError(
+        400,
+        f"This request asks for {choices} replies at once, the choices of all its prompts counted,"
+        f" but this server makes {limit} for one request. Send several requests, or raise"
+        " `max_choices` in its template.",
+        param="n",
+        code="too_many_choices",
+    )
+
+
 def nested_too_deeply(param: str, limit: int) -> APIError:
     """400: arrays and objects in one another, more than `limit` of them, in the field `param`."""
     return invalid_parameter(

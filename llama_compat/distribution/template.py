@@ -67,6 +67,9 @@ class ServerSettings(_Settings):
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
 
+    max_choices: Annotated[int, Field(ge=1)] = 128
+    """Replies that one request may ask for: `n` of each of its prompts. More are refused."""
+
     apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
     """The client APIs that are open."""
 
