@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.problems import (
@@ -30,6 +30,21 @@ MAX_TEMPLATE_BYTES = 1024 * 1024
 # A key whose items are all commented out holds nothing.
 _NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 _Name = Annotated[str, Field(min_length=1)]
+
+
+MIN_KEY_CHARACTERS = 8
+"""A shorter key can be tried out; and an empty one would let in who sends none."""
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value().strip()
+    if len(text) < MIN_KEY_CHARACTERS:
+        raise ValueError(
+            f"expected a key of at least {MIN_KEY_CHARACTERS} characters, got"
+            f" {f'one of {len(text)}' if text else 'an empty one'}; `openssl rand -hex 24` makes"
+            " a good one"
+        )
+    return SecretStr(text)
 
 
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
@@ -61,7 +76,9 @@ class ServerSettings(_Settings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
     """0 takes a free one."""
 
-    api_keys: Annotated[list[SecretStr], _NothingIsEmpty] = []
+    api_keys: Annotated[
+        list[Annotated[SecretStr, AfterValidator(_check_key)]], _NothingIsEmpty
+    ] = []
     """Clients send one of them; with none, everybody is let in."""
 
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
@@ -247,6 +264,7 @@ def _configure_providers(
 
 def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     """What is wrong between settings that are right for themselves."""
+    yield from _keys_that_are_not_set(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
@@ -257,6 +275,19 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
             near = "" if path in document.variables else did_you_mean(provider, written)
             hint = near or f"; the ids are {', '.join(shown.values())}"
             message = f"no provider has the id {document.shown(path, provider)}{hint}"
+            yield document.problem(path, message)
+
+
+def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
+    """Keys were meant, but none is left: that must not open the server to everybody."""
+    server = document.value.get("server")
+    keys = server.get("api_keys") if isinstance(server, dict) else None
+    for path, variable in document.left_out.items():
+        if path[:2] == ("server", "api_keys") and not keys:
+            message = (
+                f"the environment variable {variable} is not set, so there is no key, and everybody"
+                " would be let in; set it, or take 'api_keys' out if that is meant"
+            )
             yield document.problem(path, message)
 
 
