@@ -48,9 +48,7 @@ async def test_every_stream_comes_whole_and_in_its_order(streams: int) -> None:
         assert isinstance(event, StreamProgress)
         assert isinstance(event.delta, TextDelta)
         heard.setdefault(number, []).append(event.delta.text)
-    assert heard == {
-        number: [f"{number}.{word}" for word in range(4)] for number in range(streams)
-    }
+    assert heard == {number: [f"{number}.{word}" for word in range(4)] for number in range(streams)}
     assert source.closed == set(range(streams))
 
 

@@ -169,7 +169,7 @@ async def test_no_name_leads_into_the_own_network(
     async with ImageDownloader(ImageLimits()) as downloader:
         with pytest.raises(APIError, match="out of reach"):
             await downloader.inline(image)
-        with pytest.raises(APIError, match="127.0.0.1 is not on the public internet"):
+        with pytest.raises(APIError, match=r"127\.0\.0\.1 is not on the public internet"):
             await downloader.inline(image)
     assert reached == ["8.8.8.8"]
 
@@ -203,7 +203,7 @@ async def test_so_many_images_and_no_more(server: str) -> None:
         inlined = await downloader.inline([*messages, again])
     assert all("data:" in image.url for each in inlined for image in images_in(each.content))
     async with ImageDownloader(limits(max_count=5)) as downloader:
-        with pytest.raises(APIError, match="6 images .* no more than 5") as refused:
+        with pytest.raises(APIError, match=r"6 images .* no more than 5") as refused:
             await downloader.inline(messages)
     assert (refused.value.status, refused.value.param) == (400, "messages[1].content")
 
