@@ -149,6 +149,17 @@ def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens:
     )
 
 
+def prompt_too_long(context_length: int, prompt_tokens: int, param: str) -> APIError:
+    """400: the prompt alone does not fit, which was seen before all of its tokens were counted."""
+    return APIError(
+        400,
+        f"This model's maximum context length is {context_length} tokens, but the prompt has more"
+        f" than that: {prompt_tokens} at the least. Shorten it.",
+        param=param,
+        code="context_length_exceeded",
+    )
+
+
 def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
     """404: no model of that name is offered."""
     hint = f" Available: {', '.join(available[:8])}{', ...' if len(available) > 8 else ''}."
