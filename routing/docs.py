@@ -54,6 +54,11 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"bearer": []}, {}]
     operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
+    # OpenAI's types know the numbers alone; its clients ask for base64.
+    numbers = schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"]
+    schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"] = {
+        "anyOf": [numbers, {"type": "string", "format": "byte"}]
+    }
     for prefix in prefixes:
         for path, operation in operations.items():
             schema["paths"][prefix + path] = {
@@ -113,8 +118,15 @@ def add_errors(schema: dict[str, Any]) -> None:
     schemas.update({name: {**each, "title": name} for name, each in ERROR_SCHEMAS.items()})
     for path, calls in schema["paths"].items():
         for call in calls.values():
-            name = ERROR_OF_TAG.get(call["tags"][0], OPENAI_ERROR)
-            content = {"application/json": {"schema": {"$ref": _REF_TEMPLATE.format(model=name)}}}
+            # The list of models is there for the clients of several APIs, each in its own shape.
+            names = (
+                ERROR_SCHEMAS
+                if path.startswith("/v1/models")
+                else [ERROR_OF_TAG.get(call["tags"][0], OPENAI_ERROR)]
+            )
+            shapes = [{"$ref": _REF_TEMPLATE.format(model=name)} for name in names]
+            shape = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+            content = {"application/json": {"schema": shape}}
             responses = call["responses"]
             # FastAPI's own: what is wrong is a 400 here, as all other errors are.
             responses.pop("422", None)

@@ -132,8 +132,8 @@ def parse_prompts(value: Any) -> tuple[Prompt, ...]:
     return (_token_ids(value),)
 
 
-_PROMPTS = re.compile(rb"\[\s*([\"\[])")
-"""How several prompts begin: as texts, or as lists of token ids."""
+_PROMPTS = re.compile(rb"\[\s*([\"\[])(?!\s*\[)")
+"""How several prompts begin: as texts, or as lists of token ids, in which there are no lists."""
 
 
 def count_prompts(raw: Raw) -> int:

@@ -81,11 +81,13 @@ def test_each_call_says_what_its_errors_are() -> None:
             assert "422" not in responses
             assert ("404" in responses) == ("{" in path)
             (content,) = responses["default"]["content"].values()
-            name = content["schema"]["$ref"].removeprefix("#/components/schemas/")
-            assert name in document["components"]["schemas"]
-            shapes.setdefault(name, set()).add(path)
-    assert shapes["MessagesError"] == {"/v1/messages", "/v1/messages/count_tokens"}
-    assert shapes["OllamaError"] == {path for path in document["paths"] if path.startswith("/api")}
+            for reference in references(content):
+                shapes.setdefault(reference.rpartition("/")[2], set()).add(path)
+    shared = {path for path in document["paths"] if path.startswith("/v1/models")}
+    assert shapes["MessagesError"] == {"/v1/messages", "/v1/messages/count_tokens"} | shared
+    assert shapes["OllamaError"] - shared == {
+        path for path in document["paths"] if path.startswith("/api")
+    }
     assert shapes["GeminiError"] >= {"/v1beta/models", "/v1/models/{model}:countTokens"}
     assert shapes["ErrorResponse"] >= {"/v1/models/{model_id}", "/health", "/v1/chat/completions"}
     assert "HTTPValidationError" not in document["components"]["schemas"]
