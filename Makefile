@@ -38,7 +38,7 @@ serve: $(VENV)/.has-torch
 	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
-test: $(VENV)/.has-torch,dev
+test: $(VENV)/.has-torch,dev,abuse
 	@failed=; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
 	step $(BIN)/llama-compat pull starter; \
@@ -48,7 +48,7 @@ test: $(VENV)/.has-torch,dev
 	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
-abuse: $(VENV)/.has-torch,dev
+abuse: $(VENV)/.has-torch,dev,abuse,fuzz
 	$(BIN)/python -m pytest tests/abuse --abuse $(PYTEST_ARGS)
 
 floors: $(VENV)/.has-torch,dev

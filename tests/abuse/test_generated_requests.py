@@ -1,5 +1,6 @@
 """Requests made from `/openapi.json`, right ones and wrong ones: never a 500, never an answer that
 the document does not know."""
+# ruff: noqa: E402 (what follows needs a package that may not be there)
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs the extra 'abuse'")
+
 from schemathesis import APIOperation, Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
