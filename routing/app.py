@@ -18,7 +18,7 @@ from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
 from routing.asgi import Receive, Scope, Send
-from routing.docs import add_operations, add_page, add_summaries
+from routing.docs import add_errors, add_operations, add_page, add_summaries
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
@@ -142,7 +142,8 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)
             for api in self.apis:
-                add_summaries(schema, api.name, api.summaries, api.bodies)
+                add_summaries(schema, api.name, api.summaries, api.bodies, api.streams)
+            add_errors(schema)
             self.openapi_schema = schema
         return self.openapi_schema
 

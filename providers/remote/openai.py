@@ -133,7 +133,7 @@ class RemoteOpenAIProvider(
             for name, value in self.vendor.models_headers.items()
         }
         async with self.upstream.get(path, headers=headers) as response:
-            body = await response.read()
+            body = await response.read(self.config.max_list_bytes)
         try:
             return parse_models(body, self.vendor.model_prefix)
         except ValueError as error:
@@ -168,7 +168,7 @@ class RemoteOpenAIProvider(
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
         post = partial(self._exchange, call, target)
-        return await relay_responses(self.id, call, model, post, self.upstream.cover)
+        return await relay_responses(self.id, call, model, post)
 
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
         drop = self.config.unsupported == "drop"

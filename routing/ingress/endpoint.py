@@ -17,6 +17,7 @@ from llama_compat.errors import (
     context_length_exceeded,
     internal_error,
     shutting_down,
+    too_many_choices,
 )
 from llama_compat.exchange import Call, Principal, Reply
 from providers.answer import answer as answer_call
@@ -67,6 +68,8 @@ class Endpoint:
                 fields = parse_body(body)
                 asked = self.operation.look(fields, path)
                 answer.model = asked.model
+                if asked.choices > runtime.settings.max_choices:
+                    raise too_many_choices(asked.choices, runtime.settings.max_choices)
                 route = await self.route(asked.model, runtime)
                 _check_context(asked, route.target.context_length)
                 call = Call(

@@ -152,4 +152,5 @@ OLLAMA_API = ClientAPI(
         "/api/embed": "Embed texts.",
         "/api/embeddings": "Embed one text.",
     },
+    streams=dict.fromkeys(("/api/chat", "/api/generate"), "application/x-ndjson"),
 )

@@ -28,6 +28,11 @@ def encode_headers(headers: Mapping[str, str]) -> HeaderBlock:
     return HeaderBlock("".join(lines).encode())
 
 
+def shown(value: str) -> str:
+    """A header's value for a message: all of it or nothing, as half a key could not be covered."""
+    return repr(value) if len(value) <= 40 else f"of {len(value)} characters"
+
+
 class Headers(Mapping[str, str]):
     """An answer's headers by name, in any case; where a name came twice, joined by commas."""
 

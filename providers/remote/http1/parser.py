@@ -5,6 +5,7 @@ from __future__ import annotations
 import httptools
 
 from providers.remote.http1.errors import ProtocolError
+from providers.remote.http1.headers import shown
 
 MAX_HEAD_BYTES = 1 << 16
 """Status line and headers; also trailers, and all else that is no body, in one go."""
@@ -135,7 +136,7 @@ class ResponseParser:
             return
         coding = self.headers.get("transfer-encoding")
         if coding is not None and coding.lower() != "chunked":
-            raise self._refuse(f"transfer-encoding {coding[:40]!r}")
+            raise self._refuse(f"transfer-encoding {shown(coding)}")
         self._until_close = (
             coding is None and "content-length" not in self.headers and status not in _NO_BODY
         )
