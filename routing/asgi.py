@@ -13,3 +13,6 @@ Receive = Callable[[], Awaitable[Any]]
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 """Sends the next message to the client: status and headers, or a part of the body."""
+
+ASGIApplication = Callable[[Any, Receive, Send], Awaitable[None]]
+"""What answers a request."""

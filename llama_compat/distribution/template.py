@@ -30,6 +30,7 @@ MAX_TEMPLATE_BYTES = 1024 * 1024
 # A key whose items are all commented out holds nothing.
 _NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 _Name = Annotated[str, Field(min_length=1)]
+_Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
@@ -66,6 +67,33 @@ class ServerSettings(_Settings):
 
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
+
+    max_bodies_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
+    """What the bodies of all requests together may come to while they are answered; a request that
+    would be over it is told to come again with 503."""
+
+    max_header_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024
+    """Requests with longer headers, the target included, are refused with 431."""
+
+    max_headers: Annotated[int, Field(ge=1)] = 200
+    """Requests with more headers are refused with 431."""
+
+    max_connections: Annotated[int, Field(ge=1)] = 4096
+    """At a time. One more takes the place of the one that has been idle for longest, or is refused
+    with 503."""
+
+    header_seconds: _Seconds = 20
+    """How long the headers of a request may take to come, or a new connection may be silent."""
+
+    body_seconds: _Seconds = 30
+    """How long a request's body may come without progress."""
+
+    idle_seconds: _Seconds = 75
+    """How long a connection is kept between two requests. Longer than the usual clients keep
+    theirs, so that it is they who close it and never find it closed under a request."""
+
+    write_seconds: _Seconds = 60
+    """How long a client may leave its answer untaken before the connection is closed."""
 
     apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
     """The client APIs that are open."""

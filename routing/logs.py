@@ -1,0 +1,158 @@
+"""The log: written by a thread of its own, so that nobody who does not read it stops the server."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter, deque
+
+MAX_CHARACTERS = 4 * 1024 * 1024
+"""That wait to be written: some 40,000 requests' lines. What comes on top is counted instead."""
+
+MAX_LINE_CHARACTERS = 64 * 1024
+"""Tracebacks are shorter."""
+
+GATHER_SECONDS = 0.02
+"""Lines of so short a time are written together."""
+
+FLUSH_SECONDS = 1.0
+"""How long the end of the process waits for its last lines to be read."""
+
+
+def configure_logging() -> None:
+    """Log to standard error, lines from INFO up."""
+    # What each record would find out and no line of ours says: a quarter of the price of a line.
+    # The switches are in https://docs.python.org/3/howto/logging.html#optimization.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
+    if logging.getLogger().handlers:
+        return
+    handler = QueuedLog(sys.stderr.fileno())
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    handler.start()
+    atexit.register(handler.stop)
+
+
+class QueuedLog(logging.Handler):
+    """Puts lines into a queue of which a thread writes to a file descriptor.
+
+    Whoever logs is never made to wait, and no more than `MAX_CHARACTERS` are kept for a reader that
+    does not come: how many lines are lost is said when it does.
+
+    Args:
+        descriptor: where to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: deque[str] = deque()
+        self._characters = 0
+        self._dropped = 0
+        self._there_are = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._write_on, name="log", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what there is, if somebody reads it within a second."""
+        self._ending.set()
+        self._there_are.set()
+        self._thread.join(FLUSH_SECONDS)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have `record` written some time soon."""
+        if self._characters >= MAX_CHARACTERS:
+            self._dropped += 1
+            return
+        line = self.format(record)
+        if len(line) > MAX_LINE_CHARACTERS:
+            line = f"{line[:MAX_LINE_CHARACTERS]}... ({len(line)} characters)"
+        self._lines.append(line)
+        self._characters += len(line)
+        if not self._there_are.is_set():
+            self._there_are.set()
+
+    def _write_on(self) -> None:
+        while not self._ending.is_set():
+            self._there_are.wait()
+            # Not with every line: a wake-up costs more than it.
+            self._ending.wait(GATHER_SECONDS)
+            self._there_are.clear()
+            self._write_all()
+
+    def _write_all(self) -> None:
+        self._characters = 0
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            lines.append(f"{dropped} lines are missing here: the log was not read fast enough")
+        data = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                time.sleep(GATHER_SECONDS)  # somebody has made the pipe one that does not wait
+            except OSError:
+                return  # nobody is there any more
+
+
+class _Formatter(logging.Formatter):
+    """The usual, with the clock read off once a second."""
+
+    _second = -1
+    _text = ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._text = second, time.strftime("%H:%M:%S", time.localtime(second))
+        return self._text
+
+
+class BoundedLog:
+    """A logger for what anybody can cause as often as they like: so many lines a second.
+
+    The first of what was left out since is said with the next line that is not.
+
+    Args:
+        logger: where the lines go.
+        lines: a second, of each kind (a kind is a message before its arguments).
+    """
+
+    def __init__(self, logger: logging.Logger, lines: int = 5) -> None:
+        self._logger = logger
+        self._allowed = lines
+        self._second = 0
+        self._said: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def info(self, message: str, *arguments: object) -> None:
+        """As a logger's."""
+        self._log(logging.INFO, message, arguments)
+
+    def warning(self, message: str, *arguments: object) -> None:
+        """As a logger's."""
+        self._log(logging.WARNING, message, arguments)
+
+    def _log(self, level: int, message: str, arguments: tuple[object, ...]) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second = second
+            self._said.clear()
+        if self._said[message] >= self._allowed:
+            self._left_out[message] += 1
+            return
+        self._said[message] += 1
+        left_out = self._left_out.pop(message, 0)
+        if left_out:
+            message += f" (and {left_out} more of the kind since the last line)"
+        self._logger.log(level, message, *arguments)
