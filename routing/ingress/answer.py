@@ -15,6 +15,7 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.types import Usage
 from routing.asgi import Scope, Send
+from routing.logs import log_line
 
 log = logging.getLogger(__name__)
 
@@ -136,21 +137,18 @@ class Answer:
 
     def log(self, *, with_usage: bool = False) -> None:
         """One line about the request, with the tokens that it cost if they are known."""
-        level = logging.WARNING if self.outcome else logging.INFO
-        if log.isEnabledFor(level):
-            milliseconds = (time.perf_counter() - self._begun) * 1000
-            usage = self._reply.usage if with_usage and self._reply is not None else None
-            log.log(
-                level,
-                "%s POST %s model=%s status=%s %.0f ms%s%s",
-                self.request_id,
-                self._path,
-                one_line(self.model),
-                self._status or "-",
-                milliseconds,
-                "" if usage is None else f" tokens={_tokens(usage)}",
-                f": {one_line(self.outcome)}" if self.outcome else "",
-            )
+        milliseconds = (time.perf_counter() - self._begun) * 1000
+        usage = self._reply.usage if with_usage and self._reply is not None else None
+        line = (
+            f"{self.request_id} POST {self._path} model={one_line(self.model)}"
+            f" status={self._status or '-'} {milliseconds:.0f} ms"
+        )
+        if usage is not None:
+            line += f" tokens={_tokens(usage)}"
+        if self.outcome:
+            log.warning("%s: %s", line, one_line(self.outcome))
+        else:
+            log_line(line)
 
 
 def _tokens(usage: Usage) -> str:
