@@ -22,7 +22,7 @@ from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import JSONFields
 from providers.answer import answer as answer_call
-from routing.asgi import Receive, Scope, Send
+from routing.asgi import WATCH, Receive, Scope, Send
 from routing.ingress.answer import Answer
 from routing.ingress.body import HeldBody, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
@@ -90,7 +90,7 @@ class Endpoint:
     ) -> None:
         settings = runtime.settings
         body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
-        async with ClientWatch(receive):
+        async with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
             fields, asked = await off_loop(len(body), self._parse, body, path)
             answer.model = asked.model
             route = await self.route(asked.model, runtime)
