@@ -189,9 +189,7 @@ class Upstream:
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
                 the vendor's own 401 and 403 are 502 `upstream_authentication`.
         """
-        if request_id:
-            headers = {**headers, "x-request-id": request_id}
-        return _Exchange(self, "POST", base_url, path, self._encoded(headers), body)
+        return _Exchange(self, "POST", base_url, path, self._encoded(headers, request_id), body)
 
     def get(
         self, path: str, *, headers: Mapping[str, str] = {}
@@ -238,11 +236,16 @@ class Upstream:
         """Take what the vendor must not know of the template out of `error`."""
         self._secrets.cover_error(error)
 
-    def _encoded(self, headers: Mapping[str, str]) -> http1.HeaderBlock:
+    def _encoded(self, headers: Mapping[str, str], request_id: str = "") -> http1.HeaderBlock:
         """Every request's headers and those of one, which count where both name the same."""
+        block = self._header_block
+        if request_id and not headers and "x-request-id" not in self._headers:
+            return http1.HeaderBlock(block + http1.encode_header("x-request-id", request_id))
+        if request_id:
+            headers = {**headers, "x-request-id": request_id}
         if any(name.lower() in self._headers for name in headers):
             return http1.encode_headers(_merged(self._headers, headers))
-        return http1.HeaderBlock(self._header_block + http1.encode_headers(headers))
+        return http1.HeaderBlock(block + http1.encode_headers(headers))
 
     def _look_at_base(self, base_url: str) -> tuple[http1.Route, str]:
         url = http1.parse_url(base_url)

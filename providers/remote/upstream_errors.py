@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -61,11 +62,16 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Those of a vendor's headers that mean something to the client, in lower case."""
     relayed = {}
     for name, value in headers.items():
-        name = name.lower()
-        ours = RELAYED_HEADERS.get(name) or (name if name.startswith(RELAYED_PREFIXES) else None)
+        ours = _relayed_as(name)
         if ours is not None and value.isascii() and value.isprintable():
             relayed[ours] = value
     return relayed
+
+
+@lru_cache(maxsize=1024)
+def _relayed_as(name: str) -> str | None:
+    name = name.lower()
+    return RELAYED_HEADERS.get(name) or (name if name.startswith(RELAYED_PREFIXES) else None)
 
 
 def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: bytes) -> APIError:

@@ -40,6 +40,9 @@ extensions or trailers without an end, beyond what a request's headers may come 
 GATHERED_BYTES = 64 * 1024
 """What is written waits for the end of the loop's turn, up to so much."""
 
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"expect"})
+"""Headers that say how the body comes."""
+
 LINGER_SECONDS = 5.0
 """How long what a refused client still sends is read and thrown away, so that it gets to read why:
 closing at once would reset the connection under the answer."""
@@ -91,6 +94,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: ServerState) -> None:
         self._server = server
         self._limits = server.limits
+        self._max_headers = server.limits.max_headers
+        self._max_head_bytes = server.limits.max_header_bytes
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         # After "Connection: close" llhttp would take more data for an error, even in its own turn.
@@ -279,22 +284,29 @@ class Connection(asyncio.Protocol):
         """A header, or a trailer, of which nothing is wanted."""
         self._header_count += 1
         self._head_bytes += len(name) + len(value) + 4
-        if self._header_count > self._limits.max_headers:
-            raise self._refused(headers_too_large(self._limits.max_headers, "headers"))
-        if self._head_bytes > self._limits.max_header_bytes:
-            raise self._refused(headers_too_large(self._limits.max_header_bytes))
+        if self._header_count > self._max_headers or self._head_bytes > self._max_head_bytes:
+            raise self._refused(self._too_many_headers())
         if not self._in_head:
             return
         name = name.lower()
+        if name in _FRAMING:
+            self._look_at_framing(name, value)
+        self._headers.append((name, value))
+
+    def _too_many_headers(self) -> APIError:
+        if self._header_count > self._max_headers:
+            return headers_too_large(self._max_headers, "headers")
+        return headers_too_large(self._max_head_bytes)
+
+    def _look_at_framing(self, name: bytes, value: bytes) -> None:
         if name == b"content-length":
             if len(value) > 20:
                 raise self._refused(malformed_request("its content-length has too many digits"))
             self._body_left = int(value)
         elif name == b"transfer-encoding":
             self._body_left = None
-        elif name == b"expect":
+        else:
             self._expects_continue = value.lower() == b"100-continue"
-        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The body follows; the application begins as soon as it is this request's turn."""

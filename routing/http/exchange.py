@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from routing.asgi import ASGIApplication, Scope
+from routing.asgi import WATCH, ASGIApplication, Scope
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection
@@ -51,6 +52,7 @@ class Exchange:
         "_connection",
         "_expects_continue",
         "_left",
+        "_on_leaving",
         "complete",
         "gone",
         "keep_alive",
@@ -78,6 +80,8 @@ class Exchange:
         self._body: list[bytes] = []
         self._chunked = False
         self._left: int | None = None
+        self._on_leaving: Callable[[], None] | None = None
+        scope["extensions"] = {WATCH: self.watch}
 
     async def run(self, application: ASGIApplication) -> None:
         """Have `application` answer; what it leaves half-done ends the connection."""
@@ -108,6 +112,14 @@ class Exchange:
         """The client has gone."""
         self.gone = True
         self._arrived.set()
+        if self._on_leaving is not None:
+            self._on_leaving()
+
+    def watch(self, on_leaving: Callable[[], None] | None) -> None:
+        """Have `on_leaving` called when the client goes, at once if it has; None ends that."""
+        self._on_leaving = on_leaving
+        if on_leaving is not None and self.gone:
+            on_leaving()
 
     def give_up(self) -> None:
         """The client does not go on sending: whoever reads the body learns so."""
