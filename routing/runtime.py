@@ -12,6 +12,7 @@ from routing.auth import Authenticator
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
+from routing.policy.mirror import Mirrors
 from routing.policy.targets import States
 
 
@@ -32,6 +33,7 @@ class Runtime:
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
+        mirrors: the copies of requests whose answers nobody wants.
         ready: whether every provider has started.
     """
 
@@ -48,6 +50,7 @@ class Runtime:
         )
         kept = distribution.server.responses_store
         self.responses = None if kept is None else ResponseStore(kept)
+        self.mirrors = Mirrors()
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -70,6 +73,7 @@ class Runtime:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         self._running.push_async_callback(self.background.stop)
+        self._running.push_async_callback(self.mirrors.stop)
         self.background.start()
         self.ready = True
 
