@@ -13,6 +13,8 @@ from routing.ingress.body import Bodies
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
+from routing.policy.mirror import Mirrors
+from routing.policy.targets import States
 
 
 class Runtime:
@@ -22,28 +24,36 @@ class Runtime:
 
     Args:
         distribution: what to serve.
+        previous: the runtime until now: what it knows of providers that stay as they are stays.
 
     Attributes:
         settings: of the server.
         providers: by id.
+        states: what is known of each target.
         models: the public ids, and where each leads.
         bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
+        mirrors: the copies of requests whose answers nobody wants.
         ready: whether every provider has started.
     """
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(self, distribution: Distribution, previous: Runtime | None = None) -> None:
         self.settings = distribution.server
         self.providers = _create_providers(distribution)
-        self.models = ModelTable(distribution.models, self.providers)
+        known = None if previous is None else previous.states
+        self.states: States = States(distribution.providers, known)
+        self.models = ModelTable(
+            distribution.models, self.providers, distribution.routing, self.states
+        )
         self.authenticator = Authenticator(
             key.get_secret_value() for key in distribution.server.api_keys
         )
         self.bodies = Bodies(distribution.server.max_bodies_bytes)
         kept = distribution.server.responses_store
         self.responses = None if kept is None else ResponseStore(kept)
+        self.mirrors = Mirrors()
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -66,6 +76,7 @@ class Runtime:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         self._running.push_async_callback(self.background.stop)
+        self._running.push_async_callback(self.mirrors.stop)
         self.background.start()
         self.ready = True
 
@@ -82,11 +93,13 @@ class Runtime:
 def _create_providers(distribution: Distribution) -> dict[str, Provider]:
     wanted: dict[str, dict[str, int | None]] = {}
     for model in distribution.models:
-        lengths = wanted.setdefault(model.provider, {})
-        name, length = model.provider_model or model.id, model.context_length
-        others = lengths.get(name, 0)
-        # One model may be offered several times: it has to hold as much as any of them wants.
-        lengths[name] = None if others is None or length is None else max(others, length)
+        for target in distribution.targets_of(model):
+            lengths = wanted.setdefault(target.provider, {})
+            others, length = lengths.get(target.model, 0), target.context_length
+            # One model may be offered several times: it has to hold as much as any of them wants.
+            lengths[target.model] = (
+                None if others is None or length is None else max(others, length)
+            )
     return {
         settings.id: registry.provider_class(settings.type)(
             settings.id,

@@ -8,7 +8,6 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
@@ -16,10 +15,10 @@ from llama_compat.exchange import Reply
 from llama_compat.types import Usage
 from routing.asgi import Scope, Send
 from routing.logs import log_line
+from routing.policy.attempts import Attempts
+from routing.policy.targets import header_text
 
 log = logging.getLogger(__name__)
-
-_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 MAX_LOGGED = 1000
 """Of what is said of a request, so many characters are in the log."""
@@ -52,6 +51,7 @@ class Answer:
         model: what the client asked for, for the log.
         outcome: what went wrong, for the log; empty if all went well.
         last_sent: when something was sent last, on the event loop's clock.
+        attempts: what was tried to answer it.
     """
 
     def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
@@ -67,6 +67,7 @@ class Answer:
         self.model = "-"
         self.outcome = ""
         self.last_sent = 0.0
+        self.attempts = Attempts(scope["headers"])
 
     async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
@@ -85,6 +86,7 @@ class Answer:
             await self._event(reply.first)
         async for events in reply.body:
             await self._event(events)
+        reply.read_to_end = True
         await self._event(self._dialect.stream_end, more=False)
 
     async def error(self, error: APIError) -> None:
@@ -131,6 +133,7 @@ class Answer:
         headers = {**self._dialect.reply_headers(self.request_id), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"x-request-id", self.request_id.encode()))
+        raw.extend(self.attempts.answer_headers())
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
@@ -140,13 +143,14 @@ class Answer:
     def log(self, *, with_usage: bool = False) -> None:
         """One line about the request, with the tokens that it cost if they are known."""
         milliseconds = (time.perf_counter() - self._begun) * 1000
-        usage = self._reply.usage if with_usage and self._reply is not None else None
+        usage = self.attempts.usage if with_usage else None
         line = (
             f"{self.request_id} POST {self._path} model={one_line(self.model)}"
             f" status={self._status or '-'} {milliseconds:.0f} ms"
         )
         if usage is not None:
             line += f" tokens={_tokens(usage)}"
+        line += one_line(self.attempts.in_words())
         if self.outcome:
             log.warning("%s: %s", line, one_line(self.outcome))
         else:
@@ -154,12 +158,12 @@ class Answer:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names that are the client's, for a header: what that can't hold is percent-encoded, and of
-    more than it should hold only the number is told."""
+    """Names that are the client's, for a header: of more than it should hold only the number is
+    told."""
     listed: list[str] = []
     size = 0
     for name in names:
-        shown = quote(name[:MAX_HEADER], safe=_PRINTABLE, errors="replace")
+        shown = header_text(name[:MAX_HEADER])
         size += len(shown) + 2
         if size > MAX_HEADER and listed:
             break
