@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -19,13 +20,16 @@ from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
 from routing.asgi import Receive, Scope, Send
 from routing.docs import add_errors, add_operations, add_page, add_summaries
-from routing.ingress.answer import Answer, request_id_of
+from routing.ingress.answer import Answer, one_line, request_id_of
 from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
+from routing.logs import BoundedLog
 from routing.runtime import Runtime
+
+log = BoundedLog(logging.getLogger(__name__))
 
 
 class Application(FastAPI):
@@ -79,7 +83,9 @@ class Application(FastAPI):
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
-            await Answer(send, scope, self.api_of(scope).dialect).error(error)
+            answer = Answer(send, scope, self.api_of(scope).dialect)
+            _say_refused(scope, answer.request_id, error.status)
+            await answer.error(error)
             return
         if endpoint is not None:
             await endpoint(scope, receive, send, runtime, principal, parameters)
@@ -176,6 +182,12 @@ class Application(FastAPI):
         return self._render_api_error(request, internal_error())
 
 
+def _say_refused(scope: Scope, request_id: str, status: int) -> None:
+    # Calls of a model have a line of their own, whatever becomes of them.
+    message = f"%s %s %s status={status}"
+    log.warning(message, request_id, scope["method"], one_line(scope["path"]))
+
+
 def _method_not_allowed(scope: Scope) -> APIError:
     if any(
         name == b"upgrade" and b"websocket" in value.lower() for name, value in scope["headers"]
@@ -191,6 +203,8 @@ def _method_not_allowed(scope: Scope) -> APIError:
 def _with_request_id(scope: Scope, send: Send) -> Send:
     async def send_with_request_id(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
+            if message["status"] >= 400:
+                _say_refused(scope, request_id_of(scope), message["status"])
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"x-request-id", request_id_of(scope).encode()),

@@ -9,6 +9,7 @@ from llama_compat.distribution import Distribution
 from providers import registry
 from providers.base import Provider, ProviderModel
 from routing.auth import Authenticator
+from routing.ingress.body import Bodies
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
@@ -26,6 +27,7 @@ class Runtime:
         settings: of the server.
         providers: by id.
         models: the public ids, and where each leads.
+        bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
@@ -39,6 +41,7 @@ class Runtime:
         self.authenticator = Authenticator(
             key.get_secret_value() for key in distribution.server.api_keys
         )
+        self.bodies = Bodies(distribution.server.max_bodies_bytes)
         kept = distribution.server.responses_store
         self.responses = None if kept is None else ResponseStore(kept)
         self.background = BackgroundResponses(self.responses)

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from llama_compat.dialects.base import Dialect
@@ -22,6 +22,10 @@ _PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%"
 
 MAX_LOGGED = 1000
 """Of what is said of a request, so many characters are in the log."""
+
+MAX_HEADER = 2000
+"""Of the names of dropped parameters, so many characters are in their header; clients and proxies
+refuse headers of 8 KiB and more."""
 
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -68,9 +72,7 @@ class Answer:
         self._reply = reply
         headers = {**reply.headers}
         if reply.dropped:
-            # The names are the client's: what a header can't hold is percent-encoded.
-            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in reply.dropped)
-            headers["x-llama-compat-dropped"] = ", ".join(names)
+            headers["x-llama-compat-dropped"] = _listed(reply.dropped)
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._body(reply.body, more=False)
@@ -151,6 +153,21 @@ class Answer:
                 "" if usage is None else f" tokens={_tokens(usage)}",
                 f": {one_line(self.outcome)}" if self.outcome else "",
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names that are the client's, for a header: what that can't hold is percent-encoded, and of
+    more than it should hold only the number is told."""
+    listed: list[str] = []
+    size = 0
+    for name in names:
+        shown = quote(name[:MAX_HEADER], safe=_PRINTABLE, errors="replace")
+        size += len(shown) + 2
+        if size > MAX_HEADER and listed:
+            break
+        listed.append(shown[:MAX_HEADER])
+    more = len(names) - len(listed)
+    return ", ".join(listed) + (f" and {more} more" if more else "")
 
 
 def _tokens(usage: Usage) -> str:

@@ -20,10 +20,12 @@ from llama_compat.errors import (
     too_many_choices,
 )
 from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.off_loop import off_loop
+from llama_compat.wire.json_fields import JSONFields
 from providers.answer import answer as answer_call
 from routing.asgi import Receive, Scope, Send
 from routing.ingress.answer import Answer
-from routing.ingress.body import parse_body, read_body
+from routing.ingress.body import HeldBody, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.models import Route
@@ -63,26 +65,8 @@ class Endpoint:
         """
         answer = Answer(send, scope, self.operation.dialect)
         try:
-            body = await read_body(scope, receive, runtime.settings.max_body_bytes)
-            async with ClientWatch(receive):
-                fields = parse_body(body)
-                asked = self.operation.look(fields, path)
-                answer.model = asked.model
-                if asked.choices > runtime.settings.max_choices:
-                    raise too_many_choices(asked.choices, runtime.settings.max_choices)
-                route = await self.route(asked.model, runtime)
-                _check_context(asked, route.target.context_length)
-                call = Call(
-                    operation=self.operation,
-                    fields=fields,
-                    model=asked.model,
-                    stream=asked.stream,
-                    request_id=answer.request_id,
-                    headers=self._forwarded_headers(scope),
-                    principal=principal,
-                    counts_usage=runtime.settings.log_usage,
-                )
-                await self._answer(call, route, answer, runtime)
+            with runtime.bodies.one() as held:
+                await self._serve(scope, receive, answer, runtime, principal, path, held)
         except ClientGone:
             answer.outcome = "client disconnected"
         except APIError as error:
@@ -94,6 +78,41 @@ class Endpoint:
             log.exception("request %s failed", answer.request_id)
             await answer.error(internal_error())
         answer.log(with_usage=runtime.settings.log_usage)
+
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        answer: Answer,
+        runtime: Runtime,
+        principal: Principal,
+        path: Mapping[str, str],
+        held: HeldBody,
+    ) -> None:
+        settings = runtime.settings
+        body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
+        async with ClientWatch(receive):
+            fields, asked = await off_loop(len(body), self._parse, body, path)
+            answer.model = asked.model
+            if asked.choices > settings.max_choices:
+                raise too_many_choices(asked.choices, settings.max_choices)
+            route = await self.route(asked.model, runtime)
+            _check_context(asked, route.target.context_length)
+            call = Call(
+                operation=self.operation,
+                fields=fields,
+                model=asked.model,
+                stream=asked.stream,
+                request_id=answer.request_id,
+                headers=self._forwarded_headers(scope),
+                principal=principal,
+                counts_usage=settings.log_usage,
+            )
+            await self._answer(call, route, answer, runtime)
+
+    def _parse(self, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
+        fields = parse_body(body)
+        return fields, self.operation.look(fields, path)
 
     async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
         seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds

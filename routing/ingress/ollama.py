@@ -24,6 +24,7 @@ from llama_compat.dialects.ollama.operations import (
 )
 from llama_compat.errors import APIError, missing_parameter
 from llama_compat.exchange import Call, Reply
+from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
 from routing.ingress.api import ClientAPI
 from routing.ingress.body import parse_body, read_body
@@ -96,11 +97,19 @@ def _add_routes(app: Application) -> None:
     async def show(request: Request) -> Response:
         """What is known of one model."""
         runtime = app.runtime
-        limit = runtime.settings.max_body_bytes
-        try:
-            fields = parse_body(await read_body(request.scope, request.receive, limit))
-        except ClientGone:
-            return Response()
+        settings = runtime.settings
+        with runtime.bodies.one() as held:
+            try:
+                body = await read_body(
+                    request.scope,
+                    request.receive,
+                    settings.max_body_bytes,
+                    held,
+                    settings.body_seconds,
+                )
+            except ClientGone:
+                return Response()
+            fields = await off_loop(len(body), parse_body, body)
         # `name` is what older clients call it.
         named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
         model = next((each for each in named if isinstance(each, str) and each), None)

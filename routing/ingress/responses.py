@@ -25,6 +25,7 @@ from llama_compat.dialects.openai_responses.operations import (
 from llama_compat.dialects.openai_responses.requests import ResponsesCall
 from llama_compat.errors import APIError, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply
+from llama_compat.off_loop import off_loop
 from llama_compat.translation import honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
@@ -49,7 +50,7 @@ class ResponsesEndpoint(Endpoint):
         store = runtime.responses
         if store is None:
             return await super().dispatch(call, route, runtime)
-        name = too_deep(call.fields)
+        name = await off_loop(call.size, too_deep, call.fields)
         if name is not None:
             raise nested_too_deeply(name, MAX_DEPTH)
         if call.operation.name in route.provider.relays:
@@ -73,7 +74,9 @@ class ResponsesEndpoint(Endpoint):
             )
         runtime.background.check_room()
         provider = route.provider
-        translation, dropped = honoured(provider, provider.parameters, turn.call, route.target)
+        translation, dropped = await off_loop(
+            turn.call.size, honoured, provider, provider.parameters, turn.call, route.target
+        )
         labels = Labels(turn.call.model, turn.call.request_id)
         queued = cast(ResponsesCall, translation).queued(labels)
         await turn.save(queued)
