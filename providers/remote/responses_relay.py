@@ -70,7 +70,7 @@ _MARKERS = (b'"response"', b'"error"', b"[DONE]")
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
 
-MAX_EVENT_BYTES = 1 << 28
+MAX_EVENT_BYTES = 1 << 25
 
 
 async def relay_responses(
