@@ -84,6 +84,15 @@ class Provider:
         self.config = config
         self.models = tuple(models)
 
+    def serves(self, config: ProviderConfig, models: Sequence[ProviderModel]) -> bool:
+        """Whether a new provider with these settings would be no other than this one, so that this
+        one can stay when its server gets another template."""
+        return config == self.config and tuple(models) == self.models
+
+    def adopt(self, previous: Provider) -> None:
+        """Take over what can be used again of `previous`, which runs, has the same id, and is
+        stopped after this one has started. Called before `start`."""
+
     async def start(self) -> None:
         """Open what is held while the server runs: sessions, models.
 
