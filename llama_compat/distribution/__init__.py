@@ -8,6 +8,7 @@ from llama_compat.distribution.template import (
     ServerSettings,
     list_templates,
     load_distribution,
+    template_path,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "ServerSettings",
     "list_templates",
     "load_distribution",
+    "template_path",
 ]

@@ -89,6 +89,7 @@ class LocalProvider(
 
     Config: ClassVar[type[ProviderConfig]] = LocalConfig
     config: LocalConfig
+    loads_models = True
 
     modules: ClassVar[Sequence[str]] = ()
     """The packages that the engine needs."""

@@ -43,10 +43,6 @@ class RemoteProvider(Provider):
         """The headers of each request, the key's among them."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
-    def serves(self, config: ProviderConfig, models: Sequence[ProviderModel]) -> bool:
-        """A vendor can be asked for any model, whatever the template lists."""
-        return config == self.config
-
     async def start(self) -> None:
         """Open the connection pool, and look for models if the template wants it."""
         self._running.push_async_callback(self.upstream.stop)
