@@ -84,6 +84,9 @@ class Reply:
         dropped: names of parameters left out because the template sets `unsupported: drop`.
         read_usage: gives the usage, once the body has come to its end.
         render_error: how this stream tells of an error, where that depends on what it has said.
+        at_end: is told, once, that the reply was closed.
+        error: what a stream broke off with, as whoever read it noted.
+        read_to_end: whether a stream came to its end, as whoever read it noted.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
@@ -93,6 +96,14 @@ class Reply:
     dropped: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
+    at_end: Callable[[Reply], None] | None = None
+    error: APIError | None = None
+    read_to_end: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was there."""
+        return self.read_to_end or isinstance(self.body, bytes)
 
     @property
     def usage(self) -> Usage | None:
@@ -101,5 +112,10 @@ class Reply:
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""
-        if not isinstance(self.body, bytes):
-            await self.body.aclose()
+        try:
+            if not isinstance(self.body, bytes):
+                await self.body.aclose()
+        finally:
+            at_end, self.at_end = self.at_end, None
+            if at_end is not None:
+                at_end(self)

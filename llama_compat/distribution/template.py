@@ -22,6 +22,14 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.routing import (
+    FlatTarget,
+    RoutingSettings,
+    TargetSettings,
+    flat_targets,
+    merged,
+)
+from llama_compat.distribution.routing_checks import contradictions, reference_problems
 from llama_compat.distribution.validation_messages import explain
 from llama_compat.distribution.yaml_positions import read_yaml
 
@@ -89,6 +97,12 @@ class ProviderSettings(_Settings):
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Requests that it gets at a time; None for as many as come."""
+
+    max_waiting: Annotated[int, Field(ge=0)] = 100
+    """Requests that wait beyond that; further ones go to another target, or get 429."""
+
     @property
     def discovers_models(self) -> bool:
         """Whether all models are offered that the vendor lists, whatever the template lists."""
@@ -99,9 +113,18 @@ class ModelSettings(_Settings):
     """A model that clients can ask for."""
 
     id: _Name
-    provider: _Name
+
+    provider: _Name | None = None
+    """Where its requests go, if that is one place; otherwise there are `targets`."""
+
     provider_model: _Name | None = None
     """What the provider calls it; None if that is `id` too."""
+
+    targets: Annotated[list[TargetSettings], _NothingIsEmpty] = []
+    """Where its requests may go."""
+
+    routing: RoutingSettings | None = None
+    """Which of the targets gets a request, over what the whole template says."""
 
     context_length: Annotated[int, Field(ge=1)] | None = None
     """Tokens that it can hold, prompt and completion together; None leaves that to the provider."""
@@ -118,6 +141,19 @@ class Distribution(_Settings):
     ] = ServerSettings()
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
     models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+
+    routing: RoutingSettings | None = None
+    """What counts for every model, unless it says otherwise."""
+
+    def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
+        """Where requests for `model` may go, whatever other models lie between."""
+        by_name = {name: each for each in self.models for name in (each.id, *each.aliases)}
+        return flat_targets(model, by_name)
+
+    def routing_of(self, model: ModelSettings) -> RoutingSettings | None:
+        """The policies of `model`; None for one that is passed to its only target as it is."""
+        found = merged(self.routing, model.routing)
+        return RoutingSettings() if found is None and model.targets else found
 
 
 def load_distribution(
@@ -144,6 +180,10 @@ def load_distribution(
     except ValidationError as error:
         problems.extend(explain(error, Distribution, document))
     problems.extend(_conflicts(document))
+    references = list(reference_problems(document))
+    problems.extend(references)
+    if distribution is not None and not references:
+        problems.extend(contradictions(distribution, document))
     # A value that could not be read is not also of a wrong type.
     unread = {(problem.path, problem.line) for problem in document.problems}
     problems = [each for each in problems if (each.path, each.line) not in unread]
@@ -253,14 +293,6 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
-    shown = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
-    written = [provider_id for path, provider_id in provider_ids if path not in document.variables]
-    for path, provider in _texts(document, "models", "provider"):
-        if shown and provider not in shown:
-            near = "" if path in document.variables else did_you_mean(provider, written)
-            hint = near or f"; the ids are {', '.join(shown.values())}"
-            message = f"no provider has the id {document.shown(path, provider)}{hint}"
-            yield document.problem(path, message)
 
 
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
