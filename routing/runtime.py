@@ -16,6 +16,7 @@ from routing.auth import Authenticator
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
+from routing.policy.targets import States
 
 
 class Runtime:
@@ -33,6 +34,7 @@ class Runtime:
         distribution: what is served.
         settings: of the server.
         providers: by id.
+        states: what is known of each target.
         models: the public ids, and where each leads.
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
@@ -47,7 +49,10 @@ class Runtime:
             distribution, previous._providers if previous else {}
         )
         self.providers = {id: shared.value for id, shared in self._providers.items()}
-        self.models = ModelTable(distribution.models, self.providers)
+        self.states: States = States(distribution.providers, previous.states if previous else None)
+        self.models = ModelTable(
+            distribution.models, self.providers, distribution.routing, self.states
+        )
         self.authenticator = Authenticator(
             key.get_secret_value() for key in distribution.server.api_keys
         )
@@ -140,11 +145,13 @@ def _providers(
 def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
     wanted: dict[str, dict[str, int | None]] = {}
     for model in distribution.models:
-        lengths = wanted.setdefault(model.provider, {})
-        name, length = model.provider_model or model.id, model.context_length
-        others = lengths.get(name, 0)
-        # One model may be offered several times: it has to hold as much as any of them wants.
-        lengths[name] = None if others is None or length is None else max(others, length)
+        for target in distribution.targets_of(model):
+            lengths = wanted.setdefault(target.provider, {})
+            others, length = lengths.get(target.model, 0), target.context_length
+            # One model may be offered several times: it has to hold as much as any of them wants.
+            lengths[target.model] = (
+                None if others is None or length is None else max(others, length)
+            )
     return {
         provider: [ProviderModel(*each) for each in lengths.items()]
         for provider, lengths in wanted.items()

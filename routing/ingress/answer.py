@@ -8,17 +8,16 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from urllib.parse import quote
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.types import Usage
 from routing.asgi import Scope, Send
+from routing.policy.attempts import Attempts
+from routing.policy.targets import header_text
 
 log = logging.getLogger(__name__)
-
-_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 MAX_LOGGED = 1000
 """Of what is said of a request, so many characters are in the log."""
@@ -47,6 +46,7 @@ class Answer:
         model: what the client asked for, for the log.
         outcome: what went wrong, for the log; empty if all went well.
         last_sent: when something was sent last, on the event loop's clock.
+        attempts: what was tried to answer it.
     """
 
     def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
@@ -62,6 +62,7 @@ class Answer:
         self.model = "-"
         self.outcome = ""
         self.last_sent = 0.0
+        self.attempts = Attempts(scope["headers"])
 
     async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
@@ -69,8 +70,7 @@ class Answer:
         headers = {**reply.headers}
         if reply.dropped:
             # The names are the client's: what a header can't hold is percent-encoded.
-            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in reply.dropped)
-            headers["x-llama-compat-dropped"] = ", ".join(names)
+            headers["x-llama-compat-dropped"] = ", ".join(map(header_text, reply.dropped))
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._body(reply.body, more=False)
@@ -82,6 +82,7 @@ class Answer:
             await self._event(reply.first)
         async for events in reply.body:
             await self._event(events)
+        reply.read_to_end = True
         await self._event(self._dialect.stream_end, more=False)
 
     async def error(self, error: APIError) -> None:
@@ -128,6 +129,7 @@ class Answer:
         headers = {**self._dialect.reply_headers(self.request_id), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"x-request-id", self.request_id.encode()))
+        raw.extend(self.attempts.answer_headers())
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
@@ -139,16 +141,17 @@ class Answer:
         level = logging.WARNING if self.outcome else logging.INFO
         if log.isEnabledFor(level):
             milliseconds = (time.perf_counter() - self._begun) * 1000
-            usage = self._reply.usage if with_usage and self._reply is not None else None
+            usage = self.attempts.usage if with_usage else None
             log.log(
                 level,
-                "%s POST %s model=%s status=%s %.0f ms%s%s",
+                "%s POST %s model=%s status=%s %.0f ms%s%s%s",
                 self.request_id,
                 self._path,
                 one_line(self.model),
                 self._status or "-",
                 milliseconds,
                 "" if usage is None else f" tokens={_tokens(usage)}",
+                one_line(self.attempts.in_words()),
                 f": {one_line(self.outcome)}" if self.outcome else "",
             )
 

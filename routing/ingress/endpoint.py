@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.errors import (
@@ -18,17 +20,49 @@ from llama_compat.errors import (
     internal_error,
     shutting_down,
 )
-from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.exchange import Call, Principal, Reply, Target
 from providers.answer import answer as answer_call
+from providers.base import Provider
 from routing.asgi import Receive, Scope, Send
 from routing.ingress.answer import Answer
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.models import Route
+from routing.policy.attempts import Attempts
+from routing.policy.dispatch import Ask, dispatch
 from routing.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A call, and where it may go.
+
+    Attributes:
+        call: what the client asks.
+        route: of the call's model.
+        attempts: what was tried so far.
+        max_tokens: how many tokens may be generated, where the call says so.
+    """
+
+    call: Call
+    route: Route
+    attempts: Attempts
+    max_tokens: int | None = None
+
+    async def answered_by(self, ask: Ask) -> Reply:
+        """The reply of the first target that answers; `ask` makes one attempt.
+
+        Raises:
+            APIError: none does.
+        """
+        route = self.route
+        return await dispatch(
+            route.targets, route.policy, self.call, ask, self.attempts, max_tokens=self.max_tokens
+        )
+
 
 NO_PATH: Mapping[str, str] = {}
 
@@ -68,7 +102,7 @@ class Endpoint:
                 asked = self.operation.look(fields, path)
                 answer.model = asked.model
                 route = await self.route(asked.model, runtime)
-                _check_context(asked, route.target.context_length)
+                _check_context(asked, route.limit)
                 call = Call(
                     operation=self.operation,
                     fields=fields,
@@ -79,7 +113,7 @@ class Endpoint:
                     principal=principal,
                     counts_usage=runtime.settings.log_usage,
                 )
-                await self._answer(call, route, answer, runtime)
+                await self._answer(call, route, answer, runtime, asked.max_tokens)
         except ClientGone:
             answer.outcome = "client disconnected"
         except APIError as error:
@@ -92,13 +126,19 @@ class Endpoint:
             await answer.error(internal_error())
         answer.log(with_usage=runtime.settings.log_usage)
 
-    async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
-        seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds
+    async def _answer(
+        self, call: Call, route: Route, answer: Answer, runtime: Runtime, max_tokens: int | None
+    ) -> None:
+        seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
         async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
-            reply = await self.dispatch(call, route, runtime)
+            asking = Asking(call, route, answer.attempts, max_tokens)
+            reply = await self.dispatch(asking, runtime)
             try:
                 await answer.reply(reply)
+            except APIError as error:
+                reply.error = error
+                raise
             finally:
                 await reply.aclose()
 
@@ -110,9 +150,13 @@ class Endpoint:
         """
         return await runtime.models.resolve(model)
 
-    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
-        """Have the route's provider answer `call`."""
-        return await answer_call(route.provider, call, route.target)
+    async def dispatch(self, asking: Asking, runtime: Runtime) -> Reply:
+        """Have one of the model's targets answer the call."""
+        return await asking.answered_by(partial(self.ask, asking.call))
+
+    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
+        """Have `provider` answer `call` from its model `target`: one attempt."""
+        return await answer_call(provider, call, target)
 
     def _forwarded_headers(self, scope: Scope) -> Mapping[str, str]:
         wanted = self.operation.dialect.forwarded_headers
