@@ -16,6 +16,7 @@ from routing.auth import Authenticator
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
+from routing.policy.mirror import Mirrors
 from routing.policy.targets import States
 
 
@@ -39,6 +40,7 @@ class Runtime:
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
+        mirrors: the copies of requests whose answers nobody wants.
         ready: whether every provider has started.
     """
 
@@ -58,6 +60,7 @@ class Runtime:
         )
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None
+        self.mirrors = Mirrors()
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -82,6 +85,7 @@ class Runtime:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         self._running.push_async_callback(self.background.stop)
+        self._running.push_async_callback(self.mirrors.stop)
         self.background.start()
         self.ready = True
 

@@ -40,6 +40,13 @@ class Policy:
         self.rule = CooldownRule(cooldown.failures, cooldown.within, cooldown.seconds)
         self.backoff = Backoff(backoff.first, backoff.most)
 
+    def mirrored(self) -> str | None:
+        """The model that gets a copy of this request too; None for most."""
+        mirror = self.settings.mirror
+        if mirror is None or self.chance() >= mirror.sample:
+            return None
+        return mirror.model
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
