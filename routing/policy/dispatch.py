@@ -93,8 +93,10 @@ class _Run:
                 outcome = await self._try(step)
             if isinstance(outcome, Reply):
                 return outcome
-            for failed, error in outcome:
-                step = plan.after(failed, error, time.monotonic())
+            *others, (failed, error) = outcome
+            for other, others_error in others:
+                plan.failed(other, others_error)
+            step = plan.after(failed, error, time.monotonic())
         raise plan.told(error)
 
     async def _try(self, step: Step) -> Reply | _Failures:
@@ -128,7 +130,8 @@ class _Run:
         reply: Reply | None = None
         timeout = self._policy.settings.hedge_after
         try:
-            while running and reply is None:
+            is_final = False
+            while running and reply is None and not is_final:
                 done, _ = await asyncio.wait(
                     running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -142,6 +145,7 @@ class _Run:
                             _, reply = task.result()
                         except APIError as error:
                             failed.append((asked, error))
+                            is_final = is_final or self._plan.is_final(error)
                 self._has_answer = reply is not None
             await _give_up(running)
         except BaseException:

@@ -127,21 +127,26 @@ class Plan:
             error: what it failed with.
             now: when.
         """
-        self._errors.append(error)
-        kind = error.error_class
-        skips = kind.handling.skips or isinstance(error, ProviderBusy)
-        if skips:
-            self._sent -= 1  # nothing was
-        if kind is ErrorClass.context_length:
-            self._more_room_than = max(self._more_room_than, step.target.room or 0)
+        self.failed(step, error)
         if self._is_over(now):
             return None
-        falls_back = skips or kind in self._policy.fall_back_on
-        other = self._choose(now) if falls_back else None
-        retry = None if skips else self._retry(step, error, now)
+        other = self._choose(now) if self._falls_back(error) else None
+        retry = None if _was_not_sent(error) else self._retry(step, error, now)
         if other is not None and (retry is None or self._is_as_good(other, step.target, now)):
             return self._send(Step(other, Why.fallback), now)
         return None if retry is None else self._send(retry, now)
+
+    def failed(self, step: Step, error: APIError) -> None:
+        """`step` failed; for one of two side by side, of which the other decides what follows."""
+        self._errors.append(error)
+        if _was_not_sent(error):
+            self._sent -= 1
+        if error.error_class is ErrorClass.context_length:
+            self._more_room_than = max(self._more_room_than, step.target.room or 0)
+
+    def is_final(self, error: APIError) -> bool:
+        """Whether nothing can follow this failure, so that nobody else needs to be waited for."""
+        return not self._falls_back(error) and not error.error_class.handling.retries
 
     def hedge(self, now: float) -> Step | None:
         """A second attempt beside one that takes its time; None if there is to be none."""
@@ -159,11 +164,7 @@ class Plan:
     def told(self, error: APIError) -> APIError:
         """What the client is told when nothing follows: the last failure that says something of a
         target, rather than that one could not be asked."""
-        told = [
-            each
-            for each in self._errors
-            if not each.error_class.handling.skips and not isinstance(each, ProviderBusy)
-        ]
+        told = [each for each in self._errors if not _was_not_sent(each)]
         return told[-1] if told else self._errors[0] if self._errors else error
 
     def patience(self, now: float) -> float | None:
@@ -196,6 +197,9 @@ class Plan:
         else:
             budget.request(now)
         return step
+
+    def _falls_back(self, error: APIError) -> bool:
+        return _was_not_sent(error) or error.error_class in self._policy.fall_back_on
 
     def _is_over(self, now: float) -> bool:
         late = self._ends is not None and now >= self._ends
@@ -244,6 +248,10 @@ class Plan:
         if not target.state.provider.budget.allows(now, settings.budget):
             return None
         return Step(target, Why.retry, wait)
+
+
+def _was_not_sent(error: APIError) -> bool:
+    return error.error_class.handling.skips or isinstance(error, ProviderBusy)
 
 
 def _has_room(target: LiveTarget) -> bool:

@@ -144,12 +144,13 @@ def _first_message(fields: Mapping[str, Raw]) -> str | None:
     raw = next((fields[name] for name in _MESSAGES if name in fields), None)
     if raw is None:
         return None
-    if bytes(raw[:1]) != b"[":
-        return bytes(raw).decode("utf-8", "replace")
+    said = bytes(raw)
+    if not said.startswith(b"["):
+        return said.decode("utf-8", "replace")
     try:
-        for item in _items.decode(raw):
-            if bytes(item[:1]) != b"{" or _role.decode(item).get("role", "user") == "user":
-                return bytes(item).decode("utf-8", "replace")
+        for item in map(bytes, _items.decode(said)):
+            if not item.startswith(b"{") or _role.decode(item).get("role", "user") == "user":
+                return item.decode("utf-8", "replace")
     except msgspec.DecodeError:
         return None  # what is malformed is for the parser to refuse
     return None
