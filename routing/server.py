@@ -14,16 +14,17 @@ from contextlib import contextmanager
 import uvicorn
 
 from llama_compat.distribution import Distribution
+from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
 from routing.http.clock import watch_the_clock
 from routing.http.connection import Connection, ServerState
 from routing.http.limits import Limits
 from routing.http.listener import Listener
 from routing.logs import configure_logging
+from routing.reload import Reloader, log_models
+from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServerStartError(Exception):
@@ -37,6 +38,7 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     workers: int = 1,
+    watched: WatchedFile | None = None,
 ) -> int:
     """Serve `distribution` until SIGINT or SIGTERM, then let running requests finish.
 
@@ -45,6 +47,7 @@ def serve(
         source: the template's name or path, for messages.
         host, port: in place of the template's; port 0 takes a free one.
         workers: processes that share the port.
+        watched: the template's file, if it is reloaded when it changes and not on SIGHUP alone.
 
     Returns:
         The exit code: 0 after a signal.
@@ -61,26 +64,34 @@ def serve(
             from routing.workers import serve_in_workers
 
             configure_logging()
-            return serve_in_workers(source, listener, workers, settings.shutdown_grace_seconds)
-        return serve_on(listener, distribution)
+            return serve_in_workers(
+                source, listener, workers, settings.shutdown_grace_seconds, watched
+            )
+        return serve_on(listener, distribution, source, watched=watched)
 
 
 def serve_on(
     listener: socket.socket,
     distribution: Distribution,
-    end_signals: Sequence[signal.Signals] = STOP_SIGNALS,
+    source: str,
+    *,
+    watched: WatchedFile | None = None,
+    is_worker: bool = False,
 ) -> int:
-    """Serve `distribution` on a socket that is bound already, until one of `end_signals` comes.
+    """Serve `distribution`, which is that of the template `source`, on a socket that is bound
+    already, until SIGINT or SIGTERM; SIGHUP reloads it.
+
+    A worker minds SIGTERM and SIGHUP alone, of which its parent sends it what concerns it.
 
     Returns:
         The exit code.
     """
     configure_logging()
     logging.getLogger("uvicorn.error").addFilter(_is_trouble)
-    application = Application(distribution)
-    state = ServerState(application, Limits.of(distribution.server).fitting())
+    app = Application(distribution)
+    state = ServerState(app, Limits.of(distribution.server).fitting())
     config = uvicorn.Config(
-        application,
+        app,
         http=Connection,  # uvicorn makes none: the listener does
         log_config=None,
         access_log=False,
@@ -90,9 +101,11 @@ def serve_on(
         ws="none",
         timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
     )
-    server = _Server(config, state, [model.id for model in distribution.models])
+    server = _Server(config, state, app, Reloader(app, source, watched))
+    terminal = None if is_worker else Terminal()
+    end_signals = (signal.SIGTERM,) if is_worker else STOP_SIGNALS
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(server.run_until(end_signals, listener))
+        return runner.run(server.run_until(listener, end_signals, terminal))
 
 
 def _is_trouble(record: logging.LogRecord) -> bool:
@@ -107,14 +120,21 @@ class _Server(uvicorn.Server):
     of raising the signal again.
     """
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, models: Sequence[str]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, app: Application, reloader: Reloader
+    ) -> None:
         super().__init__(config)
         self.server_state = state  # type: ignore[assignment]
         self._state = state
-        self._models = models
+        self._app = app
+        self._reloader = reloader
+        self._reloading: asyncio.Task[None] | None = None
 
     async def run_until(
-        self, end_signals: Sequence[signal.Signals], listener: socket.socket
+        self,
+        listener: socket.socket,
+        end_signals: Sequence[signal.Signals],
+        terminal: Terminal | None,
     ) -> int:
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
@@ -127,8 +147,17 @@ class _Server(uvicorn.Server):
             else:
                 serving.cancel()
 
+        def reload(number: signal.Signals) -> None:
+            if terminal is not None and terminal.closed():
+                stop(number)
+            else:
+                self._reloader.ask()
+
         for number in end_signals:
             _on_signal(loop, number, stop)
+        if RELOAD_SIGNAL is not None:
+            _on_signal(loop, RELOAD_SIGNAL, reload)
+            unblock_signals(RELOAD_SIGNAL)
         try:
             await self.serve(sockets=[listener])
         except asyncio.CancelledError:
@@ -152,15 +181,19 @@ class _Server(uvicorn.Server):
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             log.info("serving at http://%s:%s/v1, its API at /docs; Ctrl-C ends", host, port)
-            log.info("models: %s", ", ".join(self._models) or "those that the providers list")
+            log_models(self._app.runtime.distribution)
+            self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.ending = True
+        if self._reloading is not None:
+            self._reloading.cancel()
         try:
             await super().shutdown(sockets)
         finally:
             self._clock.cancel()
-            await asyncio.gather(self._clock, return_exceptions=True)
+            tasks = [self._clock, *([self._reloading] if self._reloading is not None else [])]
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,12 +1,13 @@
-"""The commands: run, check, list, pull, chat."""
+"""The commands: run, check, list, pull, chat, status."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from llama_compat.distribution import Distribution, ProviderSettings
+    from llama_compat.distribution.watched_file import WatchedFile
 
 TEMPLATE_PROBLEM = 2
 """The exit code for a template that can't be used; anything else that goes wrong is 1."""
@@ -64,15 +66,22 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
     ] = 1,
+    reload_on_change: Annotated[
+        bool,
+        typer.Option("--reload-on-change", help="Reload the file when it changes, as on SIGHUP."),
+    ] = False,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
+    watched = _watched(template) if reload_on_change else None
     distribution = _load(template)
 
     from providers.base import ProviderStartError
     from routing.server import ServerStartError, serve
 
     try:
-        code = serve(distribution, source=template, host=host, port=port, workers=workers)
+        code = serve(
+            distribution, source=template, host=host, port=port, workers=workers, watched=watched
+        )
     except (ProviderStartError, ServerStartError) as error:
         _fail(error)
     raise typer.Exit(code)
@@ -162,6 +171,28 @@ def chat(
         _fail(error)
 
 
+@app.command()
+def status(
+    url: Annotated[str, typer.Option(help="Where the server is.")] = "http://localhost:8321",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key, if it wants one.")
+    ] = None,
+) -> None:
+    """Show the targets of a running server: what is in flight, what fails, what cools."""
+    from llama_compat.cli import status as status_of
+
+    try:
+        with closing(status_of.Server(url, api_key)) as server:
+            if not watch:
+                _print(status_of.table(server.health(), time.time()))
+                return
+            with suppress(KeyboardInterrupt):
+                status_of.watch(server)
+    except status_of.StatusError as error:
+        _fail(error)
+
+
 def _load(template: str) -> Distribution:
     """The validated template; or all that is wrong with it, and the end."""
     from llama_compat.distribution import load_distribution
@@ -172,6 +203,14 @@ def _load(template: str) -> Distribution:
         return load_distribution(template, config_model)
     except TemplateError as error:
         _fail(error, TEMPLATE_PROBLEM)
+
+
+def _watched(template: str) -> WatchedFile:
+    """The template's file as it is before it is read, so that no change of it is missed."""
+    from llama_compat.distribution import template_path
+    from llama_compat.distribution.watched_file import WatchedFile
+
+    return WatchedFile(template_path(template))
 
 
 def _fail(error: Exception | str, code: int = 1) -> NoReturn:

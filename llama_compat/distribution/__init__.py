@@ -9,6 +9,7 @@ from llama_compat.distribution.template import (
     ServerSettings,
     list_templates,
     load_distribution,
+    template_path,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "TargetSettings",
     "list_templates",
     "load_distribution",
+    "template_path",
 ]

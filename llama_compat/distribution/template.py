@@ -246,6 +246,12 @@ def load_distribution(
     return distribution
 
 
+def template_path(source: str) -> Path:
+    """Where the template `source` is looked for: the name of one that ships, or a path."""
+    names = [name for name, _ in list_templates()]
+    return _template_folder() / f"{source}.yaml" if source in names else Path(source)
+
+
 def list_templates() -> list[tuple[str, str]]:
     """The templates that ship: name, and description from the comment that they begin with."""
     return [(path.stem, _description(path)) for path in sorted(_template_folder().glob("*.yaml"))]
@@ -274,8 +280,7 @@ def _read(source: str) -> tuple[str, str]:
     Raises:
         TemplateError: there is none, or it is not text.
     """
-    names = [name for name, _ in list_templates()]
-    path = _template_folder() / f"{source}.yaml" if source in names else Path(source)
+    path = template_path(source)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE_BYTES + 1)
@@ -283,6 +288,7 @@ def _read(source: str) -> tuple[str, str]:
             raise _unreadable(path, f"larger than {MAX_TEMPLATE_BYTES} bytes, so not a template")
         return str(path), raw.decode("utf-8-sig")
     except FileNotFoundError:
+        names = [name for name, _ in list_templates()]
         problem = f"no such file, and not one of the templates {', '.join(names)}"
         raise _unreadable(path, problem + did_you_mean(path.stem, names)) from None
     except IsADirectoryError:
