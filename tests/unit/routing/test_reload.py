@@ -21,7 +21,14 @@ from routing.app import Application
 from routing.reload import RESTART_FOR, Reloader, needs_restart
 from tests.integration.server_process import write_template
 
-LIVE = {"api_keys", "max_body_bytes", "log_usage", "responses_store"}
+LIVE = {
+    "api_keys",
+    "log_usage",
+    "max_bodies_bytes",
+    "max_body_bytes",
+    "max_choices",
+    "responses_store",
+}
 """The settings that a reload changes."""
 
 
