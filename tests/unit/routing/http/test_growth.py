@@ -79,6 +79,9 @@ WORST: dict[str, Callable[[int], bytes]] = {
     "requests": lambda size: GET * (size // len(GET)),
     "a body": lambda size: b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size,
     "chunks of one byte": lambda size: CHUNKED + b"1\r\nx\r\n" * (size // 6),
+    "chunks of one byte behind a large one": lambda size: (
+        CHUNKED + b"20000\r\n" + b"x" * 0x20000 + b"\r\n" + b"1\r\nx\r\n" * (size // 6)
+    ),
     "chunks that are requests": lambda size: CHUNKED + b"0\r\n\r\n" + GET * (size // len(GET)),
     "extensions": lambda size: CHUNKED + b"1;" + b"x" * size,
     "trailers": lambda size: CHUNKED + b"0\r\n" + b"x: y\r\n" * (size // 6),
