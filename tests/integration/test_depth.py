@@ -20,7 +20,7 @@ TRANSLATED = {
     "fastchat": "remote::fastchat",
     "echo": "local::echo",
 }
-DEPTHS = [MAX_DEPTH + 1, 260, 900, 980, 1000, 5000, 200_000]
+DEPTHS = [MAX_DEPTH + 1, 260, 900, 980, 1000, 5000, 90_000]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_what_is_too_deep_is_a_400_that_says_so(
     url = f"{translating.base_url}/chat/completions"
     for depth in DEPTHS:
         error = refused(url, model, member(depth))
-        assert error["code"] in ("nested_too_deeply", "invalid_json", "too_many_values")
+        assert error["code"] in ("nested_too_deeply", "invalid_json")
         assert "nested" in error["message"]
     assert "Traceback" not in translating.log
 
