@@ -87,10 +87,12 @@ def add_summaries(
             an object.
         streams: the media type of what a stream comes as, by path, for calls that have one.
     """
-    anything = {"application/json": {"schema": {"type": "object"}}}
+    anything: dict[str, dict[str, Any]] = {"application/json": {"schema": {"type": "object"}}}
     for path, summary in summaries.items():
         names = [parameter[1:-1] for parameter in _PARAMETER.findall(path)]
-        replies = [anything, *([{streams[path]: {}}] if path in streams else [])]
+        replies: dict[str, dict[str, Any]] = dict(anything)
+        if path in streams:
+            replies[streams[path]] = {}
         sent = {"application/json": {"schema": bodies[path]}} if path in bodies else anything
         schema["paths"][path] = {
             "post": {
@@ -102,12 +104,7 @@ def add_summaries(
                     for name in names
                 ],
                 "requestBody": {"required": True, "content": sent},
-                "responses": {
-                    "200": {
-                        "description": "The reply.",
-                        "content": {name: each for one in replies for name, each in one.items()},
-                    }
-                },
+                "responses": {"200": {"description": "The reply.", "content": replies}},
             }
         }
 

@@ -371,7 +371,7 @@ class Connection(asyncio.Protocol):
         if exchange is None or exchange.complete:
             return
         exchange.add_body(body)
-        if self._body_bytes > HIGH_WATER_BYTES and exchange.buffered > HIGH_WATER_BYTES:
+        if exchange.buffered > HIGH_WATER_BYTES:
             self._pause_reading()
 
     def on_message_complete(self) -> None:

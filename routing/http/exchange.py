@@ -37,6 +37,7 @@ class Exchange:
 
     Attributes:
         scope: ASGI's.
+        buffered: bytes of the body that nobody has asked for yet.
         more_body: the rest of the body has not come yet.
         keep_alive: another request may follow on the connection.
         complete: the answer has been sent.
@@ -53,6 +54,7 @@ class Exchange:
         "_expects_continue",
         "_left",
         "_on_leaving",
+        "buffered",
         "complete",
         "gone",
         "keep_alive",
@@ -78,6 +80,7 @@ class Exchange:
         self._expects_continue = expects_continue
         self._arrived = asyncio.Event()
         self._body: list[bytes] = []
+        self.buffered = 0
         self._chunked = False
         self._left: int | None = None
         self._on_leaving: Callable[[], None] | None = None
@@ -101,6 +104,7 @@ class Exchange:
     def add_body(self, part: bytes) -> None:
         """More of the body has come."""
         self._body.append(part)
+        self.buffered += len(part)
         self._arrived.set()
 
     def end_body(self) -> None:
@@ -125,11 +129,6 @@ class Exchange:
         """The client does not go on sending: whoever reads the body learns so."""
         self.late = True
         self._arrived.set()
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of the body that nobody has asked for yet."""
-        return sum(map(len, self._body))
 
     @property
     def reads(self) -> bool:
@@ -158,6 +157,7 @@ class Exchange:
             return {"type": "http.disconnect", "late": True}
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
+        self.buffered = 0
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -200,6 +200,7 @@ class Exchange:
         # A body that has not come whole would have to be read and thrown away, however long it is.
         self.keep_alive = self.keep_alive and not self.more_body
         method, lengths, close = self.scope["method"], False, False
+        self._chunked, self._left = False, None
         lines = [*self._connection.default_headers, *headers]
         for name, value in lines:
             if name == b"content-length":

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.integration.documented import document
 from tests.integration.server_process import ServerProcess
 
-EXAMPLES, EXAMPLES_OF_ABUSE = 4, 50
+EXAMPLES, EXAMPLES_OF_ABUSE = 3, 50
 """Requests of each call and kind."""
 
 CHECKS = [

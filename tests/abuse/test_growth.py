@@ -11,7 +11,7 @@ import pytest
 
 from tests.abuse.parsers import PARSERS, Parser
 
-TEXTS, TEXTS_OF_ABUSE = 2, 40
+TEXTS, TEXTS_OF_ABUSE = 1, 40
 """Generated for each parser."""
 
 LARGEST_GROWTH = 2.5
