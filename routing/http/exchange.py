@@ -66,7 +66,12 @@ class Exchange:
     )
 
     def __init__(
-        self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool
+        self,
+        connection: Connection,
+        scope: dict[str, Any],
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
     ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
