@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from llama_compat.errors import APIError, internal_error
 from llama_compat.exchange import Call, Reply, Target
@@ -106,9 +107,9 @@ class _Run:
             return [(step, error)]
         return reply
 
-    async def _attempt(self, step: Step) -> _Answered:
+    def _attempt(self, step: Step) -> Coroutine[Any, Any, _Answered]:
         now = time.monotonic()
-        return await _attempt(
+        return _attempt(
             step.target,
             step.why,
             self._ask,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
@@ -48,8 +48,7 @@ class Policy:
         return mirror.model
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One attempt that is due.
 
     Attributes:
@@ -205,7 +204,9 @@ class Plan:
         late = self._ends is not None and now >= self._ends
         return late or self._sent >= self._policy.settings.retries.attempts
 
-    def _untried(self) -> list[LiveTarget]:
+    def _untried(self) -> Sequence[LiveTarget]:
+        if not self._tried and self._wanted.max_tokens is None:
+            return self._targets  # so it is for most requests
         return [each for each in self._targets if each.id not in self._tried and self._fits(each)]
 
     def _fits(self, target: LiveTarget) -> bool:
@@ -215,16 +216,20 @@ class Plan:
     def _choose(self, now: float) -> LiveTarget | None:
         """One that has not been asked yet: of the first priority that has any, one with room before
         one where the request has to wait; if all cool, the one whose time ends first."""
-        untried = self._untried()
-        usable = [each for each in untried if each.state.cooldown.admits(now) and not _full(each)]
-        if not usable:
+        untried, wanted = self._untried(), self._wanted
+        best: list[LiveTarget] = []
+        for each in untried:
+            if best and each.priority > best[0].priority:
+                continue
+            if each.state.cooldown.admits(now) and not _full(each):
+                if best and each.priority < best[0].priority:
+                    best = []
+                best.append(each)
+        if not best:
             return min(
                 untried, key=lambda each: (_full(each), each.state.cooldown.until), default=None
             )
-        priority = min(each.priority for each in usable)
-        best = [each for each in usable if each.priority == priority]
         free = [each for each in best if _has_room(each)]
-        wanted = self._wanted
         return self._policy.balancer.pick(free or best, now, key=wanted.key, stream=wanted.stream)
 
     def _is_as_good(self, other: LiveTarget, target: LiveTarget, now: float) -> bool:
