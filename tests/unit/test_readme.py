@@ -109,6 +109,7 @@ def test_the_template_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_command_is_there() -> None:
-    for command in set(re.findall(r"`(?:llama-compat )?(run|check|list|pull|chat|status)\b", README)):
+    commands = "run|check|list|pull|chat|status"
+    for command in set(re.findall(rf"`(?:llama-compat )?({commands})\b", README)):
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0, command
