@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.errors import (
@@ -36,8 +37,7 @@ from routing.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """A call, and where it may go.
 
     Attributes:
@@ -143,6 +143,9 @@ class Endpoint:
             except APIError as error:
                 reply.error = error
                 raise
+            except Exception:
+                reply.error = internal_error()
+                raise
             finally:
                 await reply.aclose()
 
@@ -151,11 +154,7 @@ class Endpoint:
         call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror")
         route = await runtime.models.resolve(model)
         copy = Asking(call, route, Attempts(), asking.max_tokens)
-
-        async def ask(provider: Provider, target: Target) -> Reply:
-            return await answer_call(provider, call, target)
-
-        return await copy.answered_by(ask)
+        return await copy.answered_by(partial(self.ask, call))
 
     async def route(self, model: str, runtime: Runtime) -> Route:
         """Where requests for `model` go.

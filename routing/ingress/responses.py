@@ -99,7 +99,7 @@ class ResponsesEndpoint(Endpoint):
         queued = translation.queued(labels)
         await turn.save(queued)
         # What is tried when the answer has long been sent is not this answer's.
-        later = replace(asking, attempts=Attempts(asking.attempts.headers))
+        later = asking._replace(attempts=Attempts(asking.attempts.headers))
 
         async def work() -> dict[str, Any]:
             turns: dict[int, _Turn] = {}
