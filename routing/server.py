@@ -22,7 +22,7 @@ from routing.http.limits import Limits
 from routing.http.listener import Listener
 from routing.logs import configure_logging
 from routing.reload import Reloader, log_models
-from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
+from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
 
@@ -215,9 +215,9 @@ def _ignore_signals() -> None:
     # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in a hurry,
     # would turn the end into a traceback.
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         return
-    for number in STOP_SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from routing.asgi import WATCH, ASGIApplication, Scope
+from routing.asgi import WATCH, ASGIApplication
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection

@@ -4,8 +4,8 @@
 
 The file NAME.mode in FOLDER names a function of `MODES`, which answers each request from then on.
 NAME.log keeps what became of them, whatever becomes of the process: lines of a time (of the
-machine's monotonic clock, so that they can be compared), a request's id, and `asked`, `content` or
-`done`.
+machine's monotonic clock, so that they can be compared), a request's id, and what happened: it
+`came`, and somebody still waits who `asked`, the first of the `content` was sent, all was `done`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Vendor:
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer in the mode that counts now."""
+        self.note(exchange, "came")
         # Who has left while this process was frozen is not heard any more.
         frozen = True
         while frozen:
