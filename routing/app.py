@@ -183,7 +183,8 @@ class Application(FastAPI):
 
 def _say_refused(scope: Scope, request_id: str, status: int) -> None:
     # Calls of a model have a line of their own, whatever becomes of them.
-    log.warning("%s %s %s status=%s", request_id, scope["method"], one_line(scope["path"]), status)
+    message = f"%s %s %s status={status}"
+    log.warning(message, request_id, scope["method"], one_line(scope["path"]))
 
 
 def _method_not_allowed(scope: Scope) -> APIError:

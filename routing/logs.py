@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-MAX_CHARACTERS = 4 * 1024 * 1024
-"""That wait to be written: some 40,000 requests' lines. What comes on top is counted instead."""
+MAX_CHARACTERS = 1024 * 1024
+"""That wait to be written: some 10,000 requests' lines. What comes on top is counted instead."""
 
 MAX_LINE_CHARACTERS = 64 * 1024
 """Tracebacks are shorter."""

@@ -77,6 +77,7 @@ def _parse(decoder: msgspec.json.Decoder[_Parsed], data: bytes | Raw) -> _Parsed
 # an escaped one, so that the text behind it is no escape. Other escapes of `\uDXXX` go with them.
 
 _DISGUISE = b"\x7f"
+_BACKSLASHES = bytes.maketrans(_DISGUISE, b"\\")
 _ESCAPED_D = re.compile(rb"\\u[dD]")
 _NO_ESCAPE = re.compile(rb"\\u[dD](?![0-9a-fA-F]{3})")
 _SLICE_BYTES = 1024 * 1024
@@ -84,7 +85,10 @@ _SLICE_BYTES = 1024 * 1024
 
 
 def _parse_with_lone_surrogates(decoder: msgspec.json.Decoder[_Parsed], data: bytes) -> _Parsed:
-    if _DISGUISE in data or not _ESCAPED_D.search(data):
+    slices = range(0, len(data), _SLICE_BYTES)
+    if _DISGUISE in data or not any(
+        _ESCAPED_D.search(data, at, at + _SLICE_BYTES + 2) for at in slices
+    ):
         raise msgspec.DecodeError("lone surrogate")
     parsed = decoder.decode(b"".join(map(_disguised, _between_escapes(data))))
     if isinstance(parsed, dict):
@@ -124,7 +128,7 @@ def _disguised(piece: bytes) -> bytes:
 
 def _undisguised(fields: JSONFields) -> JSONFields:
     return {
-        _undisguised_name(name): Raw(bytes(value).replace(_DISGUISE, b"\\"))
+        _undisguised_name(name): Raw(bytes(value).translate(_BACKSLASHES))
         for name, value in fields.items()
     }
 
@@ -132,6 +136,8 @@ def _undisguised(fields: JSONFields) -> JSONFields:
 def _undisguised_name(name: str) -> str:
     if "\x7f" not in name:
         return name
+    if len(name) > _SLICE_CHARACTERS:
+        raise msgspec.DecodeError("the name of a member is too long")
     text: str = json.loads(json.dumps(name, ensure_ascii=False).replace("\x7f", "\\"))
     # In a name, a surrogate without its other half is an error again: it can't be written back.
     try:

@@ -39,7 +39,7 @@ def with_too_long_number(fields: Mapping[str, Raw]) -> str | None:
     """The first member of a request that holds a number of more than `MAX_DIGITS` digits in a row,
     if one does."""
     for name, raw in fields.items():
-        if len(bytes(raw)) > MAX_DIGITS and has_too_long_number(bytes(raw)):
+        if memoryview(raw).nbytes > MAX_DIGITS and has_too_long_number(bytes(raw)):
             return name
     return None
 

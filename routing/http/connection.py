@@ -30,6 +30,13 @@ log = BoundedLog(logging.getLogger(__name__))
 READ_AHEAD_BYTES = 64 * 1024
 """Of the requests behind the one that is answered; then nothing more is read."""
 
+AHEAD_SECONDS = 5.0
+"""How long so much may wait behind a request. Then it is thrown away, to see whether the client is
+still there, and the connection closes after the answer."""
+
+DISCARDED_BYTES = 4 * 1024 * 1024
+"""In one second, while an answer is awaited."""
+
 CHUNKED_STEP_BYTES = 1024
 """Nobody knows where a body in chunks ends: no more than this is looked at past its end."""
 
@@ -129,6 +136,7 @@ class Connection(asyncio.Protocol):
         self._stalled_since = 0.0
         self._taken = 0
         self._lingering = False
+        self._discarded = 0
         self._refusal: APIError | None = None
         self._written = 0
 
@@ -171,6 +179,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read what came, as far as its turn has come."""
         if self._lingering:
+            self._discarded += len(data)
+            if self._answering is not None and self._discarded > DISCARDED_BYTES:
+                self._pause_reading()
             return
         if self._ahead:
             self._stash(self._ahead[self._ahead_at :] + data, 0)
@@ -519,8 +530,7 @@ class Connection(asyncio.Protocol):
         elif self._reading is not None:
             self._look_at_body(now, waited)
         elif self._answering is not None:
-            if self._paused and _has_left(self._transport):
-                self.abort()
+            self._look_behind(waited)
         elif self._fresh or self._framed_bytes:
             if waited > limits.header_seconds:
                 if self._framed_bytes:
@@ -543,6 +553,19 @@ class Connection(asyncio.Protocol):
                 exchange.give_up()
             else:
                 self.abort()
+
+    def _look_behind(self, waited: float) -> None:
+        # That a client has left is the last thing that is read of it, and this may never be read.
+        if not self._paused:
+            return
+        if _has_left(self._transport):
+            self.abort()
+        elif self._lingering or waited > AHEAD_SECONDS:
+            assert self._answering is not None
+            self._answering.keep_alive = False
+            self._ahead = b""
+            self._lingering, self._discarded = True, 0
+            self._resume_reading()
 
     def _does_not_read(self, now: float) -> bool:
         """Whether what was written has hardly moved for too long."""

@@ -69,7 +69,7 @@ class Listener:
                 await asyncio.sleep(PAUSE_SECONDS if error.errno in _WANT else 0)
                 continue
             for each in [accepted, *self._others_waiting()]:
-                self._admit(each)
+                await self._admit(each)
 
     def _others_waiting(self) -> list[socket.socket]:
         waiting: list[socket.socket] = []
@@ -78,9 +78,11 @@ class Listener:
                 waiting.append(self._listener.accept()[0])
         return waiting
 
-    def _admit(self, accepted: socket.socket) -> None:
+    async def _admit(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         limit = self._server.limits.max_connections
+        if self._taking and len(self._server.connections) + len(self._taking) >= limit:
+            await asyncio.wait(self._taking)
         there_are = len(self._server.connections) + len(self._taking)
         if there_are >= limit and not self._make_room():
             log.warning("a client is refused: %s connections are open (max_connections)", limit)
