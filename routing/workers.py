@@ -8,12 +8,14 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
@@ -113,8 +115,7 @@ class _WorkerGroup:
         self._source = source
         self._listener = listener
         self._longest_end = longest_end
-        # A fresh interpreter each: a fork would share whatever threads and locks are about.
-        self._context = multiprocessing.get_context("spawn")
+        self._context = _context()
         self._bell, self._bell_button = self._context.Pipe(duplex=False)
         self._workers: list[_Worker] = []
         self._missing = count
@@ -196,6 +197,17 @@ class _WorkerGroup:
             worker.process.kill()
             worker.process.join()
         self._workers = [each for each in self._workers if each not in workers]
+
+
+def _context() -> BaseContext:
+    """How workers begin: not as forks of this process, which would share whatever threads and locks
+    are about, but of one that has only imported what they need; elsewhere each by itself, as what
+    macOS's own libraries do does not survive a fork."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["routing.preloaded"])
+    return context
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from routing.asgi import WATCH, ASGIApplication, Scope
+from routing.asgi import WATCH, ASGIApplication
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection
@@ -64,7 +64,12 @@ class Exchange:
     )
 
     def __init__(
-        self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool
+        self,
+        connection: Connection,
+        scope: dict[str, Any],
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
     ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
