@@ -83,6 +83,8 @@ def _serve_one(
     except (TemplateError, ProviderStartError) as error:
         log.error("%s", error)
         code = 1
+    finally:
+        logging.shutdown()  # a forked process ends without what is due at an interpreter's exit
     raise SystemExit(CANNOT_START if code else 0)
 
 

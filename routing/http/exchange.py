@@ -46,13 +46,14 @@ class Exchange:
     """
 
     __slots__ = (
-        "_arrived",
         "_body",
         "_chunked",
         "_connection",
         "_expects_continue",
+        "_has_news",
         "_left",
         "_on_leaving",
+        "_waiting",
         "complete",
         "gone",
         "keep_alive",
@@ -81,7 +82,8 @@ class Exchange:
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._expects_continue = expects_continue
-        self._arrived = asyncio.Event()
+        self._has_news = False
+        self._waiting: asyncio.Future[None] | None = None
         self._body: list[bytes] = []
         self._chunked = False
         self._left: int | None = None
@@ -106,17 +108,17 @@ class Exchange:
     def add_body(self, part: bytes) -> None:
         """More of the body has come."""
         self._body.append(part)
-        self._arrived.set()
+        self._tell()
 
     def end_body(self) -> None:
         """All of the body has come."""
         self.more_body = False
-        self._arrived.set()
+        self._tell()
 
     def leave(self) -> None:
         """The client has gone."""
         self.gone = True
-        self._arrived.set()
+        self._tell()
         if self._on_leaving is not None:
             self._on_leaving()
 
@@ -129,7 +131,7 @@ class Exchange:
     def give_up(self) -> None:
         """The client does not go on sending: whoever reads the body learns so."""
         self.late = True
-        self._arrived.set()
+        self._tell()
 
     @property
     def buffered(self) -> int:
@@ -155,8 +157,9 @@ class Exchange:
         if not self.gone and not self.complete and not self.late:
             if self.more_body:
                 self._connection.wants_body()
-            await self._arrived.wait()
-            self._arrived.clear()
+            if not self._has_news:
+                await self._news()
+            self._has_news = False
         if self.gone or self.complete:
             return {"type": "http.disconnect"}
         if self.late:
@@ -164,6 +167,20 @@ class Exchange:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    def _tell(self) -> None:
+        """There is something for `receive` to give."""
+        self._has_news = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def _news(self) -> None:
+        # Made only if it is waited for, as most requests have come whole before anybody asks.
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
 
     async def send(self, message: dict[str, Any]) -> None:
         """The status and the headers, or a part of the body; waits for a client that is slow.
@@ -198,7 +215,7 @@ class Exchange:
             connection.write(body)
         if not more:
             self.complete = True
-            self._arrived.set()
+            self._tell()
             connection.answered(self)
 
     def _head(self, status: int, headers: Any) -> bytes:
