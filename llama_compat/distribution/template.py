@@ -272,6 +272,7 @@ def _configure_providers(
 
 def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     """What is wrong between settings that are right for themselves."""
+    yield from _bodies(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
@@ -283,6 +284,23 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
             hint = near or f"; the ids are {', '.join(shown.values())}"
             message = f"no provider has the id {document.shown(path, provider)}{hint}"
             yield document.problem(path, message)
+
+
+def _bodies(document: ResolvedDocument) -> Iterator[Problem]:
+    server = document.value.get("server")
+    if not isinstance(server, dict):
+        return
+    fields = ServerSettings.model_fields
+    one, together = (
+        server.get(name, fields[name].default) for name in ("max_body_bytes", "max_bodies_bytes")
+    )
+    if isinstance(one, int) and isinstance(together, int) and 0 < together < one:
+        key = "max_bodies_bytes" if "max_bodies_bytes" in server else "max_body_bytes"
+        yield document.problem(
+            ("server", key),
+            f"all bodies together (max_bodies_bytes, {together}) can't have less than one alone"
+            f" (max_body_bytes, {one})",
+        )
 
 
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:

@@ -222,6 +222,7 @@ class Exchange:
         # A body that has not come whole would have to be read and thrown away, however long it is.
         self.keep_alive = self.keep_alive and not self.more_body
         method, lengths, close = self.scope["method"], False, False
+        self._chunked, self._left = False, None
         lines = [*self._connection.default_headers, *headers]
         for name, value in lines:
             if name == b"content-length":

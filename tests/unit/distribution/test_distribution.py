@@ -422,7 +422,9 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         "server:\n  colour: red\n" + LOCAL + MODEL,
         [
             "2: server.colour: unknown key 'colour'; the keys here are host, port, api_keys,"
-            " max_body_bytes, apis, responses_store, log_usage, shutdown_grace_seconds",
+            " max_body_bytes, max_bodies_bytes, max_header_bytes, max_headers, max_connections,"
+            " header_seconds, body_seconds, idle_seconds, write_seconds, apis, responses_store,"
+            " log_usage, shutdown_grace_seconds",
         ],
     ),
     "unknown key in a config": (
@@ -565,6 +567,44 @@ def test_a_store_of_responses_needs_a_place_and_has_its_limits(folder: Folder) -
         "2: server.responses_store.keep: unknown key 'keep'; the keys here are path, ttl,"
         " max_bytes",
     ]
+
+
+def test_the_bounds_on_clients(folder: Folder) -> None:
+    bounds = {
+        "max_bodies_bytes": 200_000_000,
+        "max_header_bytes": 2048,
+        "max_headers": 3,
+        "max_connections": 4,
+        "header_seconds": 0.5,
+        "body_seconds": 6,
+        "idle_seconds": 7,
+        "write_seconds": 8,
+    }
+    text = "server:\n" + "".join(f"  {name}: {value}\n" for name, value in bounds.items())
+    server = folder.load(text + LOCAL + MODEL).server
+    assert {name: getattr(server, name) for name in bounds} == bounds
+    wrong = "server:\n" + "".join(f"  {name}: 0\n" for name in bounds)
+    problems = folder.problems(wrong + LOCAL + MODEL)
+    assert [each.split(":")[1].strip() for each in problems] == [
+        f"server.{name}" for name in bounds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "key"),
+    [
+        ("  max_body_bytes: 2000\n  max_bodies_bytes: 1999\n", 3, "max_bodies_bytes"),
+        ("  max_bodies_bytes: 1999\n", 2, "max_bodies_bytes"),
+        ("  max_body_bytes: 536870913\n", 2, "max_body_bytes"),
+    ],
+)
+def test_all_bodies_together_may_have_what_one_may(
+    folder: Folder, written: str, line: int, key: str
+) -> None:
+    (problem,) = folder.problems("server:\n" + written + LOCAL + MODEL)
+    assert problem.startswith(f"{line}: server.{key}: all bodies together (max_bodies_bytes,")
+    fits = "server:\n  max_body_bytes: 2000\n  max_bodies_bytes: 2000\n"
+    assert folder.load(fits + LOCAL + MODEL).server.max_bodies_bytes == 2000
 
 
 def test_a_file_that_is_not_utf_8(folder: Folder) -> None:
