@@ -405,15 +405,18 @@ class Connection(asyncio.Protocol):
             # The client was made to wait: its time begins anew.
             self._since, self._progress = monotonic(), 0
 
-    def write(self, data: bytes) -> None:
-        """Have `data` sent when the event loop comes round."""
+    def write(self, data: bytes, *, at_once: bool = False) -> None:
+        """Have `data` sent when the event loop comes round, or `at_once` with all before it."""
         if not data:
             return
         if not self._gathered:
+            if at_once:
+                self._send(data)
+                return
             self._loop.call_soon(self._flush)
         self._gathered.append(data)
         self._gathered_bytes += len(data)
-        if self._gathered_bytes > GATHERED_BYTES:
+        if at_once or self._gathered_bytes > GATHERED_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -422,8 +425,10 @@ class Connection(asyncio.Protocol):
             return
         self._gathered = []
         self._gathered_bytes = 0
+        self._send(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+
+    def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
             self._written += len(data)
             self._transport.write(data)
 

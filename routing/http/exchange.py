@@ -53,6 +53,7 @@ class Exchange:
         "_has_news",
         "_left",
         "_on_leaving",
+        "_unsent_head",
         "_waiting",
         "complete",
         "gone",
@@ -82,6 +83,7 @@ class Exchange:
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._expects_continue = expects_continue
+        self._unsent_head = b""  # goes out with what is first of the body
         self._has_news = False
         self._waiting: asyncio.Future[None] | None = None
         self._body: list[bytes] = []
@@ -196,23 +198,25 @@ class Exchange:
         if not self.started:
             if message["type"] != "http.response.start":
                 raise RuntimeError(f"the answer began with {message['type']}")
-            connection.write(self._head(message["status"], message.get("headers", ())))
+            self._unsent_head = self._head(message["status"], message.get("headers", ()))
             self.started = True
             return
         if self.complete or message["type"] != "http.response.body":
             raise RuntimeError(f"{message['type']} in or after the body of an answer")
         body, more = message.get("body", b""), message.get("more_body", False)
+        data, self._unsent_head = self._unsent_head, b""
         if self._chunked:
             if body:
-                connection.write(b"%x\r\n%b\r\n" % (len(body), body))
+                data += b"%x\r\n%b\r\n" % (len(body), body)
             if not more:
-                connection.write(b"0\r\n\r\n")
+                data += b"0\r\n\r\n"
         elif self.scope["method"] != "HEAD":
             if self._left is not None:
                 self._left -= len(body)
                 if self._left < 0 or (self._left and not more):
                     raise RuntimeError("the body is not as long as its content-length")
-            connection.write(body)
+            data += body
+        connection.write(data, at_once=not more)
         if not more:
             self.complete = True
             self._tell()
