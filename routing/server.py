@@ -16,9 +16,10 @@ import uvicorn
 from llama_compat.distribution import Distribution
 from routing.app import Application
 from routing.http.clock import watch_the_clock
-from routing.http.connection import Connection, ServerState
+from routing.http.connection import Connection
 from routing.http.limits import Limits
 from routing.http.listener import Listener
+from routing.http.state import ServerState
 from routing.logs import configure_logging
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +203,7 @@ class _WorkerGroup:
         self._workers = [each for each in self._workers if each not in workers]
 
 
-def _context() -> BaseContext:
+def _context() -> SpawnContext | ForkServerContext:
     """How workers begin: not as forks of this process, which would share whatever threads and locks
     are about, but of one that has only imported what they need; elsewhere each by itself, as what
     macOS's own libraries do does not survive a fork."""

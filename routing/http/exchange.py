@@ -37,6 +37,7 @@ class Exchange:
 
     Attributes:
         scope: ASGI's.
+        buffered: bytes of the body that nobody has asked for yet.
         more_body: the rest of the body has not come yet.
         keep_alive: another request may follow on the connection.
         complete: the answer has been sent.
@@ -55,6 +56,7 @@ class Exchange:
         "_on_leaving",
         "_unsent_head",
         "_waiting",
+        "buffered",
         "complete",
         "gone",
         "keep_alive",
@@ -87,6 +89,7 @@ class Exchange:
         self._has_news = False
         self._waiting: asyncio.Future[None] | None = None
         self._body: list[bytes] = []
+        self.buffered = 0
         self._chunked = False
         self._left: int | None = None
         self._on_leaving: Callable[[], None] | None = None
@@ -104,12 +107,14 @@ class Exchange:
                 await self._internal_error()
         if not self.complete and not self.gone:
             self._connection.close()
+        del self.scope["extensions"]  # refers to this: nothing is left for the garbage collector
 
     # What the connection has to tell --------------------------------------------------------------
 
     def add_body(self, part: bytes) -> None:
         """More of the body has come."""
         self._body.append(part)
+        self.buffered += len(part)
         self._tell()
 
     def end_body(self) -> None:
@@ -134,11 +139,6 @@ class Exchange:
         """The client does not go on sending: whoever reads the body learns so."""
         self.late = True
         self._tell()
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of the body that nobody has asked for yet."""
-        return sum(map(len, self._body))
 
     @property
     def reads(self) -> bool:
@@ -168,6 +168,7 @@ class Exchange:
             return {"type": "http.disconnect", "late": True}
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
+        self.buffered = 0
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     def _tell(self) -> None:

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from routing.http.connection import Connection, ServerState
+from routing.http.connection import Connection
 from routing.http.limits import Limits
+from routing.http.state import ServerState
 from tests.unit.routing.http.serving import LIMITS, respond
 
 ALLOWED_GROWTH = 2.5
@@ -79,6 +80,9 @@ WORST: dict[str, Callable[[int], bytes]] = {
     "requests": lambda size: GET * (size // len(GET)),
     "a body": lambda size: b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size,
     "chunks of one byte": lambda size: CHUNKED + b"1\r\nx\r\n" * (size // 6),
+    "chunks of one byte behind a large one": lambda size: (
+        CHUNKED + b"20000\r\n" + b"x" * 0x20000 + b"\r\n" + b"1\r\nx\r\n" * (size // 6)
+    ),
     "chunks that are requests": lambda size: CHUNKED + b"0\r\n\r\n" + GET * (size // len(GET)),
     "extensions": lambda size: CHUNKED + b"1;" + b"x" * size,
     "trailers": lambda size: CHUNKED + b"0\r\n" + b"x: y\r\n" * (size // 6),
