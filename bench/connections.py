@@ -1,4 +1,4 @@
-"""What a client's connection costs in memory: idle, streaming, and stalled by who does not read.
+"""What a client's connection costs in memory: idle, streaming, and not read from by the client.
 
     python -m bench.connections [--idle 5000] [--streaming 2000] [--stalled 200]
 

@@ -87,7 +87,13 @@ class QueuedLog(logging.Handler):
         """Write what there is, if somebody reads it within a second."""
         self._ending.set()
         self._there_are.set()
-        self._thread.join(FLUSH_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(FLUSH_SECONDS)
+
+    def close(self) -> None:
+        """Write what there is, when `logging` is shut down."""
+        self.stop()
+        super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Have `record` written some time soon."""

@@ -17,9 +17,10 @@ from llama_compat.distribution import Distribution
 from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
 from routing.http.clock import watch_the_clock
-from routing.http.connection import Connection, ServerState
+from routing.http.connection import Connection
 from routing.http.limits import Limits
 from routing.http.listener import Listener
+from routing.http.state import ServerState
 from routing.logs import configure_logging
 from routing.reload import Reloader, log_models
 from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals

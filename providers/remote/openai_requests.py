@@ -35,6 +35,8 @@ def vendor_fields(
         fields.pop("stream_options", None)
     elif call.stream and call.counts_usage:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    if vendor.refused.isdisjoint(fields) and vendor.renamed.keys().isdisjoint(fields):
+        return fields, ()
     left_out = list(vendor.refused & fields.keys())
     if call.operation.name == "chat" and not vendor.renamed.keys().isdisjoint(fields):
         left_out += [

@@ -2,5 +2,6 @@
 a client chooses.
 
 `listener` takes connections, `connection` reads requests from one, `exchange` is one request and
-its answer, `clock` ends what takes too long, `limits` says how much that is.
+its answer, `clock` ends what takes too long, `limits` says how much that is, `state` is what
+all connections share.
 """

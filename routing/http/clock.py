@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from routing.http.connection import ServerState
+from routing.http.state import ServerState
 
 LOOK_SECONDS = 1.0
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
-import sys
 from collections import deque
 from time import monotonic
-from typing import Any, cast
+from typing import cast
 from urllib.parse import unquote
 
 import httptools
@@ -20,9 +17,10 @@ from llama_compat.errors import (
     malformed_request,
     request_timed_out,
 )
-from routing.asgi import ASGIApplication
 from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
-from routing.http.limits import PROGRESS_BYTES, Limits
+from routing.http.limits import PROGRESS_BYTES
+from routing.http.peers import address, has_left
+from routing.http.state import ServerState
 from routing.logs import BoundedLog
 
 log = BoundedLog(logging.getLogger(__name__))
@@ -53,33 +51,6 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 LINGER_SECONDS = 5.0
 """How long what a refused client still sends is read and thrown away, so that it gets to read why:
 closing at once would reset the connection under the answer."""
-
-
-class ServerState:
-    """What the connections of one server share; uvicorn's `Server` takes it for its own.
-
-    Args:
-        application: answers the requests.
-        limits: what a client may ask for.
-
-    Attributes:
-        connections: those that are open.
-        idle: of them those of whose next request the head has not come, in the order since when.
-        tasks: the requests that are answered.
-        default_headers: those of every answer; uvicorn keeps the date in them.
-        total_requests: uvicorn's to read, for a limit that is not set.
-        ending: no more requests are taken.
-    """
-
-    def __init__(self, application: ASGIApplication, limits: Limits) -> None:
-        self.application = application
-        self.limits = limits
-        self.connections: set[Any] = set()
-        self.idle: dict[Connection, None] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.default_headers: list[tuple[bytes, bytes]] = []
-        self.total_requests = 0
-        self.ending = False
 
 
 class Connection(asyncio.Protocol):
@@ -145,8 +116,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new connection."""
         self._transport = cast(asyncio.Transport, transport)
-        self._client = _address(transport.get_extra_info("peername"))
-        self._local = _address(transport.get_extra_info("sockname"))
+        self._client = address(transport.get_extra_info("peername"))
+        self._local = address(transport.get_extra_info("sockname"))
         if self._server.ending:
             self._transport.close()
             return
@@ -405,15 +376,18 @@ class Connection(asyncio.Protocol):
             # The client was made to wait: its time begins anew.
             self._since, self._progress = monotonic(), 0
 
-    def write(self, data: bytes) -> None:
-        """Have `data` sent when the event loop comes round."""
+    def write(self, data: bytes, *, at_once: bool = False) -> None:
+        """Have `data` sent when the event loop comes round, or `at_once` with all before it."""
         if not data:
             return
         if not self._gathered:
+            if at_once:
+                self._send(data)
+                return
             self._loop.call_soon(self._flush)
         self._gathered.append(data)
         self._gathered_bytes += len(data)
-        if self._gathered_bytes > GATHERED_BYTES:
+        if at_once or self._gathered_bytes > GATHERED_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -422,8 +396,10 @@ class Connection(asyncio.Protocol):
             return
         self._gathered = []
         self._gathered_bytes = 0
+        self._send(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+
+    def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
             self._written += len(data)
             self._transport.write(data)
 
@@ -558,7 +534,7 @@ class Connection(asyncio.Protocol):
         # That a client has left is the last thing that is read of it, and this may never be read.
         if not self._paused:
             return
-        if _has_left(self._transport):
+        if has_left(self._transport):
             self.abort()
         elif self._lingering or waited > AHEAD_SECONDS:
             assert self._answering is not None
@@ -588,23 +564,3 @@ class Connection(asyncio.Protocol):
             self._paused = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()
-
-
-def _address(name: Any) -> tuple[str, int] | None:
-    return (str(name[0]), int(name[1])) if isinstance(name, tuple | list) else None
-
-
-_TCP_GONE = frozenset({7, 8})
-"""CLOSE and CLOSE_WAIT of Linux's `tcp_states.h`: reset, or closed by the client."""
-
-
-def _has_left(transport: asyncio.Transport) -> bool:
-    """Whether the client has closed a connection that is not read, as far as the system tells."""
-    connection = transport.get_extra_info("socket")
-    if connection is None or sys.platform != "linux":
-        return False
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-    except OSError:
-        return False
-    return bool(struct.unpack("B", info)[0] in _TCP_GONE)

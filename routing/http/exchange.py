@@ -47,13 +47,15 @@ class Exchange:
     """
 
     __slots__ = (
-        "_arrived",
         "_body",
         "_chunked",
         "_connection",
         "_expects_continue",
+        "_has_news",
         "_left",
         "_on_leaving",
+        "_unsent_head",
+        "_waiting",
         "buffered",
         "complete",
         "gone",
@@ -83,7 +85,9 @@ class Exchange:
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._expects_continue = expects_continue
-        self._arrived = asyncio.Event()
+        self._unsent_head = b""  # goes out with what is first of the body
+        self._has_news = False
+        self._waiting: asyncio.Future[None] | None = None
         self._body: list[bytes] = []
         self.buffered = 0
         self._chunked = False
@@ -103,6 +107,7 @@ class Exchange:
                 await self._internal_error()
         if not self.complete and not self.gone:
             self._connection.close()
+        del self.scope["extensions"]  # refers to this: nothing is left for the garbage collector
 
     # What the connection has to tell --------------------------------------------------------------
 
@@ -110,17 +115,17 @@ class Exchange:
         """More of the body has come."""
         self._body.append(part)
         self.buffered += len(part)
-        self._arrived.set()
+        self._tell()
 
     def end_body(self) -> None:
         """All of the body has come."""
         self.more_body = False
-        self._arrived.set()
+        self._tell()
 
     def leave(self) -> None:
         """The client has gone."""
         self.gone = True
-        self._arrived.set()
+        self._tell()
         if self._on_leaving is not None:
             self._on_leaving()
 
@@ -133,7 +138,7 @@ class Exchange:
     def give_up(self) -> None:
         """The client does not go on sending: whoever reads the body learns so."""
         self.late = True
-        self._arrived.set()
+        self._tell()
 
     @property
     def reads(self) -> bool:
@@ -154,8 +159,9 @@ class Exchange:
         if not self.gone and not self.complete and not self.late:
             if self.more_body:
                 self._connection.wants_body()
-            await self._arrived.wait()
-            self._arrived.clear()
+            if not self._has_news:
+                await self._news()
+            self._has_news = False
         if self.gone or self.complete:
             return {"type": "http.disconnect"}
         if self.late:
@@ -164,6 +170,20 @@ class Exchange:
         self._body = []
         self.buffered = 0
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    def _tell(self) -> None:
+        """There is something for `receive` to give."""
+        self._has_news = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def _news(self) -> None:
+        # Made only if it is waited for, as most requests have come whole before anybody asks.
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
 
     async def send(self, message: dict[str, Any]) -> None:
         """The status and the headers, or a part of the body; waits for a client that is slow.
@@ -179,26 +199,28 @@ class Exchange:
         if not self.started:
             if message["type"] != "http.response.start":
                 raise RuntimeError(f"the answer began with {message['type']}")
-            connection.write(self._head(message["status"], message.get("headers", ())))
+            self._unsent_head = self._head(message["status"], message.get("headers", ()))
             self.started = True
             return
         if self.complete or message["type"] != "http.response.body":
             raise RuntimeError(f"{message['type']} in or after the body of an answer")
         body, more = message.get("body", b""), message.get("more_body", False)
+        data, self._unsent_head = self._unsent_head, b""
         if self._chunked:
             if body:
-                connection.write(b"%x\r\n%b\r\n" % (len(body), body))
+                data += b"%x\r\n%b\r\n" % (len(body), body)
             if not more:
-                connection.write(b"0\r\n\r\n")
+                data += b"0\r\n\r\n"
         elif self.scope["method"] != "HEAD":
             if self._left is not None:
                 self._left -= len(body)
                 if self._left < 0 or (self._left and not more):
                     raise RuntimeError("the body is not as long as its content-length")
-            connection.write(body)
+            data += body
+        connection.write(data, at_once=not more)
         if not more:
             self.complete = True
-            self._arrived.set()
+            self._tell()
             connection.answered(self)
 
     def _head(self, status: int, headers: Any) -> bytes:

@@ -9,8 +9,9 @@ import socket
 from contextlib import suppress
 
 from llama_compat.errors import too_many_connections
-from routing.http.connection import Connection, ServerState
+from routing.http.connection import Connection
 from routing.http.exchange import STATUS_LINES
+from routing.http.state import ServerState
 from routing.logs import BoundedLog
 
 log = BoundedLog(logging.getLogger(__name__))

@@ -37,9 +37,9 @@ def request_id_of(scope: Scope) -> str:
     """
     if "request_id" in scope:
         return str(scope["request_id"])
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SANE_REQUEST_ID.fullmatch(value):
-            return bytes(value).decode()
+    sent = dict(scope["headers"]).get(b"x-request-id")
+    if sent is not None and _SANE_REQUEST_ID.fullmatch(sent):
+        return bytes(sent).decode()
     return f"req_{os.urandom(12).hex()}"
 
 

@@ -97,9 +97,8 @@ async def read_body(
             room for it, 408 if the client stops sending it.
         ClientGone: the client left before it had sent everything.
     """
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > limit:
-            raise request_too_large(limit)
+    if int(dict(scope["headers"]).get(b"content-length", b"0")) > limit:
+        raise request_too_large(limit)
     parts: list[bytes] = []
     size = 0
     while True:

@@ -115,3 +115,44 @@ def test_what_anybody_can_cause_is_said_so_often_a_second(
         "refused 10 (and 7 more of the kind since the last line)",
         "refused 11",
     ]
+
+
+def test_the_line_of_a_request_is_as_a_record_of_its_level(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = pipe
+    monkeypatch.setattr(logs.time, "time", lambda: 1_000_000_000.9)
+    handler = QueuedLog(writer)
+    handler.setFormatter(logs._Formatter())
+    handler.emit(logs._Record("x", logging.INFO, "", 0, "%s of %s", (1, 2), None))
+    handler.line("1 of 2")
+    handler.start()
+    handler.close()
+    first, second = os.read(reader, 1000).decode().splitlines()
+    assert first == second
+    assert first[2::3][:2] == "::"
+    assert first.endswith(" INFO    1 of 2")
+
+
+def test_a_record_says_what_a_record_of_logging_says() -> None:
+    try:
+        raise ValueError("on purpose")
+    except ValueError as error:
+        raised = (ValueError, error, error.__traceback__)
+    for message, args in (("plain", ()), ("%(a)s", ({"a": 1},)), ("%s", ({},)), ("%d", (7,))):
+        theirs = logging.LogRecord("x", logging.WARNING, "", 0, message, args, raised)
+        ours = logs._Record("x", logging.WARNING, "", 0, message, args, raised)
+        assert ours.getMessage() == theirs.getMessage()
+        line = logs._Formatter().format(ours)
+        assert line[8:].startswith(f" WARNING {theirs.getMessage()}\nTraceback")
+        assert line.endswith("ValueError: on purpose")
+        # Somebody else's formatter finds all that it may ask for.
+        assert set(vars(theirs)) - {"message"} <= set(dir(ours))
+
+
+def test_a_line_goes_through_logging_where_somebody_else_configured_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    logs.log_line("100 % of it")
+    assert [each.getMessage() for each in caplog.records] == ["100 % of it"]

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from routing.http.connection import Connection, ServerState
+from routing.http.connection import Connection
 from routing.http.limits import Limits
+from routing.http.state import ServerState
 
 LIMITS = {
     "max_connections": 10,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from routing.asgi import WATCH
 from routing.http import connection as module
 from tests.unit.routing.http.serving import Script, respond, serving, until
 
@@ -309,6 +310,47 @@ async def test_what_one_turn_of_the_loop_says_leaves_together(
     assert data.count(b"5\r\nevent\r\n") == 3
     assert data.startswith(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nevent")
     assert len(written) == 3
+
+
+async def test_a_whole_answer_is_one_write_and_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[bytes] = []
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        monkeypatch.setattr(server.connection, "_send", written.append)
+        await respond(send, b"whole")
+        assert len(written) == 1
+
+    async with serving(answers) as server:
+        client = await server.connect()
+        await client.say(GET)
+        await until(lambda: bool(written))
+    assert written == [b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole"]
+
+
+async def test_who_watches_a_client_is_told_once_when_it_leaves() -> None:
+    told: list[str] = []
+    watching, left = asyncio.Event(), asyncio.Event()
+
+    async def watches(scope: Any, receive: Any, send: Any) -> None:
+        watch = scope["extensions"][WATCH]
+        watch(lambda: told.append("ended before"))
+        watch(None)
+        watch(lambda: (told.append("left"), left.set()))
+        watching.set()
+        await left.wait()
+        watch(None)
+        watch(lambda: told.append("gone already"))
+
+    async with serving(watches) as server:
+        client = await server.connect()
+        await client.say(GET)
+        await watching.wait()
+        assert told == []
+        client.writer.transport.abort()
+        await until(lambda: len(told) == 2)
+    assert told == ["left", "gone already"]
 
 
 @pytest.mark.parametrize("keep_alive", [True, False])

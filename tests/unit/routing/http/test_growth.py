@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from routing.http.connection import Connection, ServerState
+from routing.http.connection import Connection
 from routing.http.limits import Limits
+from routing.http.state import ServerState
 from tests.unit.routing.http.serving import LIMITS, respond
 
 ALLOWED_GROWTH = 2.5

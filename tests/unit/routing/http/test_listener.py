@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from routing.http import limits as limits_module
-from routing.http.connection import ServerState
 from routing.http.limits import Limits
 from routing.http.listener import Listener
+from routing.http.state import ServerState
 from tests.unit.routing.http.serving import LIMITS, Client, Script, until
 
 GET = b"GET /a HTTP/1.1\r\n\r\n"
