@@ -54,6 +54,11 @@ class Call:
     principal: Principal = ANYBODY
     counts_usage: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of what is asked, about."""
+        return sum(memoryview(raw).nbytes for raw in self.fields.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

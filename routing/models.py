@@ -120,7 +120,7 @@ class ModelTable:
     async def _resolve_discovered(self, model: str) -> Route:
         for provider in self._providers.values():
             if model.startswith(f"{provider.id}/"):
-                names = await provider.discovered_models()
+                names = provider.discovered_models()
                 for name in names:
                     if _public_id(provider, name) == model:
                         return self._discovered(provider, name)
@@ -130,10 +130,14 @@ class ModelTable:
         """Every model that can be asked for, aliases included."""
         entries = [self.describe(name, route) for name, route in self._routes.items()]
         for provider in self._providers.values():
-            for name in await provider.discovered_models():
+            for name in provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self.describe(public_id, self._discovered(provider, name)))
+                    entries.append(
+                        ModelInfo(
+                            public_id, self._created, provider.id, provider.context_length(name)
+                        )
+                    )
         return entries
 
     async def get(self, model: str) -> ModelInfo:

@@ -1,4 +1,4 @@
-"""The commands: run, check, list, pull, chat."""
+"""The commands: run, check, list, pull, chat, status."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from llama_compat.distribution import Distribution, ProviderSettings
+    from llama_compat.distribution.watched_file import WatchedFile
 
 app = typer.Typer(
     name="llama-compat",
@@ -73,11 +75,16 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
     ] = 1,
+    reload_on_change: Annotated[
+        bool,
+        typer.Option("--reload-on-change", help="Reload the file when it changes, as on SIGHUP."),
+    ] = False,
     log_format: Annotated[
         LogFormat, typer.Option(help="Text for people, or one JSON object a line.")
     ] = LogFormat.text,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
+    watched = _watched(template) if reload_on_change else None
     distribution = _load(template)
 
     from providers.base import ProviderStartError
@@ -86,7 +93,9 @@ def run(
 
     os.environ[LOG_FORMAT] = log_format.value  # for the workers too
     try:
-        code = serve(distribution, source=template, host=host, port=port, workers=workers)
+        code = serve(
+            distribution, source=template, host=host, port=port, workers=workers, watched=watched
+        )
     except (ProviderStartError, ServerStartError) as error:
         _fail(error)
     raise typer.Exit(code)
@@ -174,6 +183,36 @@ def chat(
         converse(conversation)
     except ChatError as error:
         _fail(error)
+
+
+@app.command()
+def status(
+    url: Annotated[str, typer.Option(help="Where the server is.")] = "http://localhost:8321",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key, if it wants one.")
+    ] = None,
+) -> None:
+    """Show the targets of a running server: what is in flight, what fails, what cools."""
+    from llama_compat.cli import status as status_of
+
+    try:
+        with closing(status_of.Server(url, api_key)) as server:
+            if not watch:
+                _print(status_of.table(server.health(), time.time()))
+                return
+            with suppress(KeyboardInterrupt):
+                status_of.watch(server)
+    except status_of.StatusError as error:
+        _fail(error)
+
+
+def _watched(template: str) -> WatchedFile:
+    """The template's file as it is before it is read, so that no change of it is missed."""
+    from llama_compat.distribution import template_path
+    from llama_compat.distribution.watched_file import WatchedFile
+
+    return WatchedFile(template_path(template))
 
 
 # check -------------------------------------------------------------------------------------------

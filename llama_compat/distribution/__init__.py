@@ -15,6 +15,7 @@ from llama_compat.distribution.template import (
     ServerSettings,
     list_templates,
     load_distribution,
+    template_path,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "default_storage",
     "list_templates",
     "load_distribution",
+    "template_path",
 ]

@@ -31,6 +31,7 @@ from llama_compat.errors import (
     nested_too_deeply,
 )
 from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply, Target
+from llama_compat.off_loop import off_loop
 from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
@@ -42,7 +43,7 @@ from routing.ingress.openai import PREFIXES
 from routing.models import Route
 from routing.operations.store.responses import Items, ResponseStore, response_not_found
 from routing.policy.attempts import Attempts
-from routing.runtime import Runtime
+from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -59,7 +60,7 @@ class ResponsesEndpoint(Endpoint):
         store, call = runtime.responses, asking.call
         if store is None:
             return await super().dispatch(asking, runtime)
-        name = too_deep(call.fields)
+        name = await off_loop(call.size, too_deep, call.fields)
         if name is not None:
             raise nested_too_deeply(name, MAX_DEPTH)
         relaying = [call.operation.name in each.provider.relays for each in asking.route.targets]
@@ -94,12 +95,12 @@ class ResponsesEndpoint(Endpoint):
                 code="unsupported_parameter",
             )
         runtime.background.check_room()
-        translation, dropped = _translated(turn.call, asking.route)
+        translation, dropped = await off_loop(turn.call.size, _translated, turn.call, asking.route)
         labels = Labels(turn.call.model, turn.call.request_id)
         queued = translation.queued(labels)
         await turn.save(queued)
         # What is tried when the answer has long been sent is not this answer's.
-        later = replace(asking, attempts=Attempts(asking.attempts.headers))
+        later = asking._replace(attempts=Attempts(asking.attempts.headers))
         observed = asking.observed
         if observed is not None:
             later.attempts.on_attempt = asking.attempts.on_attempt
@@ -134,7 +135,9 @@ class ResponsesEndpoint(Endpoint):
             assert response is not None
             return reply, response
 
-        runtime.background.run(queued, work)
+        runtime.hold()
+        running = runtime.background.run(queued, work)
+        running.add_done_callback(lambda _: runtime.release())
         return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
 
 
@@ -290,7 +293,7 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 def _add_routes(app: Application) -> None:
     def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
-        store = app.runtime.responses
+        store = runtime_of(request).responses
         if store is None:
             error = response_not_found(response_id)
             error.message += f" {HOW_TO_KEEP}"
@@ -312,14 +315,14 @@ def _add_routes(app: Application) -> None:
         """Forget a response; one that runs in the background ends."""
         store, owner = kept_by(request, response_id)
         await store.delete(owner.id, response_id)
-        app.runtime.background.cancel(response_id)
+        runtime_of(request).background.cancel(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
     async def cancel_response(request: Request, response_id: str) -> dict[str, Any]:
         """End a response that runs in the background."""
         store, owner = kept_by(request, response_id)
         response = await store.cancel(owner.id, response_id)
-        app.runtime.background.cancel(response_id)
+        runtime_of(request).background.cancel(response_id)
         return response
 
     async def list_input_items(
