@@ -29,7 +29,10 @@ LIVE = {
     "max_bodies_bytes",
     "max_body_bytes",
     "max_choices",
+    "records",
     "responses_store",
+    "storage",
+    "traces",
 }
 """The settings that a reload changes."""
 
