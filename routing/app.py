@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from llama_compat import __version__
@@ -280,7 +280,12 @@ def _add_routes(app: Application) -> None:
         told = health(runtime_of(request), request.scope["headers"])
         return JSONResponse(told, 200 if told["status"] == "ok" else 503)
 
-    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
+    @app.get(
+        "/metrics",
+        tags=["server"],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def metrics() -> Response:
         """What Prometheus is told, where the template has `metrics: true`."""
         observers = app.runtime.observers
