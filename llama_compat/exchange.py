@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -21,9 +22,23 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: `id` names a key without telling it."""
+    """Who is asking.
+
+    Attributes:
+        id: names a key without telling it.
+        name: the same for people.
+        team: whose limits and budget hold too.
+        models: patterns of the models that it may ask for; with none, all.
+    """
 
     id: str
+    name: str = ""
+    team: str | None = None
+    models: tuple[str, ...] = ()
+
+    def may_use(self, model: str) -> bool:
+        """Whether it may ask for the model with this public id or alias."""
+        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 ANYBODY = Principal("anybody")
@@ -43,6 +58,7 @@ class Call:
         headers: those of the client's that its dialect hands to vendors, names in lower case.
         principal: who is asking.
         counts_usage: somebody here needs the reply's usage, asked for by the client or not.
+        max_tokens: how many tokens may be generated at most, where the request says so.
     """
 
     operation: Operation
@@ -53,6 +69,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = ANYBODY
     counts_usage: bool = False
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +101,7 @@ class Reply:
         dropped: names of parameters left out because the template sets `unsupported: drop`.
         read_usage: gives the usage, once the body has come to its end.
         render_error: how this stream tells of an error, where that depends on what it has said.
+        on_close: is called once this has been closed, however far it was read.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
@@ -93,6 +111,7 @@ class Reply:
     dropped: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
+    on_close: Callable[[Reply], Awaitable[None]] | None = None
 
     @property
     def usage(self) -> Usage | None:
@@ -101,5 +120,9 @@ class Reply:
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""
-        if not isinstance(self.body, bytes):
-            await self.body.aclose()
+        try:
+            if not isinstance(self.body, bytes):
+                await self.body.aclose()
+        finally:
+            if self.on_close is not None:
+                await self.on_close(self)

@@ -1,5 +1,15 @@
 """A YAML template -> validated, typed settings, every mistake with its place in the file."""
 
+from llama_compat.distribution.access import (
+    BudgetSettings,
+    CorsSettings,
+    KeyGrant,
+    KeySettings,
+    LimitSettings,
+    LimitStoreSettings,
+    Period,
+    TeamSettings,
+)
 from llama_compat.distribution.template import (
     Distribution,
     ModelSettings,
@@ -11,11 +21,19 @@ from llama_compat.distribution.template import (
 )
 
 __all__ = [
+    "BudgetSettings",
+    "CorsSettings",
     "Distribution",
+    "KeyGrant",
+    "KeySettings",
+    "LimitSettings",
+    "LimitStoreSettings",
     "ModelSettings",
+    "Period",
     "ProviderSettings",
     "ResponsesStoreSettings",
     "ServerSettings",
+    "TeamSettings",
     "list_templates",
     "load_distribution",
 ]

@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
 
+from llama_compat.distribution.access import (
+    CorsSettings,
+    KeySettings,
+    LimitSettings,
+    LimitStore,
+    LimitStoreSettings,
+    TeamSettings,
+)
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.problems import (
     KeyPath,
@@ -22,21 +30,15 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.settings_base import Name as _Name
+from llama_compat.distribution.settings_base import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.distribution.settings_base import Settings as _Settings
 from llama_compat.distribution.validation_messages import explain
 from llama_compat.distribution.yaml_positions import read_yaml
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 
-# A key whose items are all commented out holds nothing.
-_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
-_Name = Annotated[str, Field(min_length=1)]
-
-
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class ResponsesStoreSettings(_Settings):
@@ -64,6 +66,15 @@ class ServerSettings(_Settings):
     api_keys: Annotated[list[SecretStr], _NothingIsEmpty] = []
     """Clients send one of them; with none, everybody is let in."""
 
+    admin_key: SecretStr | None = None
+    """Opens `/admin/`, and nothing else; without it there is none."""
+
+    limits: LimitStore = LimitStoreSettings()
+    """Where the limits of keys, teams, models and providers are counted."""
+
+    cors: CorsSettings | None = None
+    """Web pages that may use the server; none without it."""
+
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
 
@@ -89,6 +100,9 @@ class ProviderSettings(_Settings):
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
+    limits: LimitSettings | None = None
+    """Of all requests to it; another target of the model, if there is one, answers what is over."""
+
     @property
     def discovers_models(self) -> bool:
         """Whether all models are offered that the vendor lists, whatever the template lists."""
@@ -108,6 +122,9 @@ class ModelSettings(_Settings):
 
     aliases: Annotated[list[_Name], _NothingIsEmpty] = []
 
+    limits: LimitSettings | None = None
+    """Of all requests for it, whoever asks."""
+
 
 class Distribution(_Settings):
     """What one server is."""
@@ -118,6 +135,8 @@ class Distribution(_Settings):
     ] = ServerSettings()
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
     models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+    keys: Annotated[list[KeySettings], _NothingIsEmpty] = []
+    teams: Annotated[list[TeamSettings], _NothingIsEmpty] = []
 
 
 def load_distribution(

@@ -1,0 +1,163 @@
+"""The counters of one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple, Protocol
+
+from routing.operations.limits.rules import Charge, Standing, fits, standing
+
+
+class Taken(NamedTuple):
+    """What became of a request's charges: all were taken, or none.
+
+    Attributes:
+        lease: names what was taken, until it is settled; empty if nothing was.
+        standings: of each rule, in the order of the charges.
+    """
+
+    lease: str
+    standings: Sequence[Standing]
+
+
+class CountersAway(Exception):
+    """The counters can't be asked at the moment."""
+
+
+class Counters(Protocol):
+    """Where limits are counted. What is taken and settled is so in one step, or not at all."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def take(self, charges: Sequence[Charge]) -> Taken:
+        """Take all of `charges`, each of another counter, if there is room for each.
+
+        Raises:
+            CountersAway: nobody knows.
+        """
+        ...
+
+    async def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
+        """What a lease reserved is free again, and of each charge so much is used; if nobody can be
+        asked, that is so later."""
+        ...
+
+    async def set_used(self, counter: str, used: float, ends: float) -> None:
+        """Of a budget so much has been used so far, by what has been kept of it."""
+        ...
+
+
+@dataclass(slots=True)
+class _Counter:
+    """One rule's: what is used, as of `at`, and what each lease reserves."""
+
+    at: float
+    ends: float
+    used: float = 0.0
+    leases: dict[str, float] = field(default_factory=dict)
+    reserved: float = 0.0
+
+    def drain(self, rate: float, now: float) -> None:
+        """Let what is used become less; a clock that goes back is a clock that stands still."""
+        self.used = max(0.0, self.used - max(0.0, now - self.at) * rate)
+        self.at = now
+
+    def release(self, lease: str) -> None:
+        """Free what a lease reserves."""
+        amount = self.leases.pop(lease, 0.0)
+        # What is left over of fractions ends with the last lease.
+        self.reserved = self.reserved - amount if self.leases else 0.0
+
+
+class MemoryCounters:
+    """Counters that end with the process.
+
+    This is the generic cell rate algorithm in its form of a continuous-state leaky bucket (ITU-T
+    I.371, annex A), with what runs held apart, so that it can be given back exactly.
+
+    Args:
+        clock: seconds of anything that moves on.
+        wall: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._counters: dict[str, _Counter] = {}
+        self._numbers = count(1)
+        self._open: set[str] = set()
+
+    async def start(self) -> None:
+        """Nothing has to be done."""
+
+    async def stop(self) -> None:
+        """Nothing has to be done."""
+
+    async def take(self, charges: Sequence[Charge]) -> Taken:
+        """Take all of `charges`, if there is room for each."""
+        now = self._wall()
+        counters = [self._drained(charge) for charge in charges]
+        pairs = list(zip(counters, charges, strict=True))
+        room = all(
+            fits(
+                counter.used + counter.reserved + charge.amount - charge.rule.limit,
+                charge.rule.limit,
+            )
+            for counter, charge in pairs
+        )
+        lease = str(next(self._numbers)) if room else ""
+        if room:
+            self._open.add(lease)
+            for counter, charge in pairs:
+                counter.used += charge.use
+                if charge.reserve:
+                    counter.leases[lease] = charge.reserve
+                    counter.reserved += charge.reserve
+        standings = [
+            standing(charge, counter.used, counter.reserved, now, taken=room)
+            for counter, charge in pairs
+        ]
+        return Taken(lease, standings)
+
+    async def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
+        """Free what a lease reserved, and count what was used; a second time changes nothing."""
+        if lease not in self._open:
+            return
+        self._open.remove(lease)
+        for charge, amount in zip(charges, used, strict=True):
+            counter = self._drained(charge)
+            counter.release(lease)
+            counter.used += amount
+
+    async def set_used(self, counter: str, used: float, ends: float) -> None:
+        """Set what is used of a budget."""
+        self._counter(counter, ends).used = used
+
+    def _drained(self, charge: Charge) -> _Counter:
+        counter = self._counter(charge.counter, charge.ends)
+        counter.drain(charge.rule.drains, self._clock())
+        return counter
+
+    def _counter(self, name: str, ends: float) -> _Counter:
+        counter = self._counters.get(name)
+        if counter is None:
+            if ends:
+                self._forget_old()
+            counter = self._counters[name] = _Counter(self._clock(), ends)
+        return counter
+
+    def _forget_old(self) -> None:
+        now = self._wall()
+        old = [name for name, each in self._counters.items() if each.ends and each.ends < now]
+        for name in old:
+            if not self._counters[name].leases:
+                del self._counters[name]

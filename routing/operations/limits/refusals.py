@@ -1,0 +1,108 @@
+"""What clients are told of limits: errors, and what is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from llama_compat.dialects.rate_limits import RateLimit
+from llama_compat.errors import APIError
+from routing.operations.limits.rules import Resource, Standing
+
+_UNITS = {
+    Resource.requests: "requests a minute",
+    Resource.tokens: "tokens a minute",
+    Resource.concurrent: "requests at a time",
+}
+
+LONGEST_RETRY_SECONDS = 3600.0
+"""Nobody waits any longer for an answer: `retry-after` is not sent then."""
+
+
+def refused(standings: Sequence[Standing]) -> APIError:
+    """429 for a request that has to wait, by the limit that it waits for longest."""
+    worst = max(standings, key=lambda each: each.wait)
+    if worst.charge.rule.resource is Resource.budget:
+        return _over_budget(worst)
+    return _over_limit(worst)
+
+
+def _over_limit(standing: Standing) -> APIError:
+    rule, wait = standing.charge.rule, standing.wait
+    message = (
+        f"Rate limit reached for {rule.name}: {rule.limit:g} {_UNITS[rule.resource]},"
+        f" {int(standing.remaining)} left, {math.ceil(standing.charge.amount)} asked for."
+    )
+    if math.isinf(wait):
+        message += " So much is never let in: lower max_tokens or shorten the prompt."
+    else:
+        message += f" Try again in {wait:.3g} s."
+    return APIError(
+        429,
+        message,
+        type="tokens" if rule.resource is Resource.tokens else "requests",
+        code="rate_limit_exceeded",
+        headers=_retry_headers(wait),
+    )
+
+
+def _over_budget(standing: Standing) -> APIError:
+    rule = standing.charge.rule
+    period = "in all" if rule.period == "ever" else f"a {rule.period}"
+    return APIError(
+        429,
+        f"The budget of {rule.name} is used up: ${rule.limit:g} {period},"
+        f" ${standing.remaining:.2g} left, and this request may cost"
+        f" ${standing.charge.amount:.2g}. Whoever runs this server can raise it.",
+        type="insufficient_quota",
+        code="insufficient_quota",
+        headers=_retry_headers(standing.wait),
+    )
+
+
+def _retry_headers(wait: float) -> dict[str, str]:
+    if wait > LONGEST_RETRY_SECONDS:
+        return {"x-should-retry": "false"}
+    return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+
+
+def counters_away() -> APIError:
+    """503: limits can't be counted, and the template wants nothing let in then."""
+    return APIError(
+        503,
+        "This server's limits can't be counted at the moment. Ask again in a moment.",
+        code="limits_unavailable",
+        headers={"retry-after": "1", "retry-after-ms": "1000"},
+    )
+
+
+def model_not_allowed(model: str) -> APIError:
+    """403: the key does not open the model."""
+    return APIError(
+        403,
+        f"This API key does not open the model '{model[:200]}'. The list of models has those that"
+        " it opens.",
+        param="model",
+        code="model_not_allowed",
+    )
+
+
+def rate_limits(standings: Sequence[Standing], now: float) -> list[RateLimit]:
+    """Of requests and of tokens, the limit of which least is left."""
+    tightest: dict[Resource, Standing] = {}
+    for each in standings:
+        resource = each.charge.rule.resource
+        if resource in (Resource.requests, Resource.tokens):
+            other = tightest.get(resource)
+            if other is None or each.remaining < other.remaining:
+                tightest[resource] = each
+    return [
+        RateLimit(
+            "tokens" if resource is Resource.tokens else "requests",
+            int(each.charge.rule.limit),
+            int(each.remaining),
+            each.reset,
+            now + each.reset,
+        )
+        for resource, each in tightest.items()
+    ]
