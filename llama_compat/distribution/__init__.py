@@ -9,6 +9,10 @@ from llama_compat.distribution.access import (
     LimitStoreSettings,
     Period,
     TeamSettings,
+from llama_compat.distribution.operations import (
+    PriceSettings,
+    RecordsSettings,
+    default_storage,
 )
 from llama_compat.distribution.template import (
     Distribution,
@@ -30,10 +34,13 @@ __all__ = [
     "LimitStoreSettings",
     "ModelSettings",
     "Period",
+    "PriceSettings",
     "ProviderSettings",
+    "RecordsSettings",
     "ResponsesStoreSettings",
     "ServerSettings",
     "TeamSettings",
+    "default_storage",
     "list_templates",
     "load_distribution",
 ]

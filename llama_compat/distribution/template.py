@@ -22,6 +22,12 @@ from llama_compat.distribution.access import (
     TeamSettings,
 )
 from llama_compat.distribution.env_references import ResolvedDocument
+from llama_compat.distribution.operations import (
+    PriceSettings,
+    RecordsSettings,
+    StorageAddress,
+    default_storage,
+)
 from llama_compat.distribution.problems import (
     KeyPath,
     Problem,
@@ -84,6 +90,13 @@ class ServerSettings(_Settings):
     responses_store: ResponsesStoreSettings | None = None
     """Keep responses: `store`, `previous_response_id`, `background` and what comes with them."""
 
+    storage: StorageAddress = Field(default_factory=default_storage)
+    """Where records and keys are kept, if the template wants any: `sqlite:PATH` or
+    `postgres://USER:PASSWORD@HOST/DATABASE`."""
+
+    records: RecordsSettings | None = None
+    """Keep a record of every request; `{}` for the usual way."""
+
     log_usage: bool = False
     """Count the tokens of every request, for its line in the log; vendors that tell them only when
     asked are asked."""
@@ -124,6 +137,9 @@ class ModelSettings(_Settings):
 
     limits: LimitSettings | None = None
     """Of all requests for it, whoever asks."""
+
+    price: PriceSettings | None = None
+    """What it costs; None leaves that to the list of known prices."""
 
 
 class Distribution(_Settings):

@@ -91,8 +91,7 @@ class Admission:
         self._charges: Sequence[Charge] | None = charges
 
     async def settle(self, tokens: float | None, cost: float | None) -> None:
-        """It has ended and used so much; None is all that it reserved. Only the first time counts.
-        """
+        """It has ended and used so much; None is all that it reserved. Only the first time counts."""
         charges, self._charges = self._charges, None
         if charges is not None:
             await self._limiter.settle(self._lease, charges, tokens, cost)

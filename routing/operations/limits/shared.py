@@ -141,9 +141,7 @@ class RedisCounters:
             lease if taken else "",
             [
                 standing(charge, float(used), float(reserved), now, taken=bool(taken))
-                for charge, used, reserved in zip(
-                    charges, amounts[::2], amounts[1::2], strict=True
-                )
+                for charge, used, reserved in zip(charges, amounts[::2], amounts[1::2], strict=True)
             ],
         )
 

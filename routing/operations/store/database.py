@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,17 +36,20 @@ class Database:
     Args:
         path: where it is; made if there is none.
         schema: statements that make what is missing in it.
+        busy_seconds: how long to wait for another process's writing.
     """
 
-    def __init__(self, path: str, schema: str) -> None:
+    def __init__(self, path: str, schema: str = "", busy_seconds: float = BUSY_SECONDS) -> None:
         self._path = Path(path).expanduser()
         self._schema = schema
+        self._busy_seconds = busy_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._places = asyncio.Semaphore(MAX_WAITING)
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     async def start(self) -> None:
-        """Open the file.
+        """Open the file; again, if it is open.
 
         Raises:
             OSError, sqlite3.Error: it can't be opened, or is no such file.
@@ -62,48 +66,73 @@ class Database:
 
         A cancelled caller does not wait, but work that has begun is finished.
         """
+        return await self.step(lambda connection: _in_transaction(connection, work))
+
+    async def step(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
+        """As `run`, in whatever transaction there is. Steps are taken in the order of the calls."""
         async with self._places:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
+    async def is_open(self) -> bool:
+        """Whether the file is open, and still the one that is at its path."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, lambda: self._file is not None and self._file == _identity(self._path)
+        )
+
     def _open(self) -> None:
+        self._close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None)
         try:
             for pragma in _PRAGMAS:
-                _execute_alone(connection, pragma)
+                self._execute_alone(connection, pragma)
             with _transaction(connection):
                 for statement in _statements(self._schema):
                     connection.execute(statement)
+            # Nobody else on this machine needs to read what is said here.
+            with suppress(PermissionError):
+                self._path.chmod(0o600)
         except sqlite3.Error:
             connection.close()
             raise
-        # Nobody else on this machine needs to read what is said here.
-        self._path.chmod(0o600)
-        self._connection = connection
+        self._connection, self._file = connection, _identity(self._path)
 
     def _close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._file = self._connection, None, None
         if connection is not None:
             connection.close()
 
     def _run(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
         if self._connection is None:
             raise RuntimeError("the store is not open")
-        with _transaction(self._connection):
-            return work(self._connection)
+        return work(self._connection)
+
+    def _execute_alone(self, connection: sqlite3.Connection, pragma: str) -> None:
+        # Changing the journal does not wait for others that open the file at the same moment.
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute(pragma)
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
 
-def _execute_alone(connection: sqlite3.Connection, pragma: str) -> None:
-    # Changing the journal does not wait for others that open the file at the same moment.
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute(pragma)
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _in_transaction(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Found]
+) -> Found:
+    with _transaction(connection):
+        return work(connection)
 
 
 @contextmanager

@@ -421,8 +421,8 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "unknown key, nothing like it": (
         "server:\n  colour: red\n" + LOCAL + MODEL,
         [
-            "2: server.colour: unknown key 'colour'; the keys here are host, port, api_keys,"
-            " max_body_bytes, apis, responses_store, log_usage, shutdown_grace_seconds",
+            "2: server.colour: unknown key 'colour'; the keys here are"
+            f" {', '.join(ServerSettings.model_fields)}",
         ],
     ),
     "unknown key in a config": (

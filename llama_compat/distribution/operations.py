@@ -1,0 +1,77 @@
+"""Settings of what is kept and told of requests: storage, records, prices, metrics, traces."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from platformdirs import user_data_path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+STORAGE_SCHEMES = ("sqlite:", "postgres://", "postgresql://")
+
+
+def default_storage() -> SecretStr:
+    """One SQLite file of this user's."""
+    return SecretStr(f"sqlite:{user_data_path('llama-compat') / 'operations.sqlite'}")
+
+
+def _is_storage(address: SecretStr) -> SecretStr:
+    value = address.get_secret_value()
+    if not any(value.startswith(each) and value != each for each in STORAGE_SCHEMES):
+        raise ValueError("expected sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE")
+    return address
+
+
+def _is_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return pattern
+
+
+class OperationsSettings(BaseModel):
+    """What the settings in this module have in common."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+StorageAddress = Annotated[SecretStr, AfterValidator(_is_storage)]
+"""`sqlite:PATH` or `postgres://...`; it may hold a password."""
+
+Days = Annotated[int, Field(ge=1)]
+
+
+class RecordsSettings(OperationsSettings):
+    """One record a request: how long it is kept, and what else of the request."""
+
+    keep_days: Days = 90
+    """Days after which a record is forgotten; the sums of its day stay."""
+
+    record_bodies: Literal["errors", "all"] | None = None
+    """Whose bodies are kept, the request's and the reply's: none, those that failed, or all."""
+
+    body_max_bytes: Annotated[int, Field(ge=1)] = 64 * 1024
+    """What is longer is cut off."""
+
+    body_keep_days: Days = 7
+
+    redact: list[Annotated[str, AfterValidator(_is_pattern)]] = []
+    """Regular expressions: what they match is not kept of a body."""
+
+    queue: Annotated[int, Field(ge=1)] = 10_000
+    """So many records wait for the storage at most; what is more is counted, and not kept."""
+
+
+class PriceSettings(OperationsSettings):
+    """What a model costs, in US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+
+    cached_input: Annotated[float, Field(ge=0)] | None = None
+    """Input that was read from a cache; as other input by default."""
+
+    cache_write: Annotated[float, Field(ge=0)] | None = None
+    """Input that was written to a cache; as other input by default."""
