@@ -8,6 +8,9 @@ types and codes are the table.
 
 from __future__ import annotations
 
+import email.utils
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,6 +80,16 @@ class APIError(Exception):
         """What kind of error it is."""
         return classify(self.status, self.type, self.code, self.message)
 
+    @property
+    def retry_after(self) -> float | None:
+        """In how many seconds to come back (RFC 9110, section 10.2.3; OpenAI's `retry-after-ms` is
+        more exact); None where nobody said."""
+        milliseconds = _number(self.headers.get("retry-after-ms"))
+        if milliseconds is not None:
+            return milliseconds / 1000
+        said = self.headers.get("retry-after")
+        return _seconds_until(said) if said and _number(said) is None else _number(said)
+
     def body(self) -> dict[str, Any]:
         """The error in OpenAI's shape."""
         return {
@@ -91,6 +104,30 @@ class APIError(Exception):
     def json(self) -> bytes:
         """`body` as UTF-8 JSON."""
         return bytes(to_raw(self.body()))
+
+
+class UnsupportedHere(APIError):
+    """A provider here can't do what the request asks for, and has sent nothing: another may."""
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """What kind of error it is."""
+        return ErrorClass.unsupported
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < math.inf else None
+
+
+def _seconds_until(date: str) -> float | None:
+    try:
+        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None
 
 
 # What is wrong with a request ---------------------------------------------------------------------
@@ -113,7 +150,7 @@ def missing_parameter(param: str) -> APIError:
 
 def unsupported_parameter(param: str, provider: str, why: str = "") -> APIError:
     """400: the provider can't honour the field `param` (rule: never silent)."""
-    return APIError(
+    return UnsupportedHere(
         400,
         f"Unsupported parameter: '{param}' is not supported by provider '{provider}'"
         f"{': ' + why if why else ''}. Leave it out, or set `unsupported: drop` for this provider"
@@ -125,7 +162,7 @@ def unsupported_parameter(param: str, provider: str, why: str = "") -> APIError:
 
 def unsupported_capability(provider: str, capability: str) -> APIError:
     """400: the provider has no such capability at all."""
-    return APIError(
+    return UnsupportedHere(
         400,
         f"Provider '{provider}' does not support {capability}. Choose a model of another provider.",
         code="unsupported_capability",
@@ -134,7 +171,7 @@ def unsupported_capability(provider: str, capability: str) -> APIError:
 
 def not_offered(provider: str, what: str) -> APIError:
     """404: the route is there, but not for this provider's models."""
-    return APIError(404, f"Provider '{provider}' has no way of {what}.", code="not_offered")
+    return UnsupportedHere(404, f"Provider '{provider}' has no way of {what}.", code="not_offered")
 
 
 def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens: int) -> APIError:

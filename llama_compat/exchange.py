@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -101,7 +101,9 @@ class Reply:
         dropped: names of parameters left out because the template sets `unsupported: drop`.
         read_usage: gives the usage, once the body has come to its end.
         render_error: how this stream tells of an error, where that depends on what it has said.
-        on_close: is called once this has been closed, however far it was read.
+        at_end: is told, once, that the reply was closed.
+        error: what a stream broke off with, as whoever read it noted.
+        read_to_end: whether a stream came to its end, as whoever read it noted.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
@@ -111,7 +113,14 @@ class Reply:
     dropped: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
-    on_close: Callable[[Reply], Awaitable[None]] | None = None
+    at_end: Callable[[Reply], None] | None = None
+    error: APIError | None = None
+    read_to_end: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was there."""
+        return self.read_to_end or isinstance(self.body, bytes)
 
     @property
     def usage(self) -> Usage | None:
@@ -124,5 +133,6 @@ class Reply:
             if not isinstance(self.body, bytes):
                 await self.body.aclose()
         finally:
-            if self.on_close is not None:
-                await self.on_close(self)
+            at_end, self.at_end = self.at_end, None
+            if at_end is not None:
+                at_end(self)

@@ -9,6 +9,7 @@ from llama_compat.distribution.access import (
     LimitStoreSettings,
     Period,
     TeamSettings,
+)
 from llama_compat.distribution.operations import (
     PriceSettings,
     RecordsSettings,

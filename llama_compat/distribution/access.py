@@ -6,9 +6,20 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 
-from llama_compat.distribution.settings_base import Name, NothingIsEmpty, Settings
+
+# A key whose items are all commented out holds nothing.
+NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+Name = Annotated[str, Field(min_length=1)]
 
 Period = Literal["day", "week", "month", "ever"]
 """What a budget is for; days, weeks and months are UTC's."""
@@ -16,7 +27,13 @@ Period = Literal["day", "week", "month", "ever"]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class LimitSettings(Settings):
+class AccessSettings(BaseModel):
+    """What the settings in this module have in common."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class LimitSettings(AccessSettings):
     """How much may be asked at most; what is not set is not limited."""
 
     requests_per_minute: Positive | None = None
@@ -27,7 +44,7 @@ class LimitSettings(Settings):
     """Requests at a time."""
 
 
-class BudgetSettings(Settings):
+class BudgetSettings(AccessSettings):
     """What requests may cost."""
 
     amount: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -51,7 +68,7 @@ def _check_hash(text: str) -> str:
     return text
 
 
-class KeyGrant(Settings):
+class KeyGrant(AccessSettings):
     """What a key opens, for whom and for how long, wherever the key itself is."""
 
     name: Name
@@ -82,7 +99,7 @@ class KeySettings(KeyGrant):
         return self
 
 
-class TeamSettings(Settings):
+class TeamSettings(AccessSettings):
     """What the keys of a team may use together."""
 
     id: Name
@@ -101,7 +118,7 @@ def _check_store(store: SecretStr) -> SecretStr:
     return store
 
 
-class LimitStoreSettings(Settings):
+class LimitStoreSettings(AccessSettings):
     """Where limits are counted."""
 
     store: Annotated[SecretStr, AfterValidator(_check_store)] = SecretStr("memory")
@@ -114,7 +131,7 @@ class LimitStoreSettings(Settings):
 LimitStore = Annotated[LimitStoreSettings, BeforeValidator(_store_alone)]
 
 
-class CorsSettings(Settings):
+class CorsSettings(AccessSettings):
     """Web pages of other origins whose scripts may use the server."""
 
     origins: Annotated[list[Name], Field(min_length=1)]

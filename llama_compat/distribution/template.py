@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from llama_compat.distribution.access import (
     CorsSettings,
@@ -36,15 +36,21 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
-from llama_compat.distribution.settings_base import Name as _Name
-from llama_compat.distribution.settings_base import NothingIsEmpty as _NothingIsEmpty
-from llama_compat.distribution.settings_base import Settings as _Settings
 from llama_compat.distribution.validation_messages import explain
 from llama_compat.distribution.yaml_positions import read_yaml
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 
+# A key whose items are all commented out holds nothing.
+_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+_Name = Annotated[str, Field(min_length=1)]
+
+
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class ResponsesStoreSettings(_Settings):
@@ -74,6 +80,10 @@ class ServerSettings(_Settings):
 
     admin_key: SecretStr | None = None
     """Opens `/admin/`, and nothing else; without it there is none."""
+
+    stored_keys: bool = False
+    """Let in who has a key that was made with `llama-compat keys create` or in `/admin/`; they are
+    in `storage`."""
 
     limits: LimitStore = LimitStoreSettings()
     """Where the limits of keys, teams, models and providers are counted."""
@@ -115,6 +125,12 @@ class ProviderSettings(_Settings):
 
     limits: LimitSettings | None = None
     """Of all requests to it; another target of the model, if there is one, answers what is over."""
+
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Requests that it gets at a time; None for as many as come."""
+
+    max_waiting: Annotated[int, Field(ge=0)] = 100
+    """Requests that wait beyond that; further ones go to another target, or get 429."""
 
     @property
     def discovers_models(self) -> bool:

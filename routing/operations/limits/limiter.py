@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -64,10 +65,14 @@ class Limiter:
             raise refused(standings)
         return Admission(self, lease, charges)
 
-    async def settle(
+    def settle(
         self, lease: str, charges: Sequence[Charge], tokens: float | None, cost: float | None
-    ) -> None:
-        """What the request of a lease has used; None is all that it reserved."""
+    ) -> asyncio.Task[None] | None:
+        """What the request of a lease has used; None is all that it reserved.
+
+        Returns:
+            What sees to it, if it takes a while.
+        """
         used = [
             charge.settled(
                 charge.reserve if tokens is None else tokens,
@@ -78,8 +83,7 @@ class Limiter:
         for charge, amount in zip(charges, used, strict=True):
             if charge.rule.resource is Resource.budget:
                 self._on_spent(charge, amount)
-        if lease:
-            await self.counters.settle(lease, charges, used)
+        return self.counters.settle(lease, charges, used) if lease else None
 
 
 class Admission:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,9 +43,14 @@ class Counters(Protocol):
         """
         ...
 
-    async def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
-        """What a lease reserved is free again, and of each charge so much is used; if nobody can be
-        asked, that is so later."""
+    def settle(
+        self, lease: str, charges: Sequence[Charge], used: Sequence[float]
+    ) -> asyncio.Task[None] | None:
+        """What a lease reserved is free again, and of each charge so much is used.
+
+        Returns:
+            What sees to it, for who wants to wait; None if that is so already.
+        """
         ...
 
     async def set_used(self, counter: str, used: float, ends: float) -> None:
@@ -128,7 +134,7 @@ class MemoryCounters:
         ]
         return Taken(lease, standings)
 
-    async def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
+    def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
         """Free what a lease reserved, and count what was used; a second time changes nothing."""
         if lease not in self._open:
             return

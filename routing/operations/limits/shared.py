@@ -133,7 +133,12 @@ class RedisCounters:
         for each in charges:
             rule = each.rule
             arguments += [rule.limit, rule.drains, each.reserve, each.use, each.ends]
-        taken, *amounts = await self._run("take", _keys(charges), arguments)
+        try:
+            taken, *amounts = await self._run("take", _keys(charges), arguments)
+        except (CountersAway, asyncio.CancelledError):
+            # It may have been taken all the same.
+            self.settle(lease, charges, [0.0] * len(charges))
+            raise
         if taken:
             self._live[lease] = charges
         now = self._wall()
@@ -145,16 +150,15 @@ class RedisCounters:
             ],
         )
 
-    async def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
-        """Free what a lease reserved, and count what was used; a second time changes nothing.
-
-        A cancelled caller does not stop it.
-        """
+    def settle(
+        self, lease: str, charges: Sequence[Charge], used: Sequence[float]
+    ) -> asyncio.Task[None]:
+        """Free what a lease reserved, and count what was used; a second time changes nothing."""
         self._live.pop(lease, None)
         settling = asyncio.create_task(self._settle_or_keep(lease, charges, used))
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
-        await asyncio.shield(settling)
+        return settling
 
     async def set_used(self, counter: str, used: float, ends: float) -> None:
         """What is used of a budget, where Redis knows nothing of it."""
