@@ -16,7 +16,6 @@ from pydantic import (
     model_validator,
 )
 
-
 # A key whose items are all commented out holds nothing.
 NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 Name = Annotated[str, Field(min_length=1)]

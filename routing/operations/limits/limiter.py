@@ -94,8 +94,11 @@ class Admission:
         self._lease = lease
         self._charges: Sequence[Charge] | None = charges
 
-    async def settle(self, tokens: float | None, cost: float | None) -> None:
-        """It has ended and used so much; None is all that it reserved. Only the first time counts."""
+    def settle(self, tokens: float | None, cost: float | None) -> asyncio.Task[None] | None:
+        """It has ended, and used so much; None is all that it reserved. Once is enough.
+
+        Returns:
+            What sees to it, if it takes a while.
+        """
         charges, self._charges = self._charges, None
-        if charges is not None:
-            await self._limiter.settle(self._lease, charges, tokens, cost)
+        return None if charges is None else self._limiter.settle(self._lease, charges, tokens, cost)
