@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +26,9 @@ from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
-from routing.runtime import Runtime
+from routing.runtime import Runtime, runtime_of
+
+log = logging.getLogger(__name__)
 
 
 class Application(FastAPI):
@@ -37,7 +40,7 @@ class Application(FastAPI):
         distribution: what to serve.
 
     Attributes:
-        runtime: what requests are answered from.
+        runtime: what new requests are answered from.
     """
 
     def __init__(self, distribution: Distribution) -> None:
@@ -49,6 +52,7 @@ class Application(FastAPI):
             redoc_url=None,
         )
         self.runtime = Runtime(distribution)
+        self._retiring: dict[asyncio.Task[None], Runtime] = {}
         self.apis = tuple(api for api in CLIENT_APIS if api.name in distribution.server.apis)
         self._endpoints = {
             path: endpoint for api in self.apis for path, endpoint in api.endpoints.items()
@@ -71,7 +75,15 @@ class Application(FastAPI):
             await receive()
             await refuse_websocket(scope, send)
             return
-        runtime, path, principal = self.runtime, scope["path"], ANYBODY
+        runtime = self.runtime
+        runtime.hold()
+        try:
+            await self._answer(scope, receive, send, runtime)
+        finally:
+            runtime.release()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, runtime: Runtime) -> None:
+        path, principal = scope["path"], ANYBODY
         endpoint, parameters = self._endpoint(path)
         try:
             if path != "/health":
@@ -84,7 +96,12 @@ class Application(FastAPI):
         if endpoint is not None:
             await endpoint(scope, receive, send, runtime, principal, parameters)
             return
-        scope = {**scope, "principal": principal, "request_id": request_id_of(scope)}
+        scope = {
+            **scope,
+            "principal": principal,
+            "request_id": request_id_of(scope),
+            "runtime": runtime,
+        }
         if path == self.openapi_url and self.openapi_schema is None:
             await asyncio.to_thread(self.openapi)
         await super().__call__(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
@@ -131,8 +148,33 @@ class Application(FastAPI):
         await self.runtime.start()
 
     async def stop(self) -> None:
-        """Stop the runtime."""
+        """Stop the runtime, and those before it that still have requests."""
+        for runtime in self._retiring.values():
+            runtime.abandon()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
         await self.runtime.stop()
+
+    async def reload(self, distribution: Distribution) -> None:
+        """Answer new requests from `distribution`; those that run keep what they have to their end.
+
+        Raises:
+            ProviderStartError: a provider can't start; all goes on as it was.
+        """
+        runtime, before = Runtime(distribution, self.runtime), self.runtime
+        try:
+            await runtime.start()
+        except BaseException:
+            await runtime.stop()
+            raise
+        self.runtime = runtime
+        task = asyncio.create_task(_retire(before), name="runtime without requests")
+        self._retiring[task] = before
+        task.add_done_callback(self._retired)
+
+    def _retired(self, task: asyncio.Task[None]) -> None:
+        self._retiring.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("what a reload replaced did not stop", exc_info=task.exception())
 
     def openapi(self) -> dict[str, Any]:
         """The schema behind `/docs`, the plain endpoints included; built when first asked for.
@@ -175,6 +217,11 @@ class Application(FastAPI):
         return self._render_api_error(request, internal_error())
 
 
+async def _retire(runtime: Runtime) -> None:
+    await runtime.unused()
+    await runtime.stop()
+
+
 def _method_not_allowed(scope: Scope) -> APIError:
     if any(
         name == b"upgrade" and b"websocket" in value.lower() for name, value in scope["headers"]
@@ -201,12 +248,12 @@ def _with_request_id(scope: Scope, send: Send) -> Send:
 
 def _add_routes(app: Application) -> None:
     @app.get("/health", tags=["server"])
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         """200 once every provider has started and all local models are loaded, 503 before.
 
         `running` and `waiting` count the requests in the engines of this process.
         """
-        runtime = app.runtime
+        runtime = runtime_of(request)
         if runtime.ready:
             counts = Counter({"running": 0, "waiting": 0})
             for provider in runtime.providers.values():

@@ -14,16 +14,17 @@ from contextlib import contextmanager
 import uvicorn
 
 from llama_compat.distribution import Distribution
+from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
 from routing.http_protocol import CoalescingProtocol
+from routing.reload import Reloader, log_models
+from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 75
 """How long an idle client connection is kept: longer than the usual clients keep theirs, so that it
 is they who close it and never find it closed under a request."""
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServerStartError(Exception):
@@ -37,6 +38,7 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     workers: int = 1,
+    watched: WatchedFile | None = None,
 ) -> int:
     """Serve `distribution` until SIGINT or SIGTERM, then let running requests finish.
 
@@ -45,6 +47,7 @@ def serve(
         source: the template's name or path, for messages.
         host, port: in place of the template's; port 0 takes a free one.
         workers: processes that share the port.
+        watched: the template's file, if it is reloaded when it changes and not on SIGHUP alone.
 
     Returns:
         The exit code: 0 after a signal.
@@ -61,23 +64,32 @@ def serve(
             from routing.workers import serve_in_workers
 
             _configure_logging()
-            return serve_in_workers(source, listener, workers, settings.shutdown_grace_seconds)
-        return serve_on(listener, distribution)
+            return serve_in_workers(
+                source, listener, workers, settings.shutdown_grace_seconds, watched
+            )
+        return serve_on(listener, distribution, source, watched=watched)
 
 
 def serve_on(
     listener: socket.socket,
     distribution: Distribution,
-    end_signals: Sequence[signal.Signals] = STOP_SIGNALS,
+    source: str,
+    *,
+    watched: WatchedFile | None = None,
+    is_worker: bool = False,
 ) -> int:
-    """Serve `distribution` on a socket that is bound already, until one of `end_signals` comes.
+    """Serve `distribution`, which is that of the template `source`, on a socket that is bound
+    already, until SIGINT or SIGTERM; SIGHUP reloads it.
+
+    A worker minds SIGTERM and SIGHUP alone, of which its parent sends it what concerns it.
 
     Returns:
         The exit code.
     """
     _configure_logging()
+    app = Application(distribution)
     config = uvicorn.Config(
-        Application(distribution),
+        app,
         http=CoalescingProtocol,
         log_config=None,
         access_log=False,
@@ -88,20 +100,27 @@ def serve_on(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
     )
-    server = _Server(config, [model.id for model in distribution.models])
+    server = _Server(config, app, Reloader(app, source, watched))
+    terminal = None if is_worker else Terminal()
+    end_signals = (signal.SIGTERM,) if is_worker else STOP_SIGNALS
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(server.run_until(end_signals, listener))
+        return runner.run(server.run_until(listener, end_signals, terminal))
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, ending with 0 after a signal instead of raising the signal again."""
 
-    def __init__(self, config: uvicorn.Config, models: Sequence[str]) -> None:
+    def __init__(self, config: uvicorn.Config, app: Application, reloader: Reloader) -> None:
         super().__init__(config)
-        self._models = models
+        self._app = app
+        self._reloader = reloader
+        self._reloading: asyncio.Task[None] | None = None
 
     async def run_until(
-        self, end_signals: Sequence[signal.Signals], listener: socket.socket
+        self,
+        listener: socket.socket,
+        end_signals: Sequence[signal.Signals],
+        terminal: Terminal | None,
     ) -> int:
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
@@ -114,8 +133,17 @@ class _Server(uvicorn.Server):
             else:
                 serving.cancel()
 
+        def reload(number: signal.Signals) -> None:
+            if terminal is not None and terminal.closed():
+                stop(number)
+            else:
+                self._reloader.ask()
+
         for number in end_signals:
             _on_signal(loop, number, stop)
+        if RELOAD_SIGNAL is not None:
+            _on_signal(loop, RELOAD_SIGNAL, reload)
+            unblock_signals(RELOAD_SIGNAL)
         try:
             await self.serve(sockets=[listener])
         except asyncio.CancelledError:
@@ -133,7 +161,15 @@ class _Server(uvicorn.Server):
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             log.info("serving at http://%s:%s/v1, its API at /docs; Ctrl-C ends", host, port)
-            log.info("models: %s", ", ".join(self._models) or "those that the providers list")
+            log_models(self._app.runtime.distribution)
+            self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._reloading is not None:
+            self._reloading.cancel()
+        await super().shutdown(sockets)
+        if self._reloading is not None:
+            await asyncio.wait([self._reloading])
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

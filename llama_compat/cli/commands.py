@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from llama_compat.distribution import Distribution, ProviderSettings
+    from llama_compat.distribution.watched_file import WatchedFile
 
 TEMPLATE_PROBLEM = 2
 """The exit code for a template that can't be used; anything else that goes wrong is 1."""
@@ -64,15 +65,22 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
     ] = 1,
+    reload_on_change: Annotated[
+        bool,
+        typer.Option("--reload-on-change", help="Reload the file when it changes, as on SIGHUP."),
+    ] = False,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
+    watched = _watched(template) if reload_on_change else None
     distribution = _load(template)
 
     from providers.base import ProviderStartError
     from routing.server import ServerStartError, serve
 
     try:
-        code = serve(distribution, source=template, host=host, port=port, workers=workers)
+        code = serve(
+            distribution, source=template, host=host, port=port, workers=workers, watched=watched
+        )
     except (ProviderStartError, ServerStartError) as error:
         _fail(error)
     raise typer.Exit(code)
@@ -172,6 +180,14 @@ def _load(template: str) -> Distribution:
         return load_distribution(template, config_model)
     except TemplateError as error:
         _fail(error, TEMPLATE_PROBLEM)
+
+
+def _watched(template: str) -> WatchedFile:
+    """The template's file as it is before it is read, so that no change of it is missed."""
+    from llama_compat.distribution import template_path
+    from llama_compat.distribution.watched_file import WatchedFile
+
+    return WatchedFile(template_path(template))
 
 
 def _fail(error: Exception | str, code: int = 1) -> NoReturn:

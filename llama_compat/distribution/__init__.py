@@ -15,6 +15,7 @@ from llama_compat.distribution.operations import (
     RecordsSettings,
     default_storage,
 )
+from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.template import (
     Distribution,
     ModelSettings,
@@ -23,12 +24,14 @@ from llama_compat.distribution.template import (
     ServerSettings,
     list_templates,
     load_distribution,
+    template_path,
 )
 
 __all__ = [
     "BudgetSettings",
     "CorsSettings",
     "Distribution",
+    "FlatTarget",
     "KeyGrant",
     "KeySettings",
     "LimitSettings",
@@ -39,9 +42,12 @@ __all__ = [
     "ProviderSettings",
     "RecordsSettings",
     "ResponsesStoreSettings",
+    "RoutingSettings",
     "ServerSettings",
+    "TargetSettings",
     "TeamSettings",
     "default_storage",
     "list_templates",
     "load_distribution",
+    "template_path",
 ]

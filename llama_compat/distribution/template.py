@@ -36,6 +36,14 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.routing import (
+    FlatTarget,
+    RoutingSettings,
+    TargetSettings,
+    flat_targets,
+    merged,
+)
+from llama_compat.distribution.routing_checks import contradictions, reference_problems
 from llama_compat.distribution.validation_messages import explain
 from llama_compat.distribution.yaml_positions import read_yaml
 
@@ -142,9 +150,18 @@ class ModelSettings(_Settings):
     """A model that clients can ask for."""
 
     id: _Name
-    provider: _Name
+
+    provider: _Name | None = None
+    """Where its requests go, if that is one place; otherwise there are `targets`."""
+
     provider_model: _Name | None = None
     """What the provider calls it; None if that is `id` too."""
+
+    targets: Annotated[list[TargetSettings], _NothingIsEmpty] = []
+    """Where its requests may go."""
+
+    routing: RoutingSettings | None = None
+    """Which of the targets gets a request, over what the whole template says."""
 
     context_length: Annotated[int, Field(ge=1)] | None = None
     """Tokens that it can hold, prompt and completion together; None leaves that to the provider."""
@@ -169,6 +186,19 @@ class Distribution(_Settings):
     models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
     keys: Annotated[list[KeySettings], _NothingIsEmpty] = []
     teams: Annotated[list[TeamSettings], _NothingIsEmpty] = []
+
+    routing: RoutingSettings | None = None
+    """What counts for every model, unless it says otherwise."""
+
+    def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
+        """Where requests for `model` may go, whatever other models lie between."""
+        by_name = {name: each for each in self.models for name in (each.id, *each.aliases)}
+        return flat_targets(model, by_name)
+
+    def routing_of(self, model: ModelSettings) -> RoutingSettings | None:
+        """The policies of `model`; None for one that is passed to its only target as it is."""
+        found = merged(self.routing, model.routing)
+        return RoutingSettings() if found is None and model.targets else found
 
 
 def load_distribution(
@@ -195,6 +225,10 @@ def load_distribution(
     except ValidationError as error:
         problems.extend(explain(error, Distribution, document))
     problems.extend(_conflicts(document))
+    references = list(reference_problems(document))
+    problems.extend(references)
+    if distribution is not None and not references:
+        problems.extend(contradictions(distribution, document))
     # A value that could not be read is not also of a wrong type.
     unread = {(problem.path, problem.line) for problem in document.problems}
     problems = [each for each in problems if (each.path, each.line) not in unread]
@@ -205,6 +239,12 @@ def load_distribution(
         message = "no models; list one, or set 'models: discover' for a provider"
         raise TemplateError(path, [document.problem(("models",), message)])
     return distribution
+
+
+def template_path(source: str) -> Path:
+    """Where the template `source` is looked for: the name of one that ships, or a path."""
+    names = [name for name, _ in list_templates()]
+    return _template_folder() / f"{source}.yaml" if source in names else Path(source)
 
 
 def list_templates() -> list[tuple[str, str]]:
@@ -235,8 +275,7 @@ def _read(source: str) -> tuple[str, str]:
     Raises:
         TemplateError: there is none, or it is not text.
     """
-    names = [name for name, _ in list_templates()]
-    path = _template_folder() / f"{source}.yaml" if source in names else Path(source)
+    path = template_path(source)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE_BYTES + 1)
@@ -244,6 +283,7 @@ def _read(source: str) -> tuple[str, str]:
             raise _unreadable(path, f"larger than {MAX_TEMPLATE_BYTES} bytes, so not a template")
         return str(path), raw.decode("utf-8-sig")
     except FileNotFoundError:
+        names = [name for name, _ in list_templates()]
         problem = f"no such file, and not one of the templates {', '.join(names)}"
         raise _unreadable(path, problem + did_you_mean(path.stem, names)) from None
     except IsADirectoryError:
@@ -298,14 +338,6 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
-    shown = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
-    written = [provider_id for path, provider_id in provider_ids if path not in document.variables]
-    for path, provider in _texts(document, "models", "provider"):
-        if shown and provider not in shown:
-            near = "" if path in document.variables else did_you_mean(provider, written)
-            hint = near or f"; the ids are {', '.join(shown.values())}"
-            message = f"no provider has the id {document.shown(path, provider)}{hint}"
-            yield document.problem(path, message)
 
 
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:

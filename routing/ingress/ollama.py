@@ -30,7 +30,7 @@ from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
 from routing.ingress.endpoint import Endpoint
 from routing.models import Route
-from routing.runtime import Runtime
+from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -82,20 +82,21 @@ def _add_routes(app: Application) -> None:
         """The version of Ollama whose API this is."""
         return {"version": models.API_VERSION}
 
-    async def tags() -> dict[str, Any]:
+    async def tags(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included."""
-        return {"models": [models.render_tag(each) for each in await app.runtime.models.list()]}
+        listed = await runtime_of(request).models.list()
+        return {"models": [models.render_tag(each) for each in listed]}
 
-    async def running() -> dict[str, Any]:
+    async def running(request: Request) -> dict[str, Any]:
         """The models of the engines in this process, which are loaded as long as it runs."""
-        runtime = app.runtime
+        runtime = runtime_of(request)
         engines = {each.id for each in runtime.providers.values() if each.stats()}
         listed = [each for each in await runtime.models.list() if each.owned_by in engines]
         return {"models": [models.render_running(each) for each in listed]}
 
     async def show(request: Request) -> Response:
         """What is known of one model."""
-        runtime = app.runtime
+        runtime = runtime_of(request)
         limit = runtime.settings.max_body_bytes
         try:
             fields = parse_body(await read_body(request.scope, request.receive, limit))

@@ -33,7 +33,7 @@ from routing.ingress.endpoint import Endpoint
 from routing.ingress.openai import PREFIXES
 from routing.models import Route
 from routing.operations.store.responses import Items, ResponseStore, response_not_found
-from routing.runtime import Runtime
+from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -84,7 +84,9 @@ class ResponsesEndpoint(Endpoint):
             assert turn.keeping.response is not None
             return turn.keeping.response
 
-        runtime.background.run(queued, work)
+        runtime.hold()
+        running = runtime.background.run(queued, work)
+        running.add_done_callback(lambda _: runtime.release())
         return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
 
 
@@ -208,7 +210,7 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 def _add_routes(app: Application) -> None:
     def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
-        store = app.runtime.responses
+        store = runtime_of(request).responses
         if store is None:
             error = response_not_found(response_id)
             error.message += f" {HOW_TO_KEEP}"
@@ -230,14 +232,14 @@ def _add_routes(app: Application) -> None:
         """Forget a response; one that runs in the background ends."""
         store, owner = kept_by(request, response_id)
         await store.delete(owner.id, response_id)
-        app.runtime.background.cancel(response_id)
+        runtime_of(request).background.cancel(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
     async def cancel_response(request: Request, response_id: str) -> dict[str, Any]:
         """End a response that runs in the background."""
         store, owner = kept_by(request, response_id)
         response = await store.cancel(owner.id, response_id)
-        app.runtime.background.cancel(response_id)
+        runtime_of(request).background.cancel(response_id)
         return response
 
     async def list_input_items(

@@ -380,14 +380,15 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "a list": (
         "- a\n",
         [
-            "1: expected a mapping with the keys version, server, providers, models, got a list",
+            "1: expected a mapping with the keys version, server, providers, models, routing, got a"
+            " list",
         ],
     ),
     "text": (
         "\nhello\n",
         [
-            "2: expected a mapping with the keys version, server, providers, models, got a single"
-            " value",
+            "2: expected a mapping with the keys version, server, providers, models, routing, got a"
+            " single value",
         ],
     ),
     "tab": (
@@ -475,7 +476,7 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         [
             "2: providers[0].id: required, but missing",
             "4: models[0].id: required, but missing",
-            "4: models[0].provider: required, but missing",
+            "4: models[0].provider: required, but missing; or list 'targets'",
         ],
     ),
     "required in a config": (
