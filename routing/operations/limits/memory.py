@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -53,8 +53,15 @@ class Counters(Protocol):
         """
         ...
 
-    async def set_used(self, counter: str, used: float, ends: float) -> None:
-        """Of a budget so much has been used so far, by what has been kept of it."""
+    async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """Of budgets so much has been used so far, by what has been kept of them.
+
+        Args:
+            budgets: by counter, what was used, and when its period ends (or 0).
+
+        Raises:
+            CountersAway: nobody can be told.
+        """
         ...
 
 
@@ -144,9 +151,10 @@ class MemoryCounters:
             counter.release(lease)
             counter.used += amount
 
-    async def set_used(self, counter: str, used: float, ends: float) -> None:
-        """Set what is used of a budget."""
-        self._counter(counter, ends).used = used
+    async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """Set what is used of budgets."""
+        for counter, (used, ends) in budgets.items():
+            self._counter(counter, ends).used = used
 
     def _drained(self, charge: Charge) -> _Counter:
         counter = self._counter(charge.counter, charge.ends)

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -108,7 +108,7 @@ class RedisCounters:
                 "`server.limits` is no URL of a Redis: write redis://HOST:PORT/DATABASE"
             ) from None
         common = (_FOLDER / "common.lua").read_text("utf-8")
-        for name in ("take", "settle", "renew"):
+        for name in ("take", "settle", "renew", "seed"):
             text = (_FOLDER / f"{name}.lua").read_text("utf-8")
             self._scripts[name] = self._client.register_script(common + text)
         with suppress(CountersAway):
@@ -160,14 +160,14 @@ class RedisCounters:
         settling.add_done_callback(self._settling.discard)
         return settling
 
-    async def set_used(self, counter: str, used: float, ends: float) -> None:
-        """What is used of a budget, where Redis knows nothing of it."""
-        client = self._client
-        assert client is not None
-        key = PREFIX + counter
-        await self._ask(lambda: client.hsetnx(key, "used", repr(used)))
-        if ends:
-            await self._ask(lambda: client.expireat(key, int(ends + 2 * self._lease_seconds)))
+    async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """What is used of budgets that Redis knows nothing of, as after a loss of its data."""
+        if budgets:
+            keys = [PREFIX + counter for counter in budgets]
+            arguments = [self._lease_seconds]
+            for used, ends in budgets.values():
+                arguments += [used, ends]
+            await self._run("seed", keys, arguments)
 
     async def _settle_or_keep(
         self, lease: str, charges: Sequence[Charge], used: Sequence[float]
