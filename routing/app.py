@@ -91,6 +91,10 @@ class Application(FastAPI):
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
+            if endpoint is not None:
+                dialect = self.api_of(scope).dialect
+                await endpoint.refuse(scope, send, runtime, dialect, error)
+                return
             await Answer(send, scope, self.api_of(scope).dialect).error(error)
             return
         if endpoint is not None:

@@ -15,10 +15,15 @@ from providers.base import Provider
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where requests for one public model id go."""
+    """Where requests for one public model id go.
+
+    Attributes:
+        name: the model id as the template has it; `provider/*` for what a vendor lists.
+    """
 
     provider: Provider
     target: Target
+    name: str
 
     @property
     def context_length(self) -> int | None:
@@ -41,7 +46,7 @@ class ModelTable:
         for model in models:
             target = Target(model.provider_model or model.id, model.context_length)
             for name in (model.id, *model.aliases):
-                self._routes[name] = Route(providers[model.provider], target)
+                self._routes[name] = Route(providers[model.provider], target, name)
 
     async def resolve(self, model: str) -> Route:
         """The route of the public id or alias `model`.
@@ -58,7 +63,7 @@ class ModelTable:
                 names = await provider.discovered_models()
                 for name in names:
                     if _public_id(provider, name) == model:
-                        return Route(provider, Target(name))
+                        return _discovered(provider, name)
         raise model_not_found(model, list(self._routes))
 
     async def list(self) -> list[ModelInfo]:
@@ -68,7 +73,7 @@ class ModelTable:
             for name in await provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self.describe(public_id, Route(provider, Target(name))))
+                    entries.append(self.describe(public_id, _discovered(provider, name)))
         return entries
 
     async def get(self, model: str) -> ModelInfo:
@@ -82,6 +87,10 @@ class ModelTable:
     def describe(self, public_id: str, route: Route) -> ModelInfo:
         """What a list shows of the model that `route` leads to."""
         return ModelInfo(public_id, self._created, route.provider.id, route.context_length)
+
+
+def _discovered(provider: Provider, name: str) -> Route:
+    return Route(provider, Target(name), f"{provider.id}/*")
 
 
 def _public_id(provider: Provider, name: str) -> str:

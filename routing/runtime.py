@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -16,6 +17,9 @@ from routing.auth import Authenticator
 from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.store.responses import ResponseStore
+
+if TYPE_CHECKING:
+    from routing.operations.observer import Observers
 
 
 class Runtime:
@@ -37,6 +41,7 @@ class Runtime:
         authenticator: tells who is asking.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
+        observers: who wants to know of requests; None where nobody does.
         ready: whether every provider has started.
     """
 
@@ -53,6 +58,7 @@ class Runtime:
         )
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None
+        self.observers = _observers(distribution)
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -66,6 +72,9 @@ class Runtime:
         Raises:
             ProviderStartError: one can't; those that did are still running.
         """
+        if self.observers is not None:
+            self._running.push_async_callback(self.observers.stop)
+            await self.observers.start()
         if self._store is not None:
             await self._start(self._store)
         starts = [asyncio.create_task(self._start(each)) for each in self._providers.values()]
@@ -84,6 +93,11 @@ class Runtime:
         self._running.push_async_callback(part.release)
         if part.hold():
             await part.value.start()
+
+    @property
+    def counts_usage(self) -> bool:
+        """Whether somebody here needs the usage of every request."""
+        return self.settings.log_usage or self.observers is not None
 
     async def stop(self) -> None:
         """Stop every provider whose start was begun, but for those that another runtime has."""
@@ -135,6 +149,14 @@ def _providers(
             provider.adopt(before.value)
         providers[settings.id] = Shared(provider, provider.stop)
     return providers
+
+
+def _observers(distribution: Distribution) -> Observers | None:
+    if distribution.server.records is None:
+        return None
+    from routing.operations.observer import observers_of
+
+    return observers_of(distribution)
 
 
 def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:

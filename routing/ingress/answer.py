@@ -8,20 +8,22 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
+from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
 from routing.asgi import Scope, Send
+
+if TYPE_CHECKING:
+    from routing.operations.observer import Observed
 
 log = logging.getLogger(__name__)
 
 _PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-
-MAX_LOGGED = 1000
-"""Of what is said of a request, so many characters are in the log."""
 
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -47,6 +49,7 @@ class Answer:
         model: what the client asked for, for the log.
         outcome: what went wrong, for the log; empty if all went well.
         last_sent: when something was sent last, on the event loop's clock.
+        observed: what is to be known of the request afterwards; None where nobody wants to know.
     """
 
     def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
@@ -62,10 +65,14 @@ class Answer:
         self.model = "-"
         self.outcome = ""
         self.last_sent = 0.0
+        self.observed: Observed | None = None
 
     async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
         self._reply = reply
+        observed = self.observed
+        if observed is not None:
+            observed.reply, observed.answered = reply, time.monotonic()
         headers = {**reply.headers}
         if reply.dropped:
             # The names are the client's: what a header can't hold is percent-encoded.
@@ -73,7 +80,9 @@ class Answer:
             headers["x-llama-compat-dropped"] = ", ".join(names)
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
-            await self._body(reply.body, more=False)
+            await self._event(reply.body, more=False)
+            if observed is not None:
+                observed.complete = True
             return
         if not self._streaming:
             self._streaming = True
@@ -83,10 +92,14 @@ class Answer:
         async for events in reply.body:
             await self._event(events)
         await self._event(self._dialect.stream_end, more=False)
+        if observed is not None:
+            observed.complete = True
 
     async def error(self, error: APIError) -> None:
         """Send `error`: as a response of its own, or inside the stream, which it ends."""
         self.outcome = error.message
+        if self.observed is not None:
+            self.observed.error = error
         vendors_id = error.headers.get("x-upstream-request-id")
         if vendors_id is not None:
             self.outcome += f" (the vendor's request {vendors_id})"
@@ -100,7 +113,13 @@ class Answer:
                 "content-length": str(len(body)),
             }
             await self._start(self._dialect.status(error), headers)
-            await self._body(body, more=False)
+            await self._event(body, more=False)
+
+    def cancel(self, why: str = "") -> None:
+        """The client left, which is `why`, or the server stops: it does not get all of it."""
+        self.outcome = why
+        if self.observed is not None:
+            self.observed.cancelled = True
 
     async def keep_alive(self) -> None:
         """Send what means nothing, so that the connection stays open; headers first, if need be."""
@@ -121,10 +140,17 @@ class Answer:
     async def _event(self, body: bytes, *, more: bool = True) -> None:
         if self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
+        observed = self.observed
+        if observed is not None:
+            observed.sample.add(body)
         await self._body(body, more=more)
+        if observed is not None and not observed.first_sent:
+            observed.first_sent = time.monotonic()
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status
+        if self.observed is not None:
+            self.observed.status = status
         headers = {**self._dialect.reply_headers(self.request_id), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"x-request-id", self.request_id.encode()))
@@ -155,13 +181,3 @@ class Answer:
 
 def _tokens(usage: Usage) -> str:
     return f"{usage.prompt_tokens}+{usage.completion_tokens}"
-
-
-def one_line(text: str) -> str:
-    """`text`, which may be anybody's, without what would forge lines of the log or fill it."""
-    text = text[:MAX_LOGGED]
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else ascii(character)[1:-1] for character in text
-    )

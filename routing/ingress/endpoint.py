@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
-from llama_compat.dialects.base import Asked, Operation
+from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.errors import (
     APIError,
     context_length_exceeded,
@@ -27,6 +28,9 @@ from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.models import Route
 from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from routing.operations.observer import Observed
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +65,11 @@ class Endpoint:
             path: what the path says besides where it leads: its parameters.
         """
         answer = Answer(send, scope, self.operation.dialect)
+        observed = self._observed(answer, scope, runtime, principal)
         try:
             body = await read_body(scope, receive, runtime.settings.max_body_bytes)
+            if observed is not None:
+                observed.body = body
             async with ClientWatch(receive):
                 fields = parse_body(body)
                 asked = self.operation.look(fields, path)
@@ -77,20 +84,45 @@ class Endpoint:
                     request_id=answer.request_id,
                     headers=self._forwarded_headers(scope),
                     principal=principal,
-                    counts_usage=runtime.settings.log_usage,
+                    counts_usage=runtime.counts_usage,
                 )
+                if observed is not None:
+                    observed.ask(call, route)
                 await self._answer(call, route, answer, runtime)
         except ClientGone:
-            answer.outcome = "client disconnected"
+            answer.cancel("client disconnected")
         except APIError as error:
             await answer.error(error)
         except asyncio.CancelledError:
             # Not the client's doing: the server stops and the time for running requests is over.
+            answer.cancel()
             await answer.error(shutting_down())
         except Exception:
             log.exception("request %s failed", answer.request_id)
             await answer.error(internal_error())
         answer.log(with_usage=runtime.settings.log_usage)
+        if observed is not None:
+            observed.end(answer.model)
+
+    async def refuse(
+        self, scope: Scope, send: Send, runtime: Runtime, dialect: Dialect, error: APIError
+    ) -> None:
+        """Answer a request with `error` that is not even looked at: nobody knows who asks."""
+        answer = Answer(send, scope, dialect)
+        observed = self._observed(answer, scope, runtime, None)
+        await answer.error(error)
+        if observed is not None:
+            observed.end(answer.model)
+
+    def _observed(
+        self, answer: Answer, scope: Scope, runtime: Runtime, principal: Principal | None
+    ) -> Observed | None:
+        if runtime.observers is None:
+            return None
+        answer.observed = runtime.observers.begin(
+            self.operation, answer.request_id, principal, scope["headers"]
+        )
+        return answer.observed
 
     async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
         seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds

@@ -1,0 +1,262 @@
+"""Every request, told when it has ended to those who want to know of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Protocol
+
+from llama_compat.dialects.base import Operation
+from llama_compat.errors import APIError
+from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.text.one_line import one_line
+from llama_compat.types import Usage
+from providers.base import ProviderStartError
+from routing.operations.records.estimate import prompt_tokens, settled
+from routing.operations.records.prices import Prices
+from routing.operations.records.record import Record
+from routing.operations.records.sample import HEAD_BYTES, Sample, finish_reason
+
+if TYPE_CHECKING:
+    from llama_compat.distribution import Distribution, RecordsSettings
+    from routing.models import Route
+
+log = logging.getLogger(__name__)
+
+CLIENT_LEFT = 499
+"""The status of a request whose client left before there was one (nginx's number for it)."""
+
+MAX_MODEL = 200
+MAX_MESSAGE = 500
+"""Of a model's name and of an error so many characters are recorded."""
+
+
+class Observed:
+    """One request as far as it has come.
+
+    Attributes:
+        operation, principal: what is asked, by whom; None where the request brought no good key.
+        request_id: its `x-request-id`.
+        headers: those that it brought, as ASGI has them.
+        begun: when it came in, on the clock of `time.monotonic`, as all times here.
+        body: what the client sent.
+        model: what it asked for.
+        call, route: what came of that.
+        asked: when the provider was asked.
+        answered: when its reply, or a stream's first content, was there.
+        first_sent: when the first of that was sent.
+        reply: what it answered.
+        sample: of what was sent.
+        status: HTTP status; 0 while there is none.
+        error: what the client was told of.
+        complete: whether it got all of the reply.
+        cancelled: whether it left, or the server stopped, before that.
+    """
+
+    __slots__ = (
+        "_at_end",
+        "answered",
+        "asked",
+        "begun",
+        "body",
+        "call",
+        "cancelled",
+        "complete",
+        "error",
+        "first_sent",
+        "headers",
+        "model",
+        "operation",
+        "principal",
+        "reply",
+        "request_id",
+        "route",
+        "sample",
+        "status",
+    )
+
+    def __init__(
+        self,
+        operation: Operation,
+        request_id: str,
+        principal: Principal | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        sample: Sample | None = None,
+        at_end: Callable[[Observed], None] = lambda observed: None,
+    ) -> None:
+        self.operation = operation
+        self.request_id = request_id
+        self.principal = principal
+        self.headers = headers
+        self.sample = Sample() if sample is None else sample
+        self._at_end = at_end
+        self.begun = time.monotonic()
+        self.body = b""
+        self.model = ""
+        self.call: Call | None = None
+        self.route: Route | None = None
+        self.asked = self.answered = self.first_sent = 0.0
+        self.reply: Reply | None = None
+        self.status = 0
+        self.error: APIError | None = None
+        self.complete = self.cancelled = False
+
+    def ask(self, call: Call, route: Route) -> None:
+        """The provider is asked now."""
+        self.call, self.route = call, route
+        self.asked = time.monotonic()
+
+    def end(self, model: str) -> None:
+        """It has been answered, as well as could be; `model` is what it asked for."""
+        self.model = "" if model == "-" else model
+        self._at_end(self)
+
+    def usage(self) -> tuple[Usage | None, bool]:
+        """What it used, and whether that is estimated; None where nothing was generated."""
+        if self.reply is None or self.call is None or self.operation.kind == "token_count":
+            return None, False
+        counted = self.reply.usage
+        if self.operation.kind == "embedding" and not (counted and counted.prompt_tokens):
+            return Usage(prompt_tokens(self.call.fields)), True
+        # A whole reply has been paid for, whether the client got it or not.
+        complete = self.complete or isinstance(self.reply.body, bytes)
+        return settled(counted, self.call.fields, self.sample, complete=complete)
+
+
+class Observer(Protocol):
+    """Wants to know of every request, from `start` to `stop`."""
+
+    sample_bytes: int
+    """How much of the beginning of answers it needs."""
+
+    async def start(self) -> None:
+        """Make ready."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish."""
+        ...
+
+    def begun(self, observed: Observed) -> None:
+        """One has come in."""
+        ...
+
+    def ended(self, observed: Observed, record: Record) -> None:
+        """It has been answered, as well as could be."""
+        ...
+
+
+class Observers:
+    """All who want to know of requests.
+
+    What goes wrong with one of them is logged, and nothing that a client would notice.
+
+    Args:
+        observers: they.
+        prices: what requests cost.
+    """
+
+    def __init__(self, observers: Sequence[Observer], prices: Prices) -> None:
+        self._observers = observers
+        self._prices = prices
+        self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Start them."""
+        await self._prices.start()
+        for each in self._observers:
+            self._running.push_async_callback(each.stop)
+            await each.start()
+
+    async def stop(self) -> None:
+        """Stop those that were started."""
+        await self._running.aclose()
+
+    def begin(
+        self,
+        operation: Operation,
+        request_id: str,
+        principal: Principal | None,
+        headers: Sequence[tuple[bytes, bytes]],
+    ) -> Observed:
+        """A request has come in; whoever answers it calls `end` on what this gives."""
+        observed = Observed(
+            operation, request_id, principal, headers, Sample(self._sample_bytes), self._end
+        )
+        for each in self._observers:
+            each.begun(observed)
+        return observed
+
+    def _end(self, observed: Observed) -> None:
+        try:
+            record = record_of(observed, self._prices)
+            for each in self._observers:
+                each.ended(observed, record)
+        except Exception:
+            log.exception("request %s could not be recorded", observed.request_id)
+
+
+def observers_of(distribution: Distribution) -> Observers | None:
+    """Those whom a distribution has; None where it has none."""
+    settings = distribution.server
+    found: list[Observer] = []
+    if settings.records is not None:
+        found.append(_recorder(settings.storage.get_secret_value(), settings.records))
+    return Observers(found, Prices(distribution)) if found else None
+
+
+def _recorder(address: str, settings: RecordsSettings) -> Observer:
+    from routing.operations.records.record import MIGRATIONS
+    from routing.operations.records.recorder import Recorder
+    from routing.operations.store.storage import StorageError, open_storage
+
+    try:
+        return Recorder(open_storage(address, [MIGRATIONS]), settings)
+    except StorageError as error:
+        raise ProviderStartError(f"`server.storage`: {error}.") from None
+
+
+def record_of(observed: Observed, prices: Prices) -> Record:
+    """The record of a request that has ended."""
+    now = time.monotonic()
+    duration = now - observed.begun
+    error, route = observed.error, observed.route
+    usage, estimated = observed.usage()
+    record = Record(
+        time=time.time() - duration,
+        request_id=observed.request_id,
+        key=observed.principal.id if observed.principal is not None else "",
+        api=observed.operation.dialect.name,
+        operation=observed.operation.name,
+        model=one_line(observed.model, MAX_MODEL),
+        status=observed.status or CLIENT_LEFT,
+        error="" if error is None else error.error_class.value,
+        message="" if error is None else one_line(error.message, MAX_MESSAGE),
+        stream=int(observed.call is not None and observed.call.stream),
+        cancelled=int(observed.cancelled),
+        duration=duration,
+    )
+    if route is not None and observed.asked:
+        record.provider = route.provider.id
+        record.route = route.name
+        record.served = route.target.model
+        record.target = f"{route.provider.id}/{route.target.model}"
+        record.attempts = 1
+    if observed.answered:
+        record.finish_reason = finish_reason(observed.sample.tail)
+        if record.stream:
+            record.first_content = observed.answered - observed.begun
+        sent = observed.first_sent or observed.answered
+        record.overhead = (observed.asked - observed.begun) + (sent - observed.answered)
+    if usage is not None:
+        record.input_tokens = usage.prompt_tokens
+        record.cached_tokens = usage.cached_tokens
+        record.cache_write_tokens = usage.cache_write_tokens
+        record.output_tokens = usage.completion_tokens
+        record.reasoning_tokens = usage.reasoning_tokens
+        record.estimated = int(estimated)
+        record.cost = prices.cost(record.route, record.provider, record.served, usage)
+    return record

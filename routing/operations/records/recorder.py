@@ -1,0 +1,334 @@
+"""The one writer of records: a bounded queue in front of the storage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from llama_compat.distribution import RecordsSettings
+from llama_compat.text.one_line import one_line
+from routing.operations.records.bodies import Body, Redaction
+from routing.operations.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
+from routing.operations.store.storage import Row, Storage, StorageError, Transaction, surely
+
+if TYPE_CHECKING:
+    from routing.operations.observer import Observed
+
+log = logging.getLogger(__name__)
+
+BATCH = 1000
+"""So many records are written in one transaction at most."""
+
+GATHER_SECONDS = 0.25
+"""How long records wait for others to be written with."""
+
+RETRY_SECONDS = 2.0
+"""A storage that failed is left alone for so long."""
+
+POISON_TRIES = 3
+"""A batch that a storage refuses so often, while it takes others, is dropped."""
+
+LOG_SECONDS = 60.0
+"""Drops are logged once in so long."""
+
+STOP_SECONDS = 10.0
+"""So long the last records get to be written."""
+
+SWEEP_SECONDS = 3600.0
+SWEEP_ROWS = 2000
+"""So many rows are deleted at a time, so that nobody has to wait long."""
+
+DAY_SECONDS = 86400
+
+QUEUED_BODIES = 256
+"""So many bodies wait at most: they are larger than records."""
+
+BODIES_BATCH = 32
+
+_INSERT = f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({', '.join('?' for _ in COLUMNS)})"
+_INSERT_BODY = "INSERT INTO bodies (time, request_id, request, reply) VALUES (?, ?, ?, ?)"
+_ADD_UP = (
+    f"INSERT INTO rollups ({', '.join(ROLLUP_KEYS + SUMS)})"
+    f" VALUES ({', '.join('?' for _ in ROLLUP_KEYS + SUMS)})"
+    f" ON CONFLICT ({', '.join(ROLLUP_KEYS)}) DO UPDATE SET "
+    + ", ".join(f"{each} = rollups.{each} + excluded.{each}" for each in SUMS)
+)
+
+
+class Recorder:
+    """Brings records into a storage, from `start` to `stop`.
+
+    Whoever hands one over never waits, and never learns whether it was kept: a storage that is away
+    is tried again while there is room in the queue, and what has no room is counted and dropped.
+
+    Args:
+        storage: where to; it is opened and closed here.
+        settings: how much may wait, and how long is kept what.
+        clock: the time in seconds since 1970.
+
+    Attributes:
+        written, dropped: how many records there were of each.
+        sample_bytes: how much of an answer's beginning is needed for its body.
+    """
+
+    def __init__(
+        self, storage: Storage, settings: RecordsSettings, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._clock = clock
+        self._records: deque[Record] = deque()
+        self._bodies: deque[Body] = deque()
+        self._redaction = Redaction(settings.redact, settings.body_max_bytes)
+        self._arrived = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._drops = _Drops()
+        self.written = 0
+        self.sample_bytes = self._redaction.sample_bytes if settings.record_bodies else 0
+
+    @property
+    def dropped(self) -> int:
+        """How many records were not kept."""
+        return self._drops.count
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be written."""
+        return len(self._records)
+
+    def begun(self, observed: Observed) -> None:
+        """Nothing is kept of a request before it has ended."""
+
+    def ended(self, observed: Observed, record: Record) -> None:
+        """Have a request recorded, with its bodies where the template says so."""
+        wanted = self._settings.record_bodies
+        body = None
+        if wanted == "all" or (wanted == "errors" and record.error):
+            enough, sample = self.sample_bytes, observed.sample
+            body = Body(
+                record.time,
+                record.request_id,
+                observed.body[:enough],
+                sample.head,
+                request_cut=len(observed.body) > enough,
+                reply_cut=sample.size > enough,
+                streamed=bool(record.stream),
+            )
+        self.put(record, body)
+
+    async def start(self) -> None:
+        """Open the storage, and begin to write; also if it can't be opened now."""
+        try:
+            await self._storage.start()
+        except StorageError as error:
+            log.error("requests are not recorded until it can be used: %s", error)
+        self._writing = asyncio.create_task(self._write())
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Write what is left, and close the storage."""
+        tasks = [each for each in (self._writing, self._sweeping) if each is not None]
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._stopping.set()
+        self._arrived.set()
+        if tasks:
+            await surely(asyncio.gather(self._end(tasks), return_exceptions=True))
+        await self._storage.stop()
+
+    async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+        self._drop(len(self._records))
+        self._drops.log(now=True)
+
+    def put(self, record: Record, body: Body | None = None) -> None:
+        """Have `record` written, with its bodies."""
+        if len(self._records) >= self._settings.queue:
+            self._drop(1)
+            return
+        self._records.append(record)
+        if body is not None and len(self._bodies) < QUEUED_BODIES:
+            self._bodies.append(body)
+        if not self._arrived.is_set():
+            self._arrived.set()
+
+    def _drop(self, count: int) -> None:
+        self._drops.add(count)
+
+    async def _write(self) -> None:
+        tries = 0
+        while True:
+            if not self._records and not self._bodies:
+                self._drops.log()
+                if self._stopping.is_set():
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+                await self._pause(GATHER_SECONDS)
+            batch = list(islice(self._records, BATCH))
+            bodies = list(islice(self._bodies, BODIES_BATCH))
+            try:
+                await self._write_batch(batch, bodies)
+            except StorageError as error:
+                tries += 1
+                self._drops.log(str(error))
+                if self._stopping.is_set():
+                    return
+                if tries < POISON_TRIES or not await self._is_well():
+                    await self._pause(RETRY_SECONDS)
+                    continue
+                self._drop(len(batch))
+            except Exception:
+                log.exception("records could not be written")
+                self._drop(len(batch))
+            else:
+                self.written += len(batch)
+            tries = 0
+            for _ in batch:
+                self._records.popleft()
+            for _ in bodies:
+                self._bodies.popleft()
+
+    async def _write_batch(self, batch: Sequence[Record], bodies: Sequence[Body]) -> None:
+        rows, sums, kept = await asyncio.to_thread(self._rows, batch, bodies)
+        async with self._storage.transaction() as transaction:
+            await transaction.execute_many(_INSERT, rows)
+            await transaction.execute_many(_ADD_UP, sums)
+            if kept:
+                await transaction.execute_many(_INSERT_BODY, kept)
+
+    def _rows(
+        self, batch: Sequence[Record], bodies: Sequence[Body]
+    ) -> tuple[list[Row], list[Row], list[Row]]:
+        rows = [_writable(structs.astuple(each)) for each in batch]
+        return rows, daily_sums(batch), [self._redaction.row(each) for each in bodies]
+
+    async def _is_well(self) -> bool:
+        try:
+            async with self._storage.transaction() as transaction:
+                await transaction.fetch("SELECT 1")
+        except StorageError:
+            return False
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+    # What is old ----------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Forget what is older than the template says."""
+        for table, days in (
+            ("records", self._settings.keep_days),
+            ("bodies", self._settings.body_keep_days),
+        ):
+            before = self._clock() - days * DAY_SECONDS
+            try:
+                while await self._forget(table, before) == SWEEP_ROWS:
+                    pass
+            except StorageError as error:
+                log.warning("old %s stay until they can be deleted: %s", table, error)
+
+    async def _forget(self, table: str, before: float) -> int:
+        async with self._storage.transaction() as transaction:
+            return await _forget(transaction, table, before)
+
+
+async def _forget(transaction: Transaction, table: str, before: float) -> int:
+    deleted = await transaction.fetch(
+        f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE time < ? LIMIT"
+        f" {SWEEP_ROWS}) RETURNING id",
+        before,
+    )
+    return len(deleted)
+
+
+class _Drops:
+    """Counts records that were dropped, and says so once a minute."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._told = 0
+        self._last = -LOG_SECONDS
+        self._why = ""
+
+    def add(self, count: int) -> None:
+        """So many more were dropped."""
+        self.count += count
+        if count:
+            self.log()
+
+    def log(self, why: str = "", *, now: bool = False) -> None:
+        """Say what is the matter (`why`), and how many were dropped since that was said last."""
+        self._why = why or self._why
+        new = self.count - self._told
+        if not (new or why) or not (now or time.monotonic() - self._last >= LOG_SECONDS):
+            return
+        self._last = time.monotonic()
+        self._told = self.count
+        reason = f": {self._why}" if self._why else ": more came than could be written"
+        if new:
+            log.error("%s records of requests were dropped%s", new, reason)
+        else:
+            log.error("records of requests wait to be written%s", reason)
+
+
+def daily_sums(records: Iterable[Record]) -> list[Row]:
+    """What is to be added to the sums of the days, a row each, in the order of their keys.
+
+    Two processes that add to several sums at once take them in the same order, or each would wait
+    for the other.
+    """
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for record in records:
+        day = int(record.time // DAY_SECONDS)
+        key = _writable((day, record.key, record.route, record.provider))
+        total = sums.setdefault(key, [0] * len(SUMS))
+        for place, value in enumerate(_addends(record)):
+            total[place] += value
+    return [(*key, *sums[key]) for key in sorted(sums)]
+
+
+def _addends(record: Record) -> tuple[int, ...]:
+    """One record's part in each of `SUMS`."""
+    has_tokens = record.input_tokens is not None
+    return (
+        1,
+        1 if record.error else 0,
+        record.cancelled,
+        record.input_tokens or 0,
+        record.cached_tokens or 0,
+        record.cache_write_tokens or 0,
+        record.output_tokens or 0,
+        record.reasoning_tokens or 0,
+        record.estimated,
+        record.cost or 0,
+        1 if has_tokens and record.cost is None else 0,
+        round(record.duration * 1000),
+    )
+
+
+def _writable(row: Row) -> Row:
+    """`row` with nothing in its texts that a storage could not hold, whoever said it."""
+    return tuple(one_line(value) if isinstance(value, str) else value for value in row)
