@@ -13,6 +13,7 @@ from llama_compat.types import Usage
 
 if TYPE_CHECKING:
     from llama_compat.dialects.base import Operation
+    from llama_compat.distribution import BudgetSettings, LimitSettings
     from llama_compat.errors import APIError
 
 
@@ -29,12 +30,15 @@ class Principal:
         name: the same for people.
         team: whose limits and budget hold too.
         models: patterns of the models that it may ask for; with none, all.
+        limits, budget: its own; None for none.
     """
 
     id: str
     name: str = ""
     team: str | None = None
     models: tuple[str, ...] = ()
+    limits: LimitSettings | None = None
+    budget: BudgetSettings | None = None
 
     def may_use(self, model: str) -> bool:
         """Whether it may ask for the model with this public id or alias."""
@@ -126,6 +130,17 @@ class Reply:
     def usage(self) -> Usage | None:
         """What was counted, known when the body has ended; None if nobody counted."""
         return self.read_usage()
+
+    def when_closed(self, tell: Callable[[Reply], None]) -> None:
+        """Have `tell` told too, once, that the reply was closed."""
+        before = self.at_end
+
+        def tell_both(reply: Reply) -> None:
+            if before is not None:
+                before(reply)
+            tell(reply)
+
+        self.at_end = tell_both
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""

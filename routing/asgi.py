@@ -13,3 +13,6 @@ Receive = Callable[[], Awaitable[Any]]
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 """Sends the next message to the client: status and headers, or a part of the body."""
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An application, or a part of one."""

@@ -7,21 +7,22 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from llama_compat import __version__
+from llama_compat.cli import keys
+from llama_compat.cli.terminal import fail as _fail
+from llama_compat.cli.terminal import load as _load
+from llama_compat.cli.terminal import show as _print
+from llama_compat.cli.terminal import table as _table
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-    from rich.table import Table
 
     from llama_compat.distribution import Distribution, ProviderSettings
     from llama_compat.distribution.watched_file import WatchedFile
-
-TEMPLATE_PROBLEM = 2
-"""The exit code for a template that can't be used; anything else that goes wrong is 1."""
 
 app = typer.Typer(
     name="llama-compat",
@@ -31,6 +32,8 @@ app = typer.Typer(
     # typer's tracebacks show local variables, and those hold keys.
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(keys.app, name="keys")
 
 Source = Annotated[
     str, typer.Argument(metavar="TEMPLATE", help="The name of a shipped template, or a YAML file.")
@@ -170,42 +173,12 @@ def chat(
         _fail(error)
 
 
-def _load(template: str) -> Distribution:
-    """The validated template; or all that is wrong with it, and the end."""
-    from llama_compat.distribution import load_distribution
-    from llama_compat.distribution.problems import TemplateError
-    from providers.registry import config_model
-
-    try:
-        return load_distribution(template, config_model)
-    except TemplateError as error:
-        _fail(error, TEMPLATE_PROBLEM)
-
-
 def _watched(template: str) -> WatchedFile:
     """The template's file as it is before it is read, so that no change of it is missed."""
     from llama_compat.distribution import template_path
     from llama_compat.distribution.watched_file import WatchedFile
 
     return WatchedFile(template_path(template))
-
-
-def _fail(error: Exception | str, code: int = 1) -> NoReturn:
-    typer.echo(str(error), err=True)
-    raise typer.Exit(code)
-
-
-def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _print(renderable: object) -> None:
-    from rich.console import Console
-
-    Console(highlight=False, soft_wrap=isinstance(renderable, str)).print(renderable, markup=False)
 
 
 # check -------------------------------------------------------------------------------------------

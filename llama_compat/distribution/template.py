@@ -190,6 +190,23 @@ class Distribution(_Settings):
     routing: RoutingSettings | None = None
     """What counts for every model, unless it says otherwise."""
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything in it is limited; keys that are stored may be limited too."""
+        limits = [
+            *(each.limits for each in self.keys),
+            *(each.limits for each in self.teams),
+            *(each.limits for each in self.models),
+            *(each.limits for each in self.providers),
+        ]
+        return any(each is not None for each in limits)
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether anybody in it has a budget; keys that are stored may have one too."""
+        budgets = [*(each.budget for each in self.keys), *(each.budget for each in self.teams)]
+        return any(each is not None for each in budgets)
+
     def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
         """Where requests for `model` may go, whatever other models lie between."""
         by_name = {name: each for each in self.models for name in (each.id, *each.aliases)}

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
@@ -17,6 +18,7 @@ from llama_compat.errors import (
     APIError,
     context_length_exceeded,
     internal_error,
+    model_not_allowed,
     shutting_down,
 )
 from llama_compat.exchange import Call, Principal, Reply
@@ -75,6 +77,8 @@ class Endpoint:
                 asked = self.operation.look(fields, path)
                 answer.model = asked.model
                 route = await self.route(asked.model, runtime)
+                if not principal.may_use(route.name):
+                    raise model_not_allowed(asked.model)
                 _check_context(asked, route.target.context_length)
                 call = Call(
                     operation=self.operation,
@@ -85,7 +89,9 @@ class Endpoint:
                     headers=self._forwarded_headers(scope),
                     principal=principal,
                     counts_usage=runtime.counts_usage,
+                    max_tokens=asked.max_tokens,
                 )
+                await self._admit(call, route, answer, runtime)
                 if observed is not None:
                     observed.ask(call, route)
                 await self._answer(call, route, answer, runtime)
@@ -124,6 +130,17 @@ class Endpoint:
         )
         return answer.observed
 
+    async def _admit(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
+        """Let `call` in as far as the limits go; it is settled by whoever observes its end.
+
+        Raises:
+            APIError: 429, a limit is reached.
+        """
+        limits, observers, observed = runtime.limits, runtime.observers, answer.observed
+        if limits is not None and observers is not None and observed is not None:
+            cost = partial(observers.cost, route)
+            observed.admission = await limits.admit(call, route.name, cost, answer.limits)
+
     async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
         seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
@@ -144,7 +161,10 @@ class Endpoint:
 
     async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
         """Have the route's provider answer `call`."""
-        return await answer_call(route.provider, call, route.target)
+        ask = partial(answer_call, route.provider, call, route.target)
+        if runtime.limits is None:
+            return await ask()
+        return await runtime.limits.attempt(route.provider.id, call, ask)
 
     def _forwarded_headers(self, scope: Scope) -> Mapping[str, str]:
         wanted = self.operation.dialect.forwarded_headers

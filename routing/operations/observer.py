@@ -22,6 +22,8 @@ from routing.operations.records.sample import HEAD_BYTES, Sample, finish_reason
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution, RecordsSettings
     from routing.models import Route
+    from routing.operations.limits.limiter import Admission
+    from routing.operations.limits.requests import RequestLimits
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class Observed:
         answered: when its reply, or a stream's first content, was there.
         first_sent: when the first of that was sent.
         reply: what it answered.
+        admission: what limits reserved for it; None where nothing limits it.
         sample: of what was sent.
         status: HTTP status; 0 while there is none.
         error: what the client was told of.
@@ -57,6 +60,7 @@ class Observed:
 
     __slots__ = (
         "_at_end",
+        "admission",
         "answered",
         "asked",
         "begun",
@@ -99,6 +103,7 @@ class Observed:
         self.route: Route | None = None
         self.asked = self.answered = self.first_sent = 0.0
         self.reply: Reply | None = None
+        self.admission: Admission | None = None
         self.status = 0
         self.error: APIError | None = None
         self.complete = self.cancelled = False
@@ -164,6 +169,11 @@ class Observers:
         self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
         self._running = AsyncExitStack()
 
+    def cost(self, route: Route, usage: Usage) -> int | None:
+        """What a request of `route` with this usage costs, in billionths of a dollar; None where
+        nobody knows."""
+        return self._prices.cost(route.name, route.provider.id, route.target.model, usage)
+
     async def start(self) -> None:
         """Start them."""
         await self._prices.start()
@@ -199,10 +209,12 @@ class Observers:
             log.exception("request %s could not be recorded", observed.request_id)
 
 
-def observers_of(distribution: Distribution) -> Observers | None:
+def observers_of(
+    distribution: Distribution, limits: RequestLimits | None = None
+) -> Observers | None:
     """Those whom a distribution has; None where it has none."""
     settings = distribution.server
-    found: list[Observer] = []
+    found: list[Observer] = [limits] if limits is not None else []
     if settings.records is not None:
         found.append(_recorder(settings.storage.get_secret_value(), settings.records))
     return Observers(found, Prices(distribution)) if found else None

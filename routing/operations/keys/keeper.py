@@ -86,15 +86,18 @@ class Keeper:
             before, _ = self._spent.get(charge.counter, (0.0, 0.0))
             self._spent[charge.counter] = (before + cost, charge.ends)
 
-    async def refresh(self) -> None:
-        """Look for keys that are new, unless that was done a moment ago."""
-        if self._refreshing is None or self._refreshing.done():
-            if asyncio.get_running_loop().time() < self._refreshed_at + SOONEST_SECONDS:
+    async def refresh(self, *, at_once: bool = False) -> None:
+        """Look for keys that are new; unless `at_once`, only if that was not done a moment ago."""
+        if at_once or self._refreshing is None or self._refreshing.done():
+            soonest = self._refreshed_at + SOONEST_SECONDS
+            if not at_once and asyncio.get_running_loop().time() < soonest:
                 return
-            self._refreshing = asyncio.create_task(self._refresh())
+            self._refreshing = asyncio.create_task(self._refresh(self._refreshing))
         await asyncio.shield(self._refreshing)
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
         with self._away_is_told():
             await self._read_keys()
         self._refreshed_at = asyncio.get_running_loop().time()

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from llama_compat.distribution import (
-    BudgetSettings,
-    Distribution,
-    KeyGrant,
-    KeySettings,
-    LimitSettings,
-)
+from llama_compat.distribution import Distribution, KeyGrant, KeySettings
 from llama_compat.exchange import Principal
 from routing.operations.keys.secret import digest_of
 
@@ -22,14 +16,11 @@ class Key:
 
     Attributes:
         principal: who is asking with it.
-        limits, budget: its own.
         expires: from when on it opens nothing, in seconds since 1970; None for never.
         is_revoked: whether it opens nothing at all.
     """
 
     principal: Principal
-    limits: LimitSettings | None = None
-    budget: BudgetSettings | None = None
     expires: float | None = None
     is_revoked: bool = False
 
@@ -37,9 +28,9 @@ class Key:
     def of(cls, key_id: str, grant: KeyGrant, *, is_revoked: bool = False) -> Key:
         """The key with this id that opens what `grant` says."""
         return cls(
-            Principal(key_id, grant.name, grant.team, tuple(grant.models)),
-            grant.limits,
-            grant.budget,
+            Principal(
+                key_id, grant.name, grant.team, tuple(grant.models), grant.limits, grant.budget
+            ),
             grant.expires.timestamp() if grant.expires else None,
             is_revoked,
         )
@@ -68,7 +59,7 @@ class KeyRing:
         """The ring of a distribution; `stored` is None where it lets in no keys that are stored."""
         plain = (each.get_secret_value() for each in distribution.server.api_keys)
         given = {**_anonymous(plain), **dict(map(_given, distribution.keys))}
-        return cls(given, stored or {}, is_open=not given and stored is None)
+        return cls(given, {} if stored is None else stored, not given and stored is None)
 
     def find(self, digest: str) -> Key | None:
         """The key with this digest, good or not."""

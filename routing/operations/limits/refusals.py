@@ -76,17 +76,6 @@ def counters_away() -> APIError:
     )
 
 
-def model_not_allowed(model: str) -> APIError:
-    """403: the key does not open the model."""
-    return APIError(
-        403,
-        f"This API key does not open the model '{model[:200]}'. The list of models has those that"
-        " it opens.",
-        param="model",
-        code="model_not_allowed",
-    )
-
-
 def rate_limits(standings: Sequence[Standing], now: float) -> list[RateLimit]:
     """Of requests and of tokens, the limit of which least is left."""
     tightest: dict[Resource, Standing] = {}

@@ -2,113 +2,140 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
-from llama_compat.distribution import BudgetSettings, Distribution, LimitSettings
+from llama_compat.distribution import Distribution
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.types import Usage
-from routing.operations.keys.ring import Key
-from routing.operations.limits.estimates import Estimate, estimate
+from routing.operations.limits.estimates import expected_usage
 from routing.operations.limits.limiter import Admission, Limiter, Tell
 from routing.operations.limits.rules import Demand, Resource, Rule, rules_of
 
-Price = Callable[[str, Usage], float | None]
-"""What the usage of a public model costs in US dollars; None where nobody knows."""
+if TYPE_CHECKING:
+    from routing.operations.observer import Observed
+    from routing.operations.records.record import Record
 
 Rules = tuple[Rule, ...]
 
-_COUNTED = (Resource.tokens, Resource.budget)
-"""What needs to know how many tokens a request was."""
+NANO_DOLLARS = 1e9
+"""Of one dollar: what records count costs in."""
 
 
 class RequestLimits:
-    """Which rules hold for whom.
+    """Which rules hold for whom; an observer of requests, which settles each when it has ended.
 
     Args:
         distribution: whose limits they are.
         limiter: where they are held.
-        price: of a model's tokens.
     """
 
-    def __init__(self, distribution: Distribution, limiter: Limiter, price: Price) -> None:
+    sample_bytes = 0
+
+    def __init__(self, distribution: Distribution, limiter: Limiter) -> None:
         self._limiter = limiter
-        self._price = price
         self._teams = {
-            team.id: tuple(
-                rules_of(f"team:{team.id}", f"team '{team.id}'", team.limits, team.budget)
+            each.id: tuple(
+                rules_of(f"team:{each.id}", f"team '{each.id}'", each.limits, each.budget)
             )
-            for team in distribution.teams
+            for each in distribution.teams
         }
-        self._models: dict[str, Rules] = {}
-        for model in distribution.models:
-            rules = tuple(rules_of(f"model:{model.id}", f"model '{model.id}'", model.limits))
-            self._models |= dict.fromkeys((model.id, *model.aliases), rules)
+        self._models = {
+            name: tuple(rules_of(f"model:{each.id}", f"model '{each.id}'", each.limits))
+            for each in distribution.models
+            if each.limits is not None
+            for name in (each.id, *each.aliases)
+        }
         self._providers = {
             each.id: tuple(rules_of(f"provider:{each.id}", f"provider '{each.id}'", each.limits))
             for each in distribution.providers
+            if each.limits is not None
         }
 
-    def rules(self, principal: Principal, key: Key | None, model: str) -> Rules:
+    async def start(self) -> None:
+        """Nothing has to be done."""
+
+    async def stop(self) -> None:
+        """Nothing has to be done."""
+
+    def rules(self, principal: Principal, model: str) -> Rules:
         """Those that a request for `model` meets before it goes to a provider."""
-        return (
-            *(_key_rules(principal, key.limits, key.budget) if key is not None else ()),
-            *self._teams.get(principal.team or "", ()),
-            *self._models.get(model, ()),
-        )
+        own: Rules = ()
+        if principal.limits is not None or principal.budget is not None:
+            name = f"key '{principal.name or principal.id}'"
+            own = tuple(rules_of(f"key:{principal.id}", name, principal.limits, principal.budget))
+        team = self._teams.get(principal.team, ()) if principal.team else ()
+        return own + team + self._models.get(model, ())
 
-    def provider_rules(self, provider: str) -> Rules:
-        """Those that an attempt at a provider meets."""
-        return self._providers.get(provider, ())
+    async def admit(
+        self,
+        call: Call,
+        model: str,
+        cost: Callable[[Usage], int | None],
+        tell: Tell = lambda limits: None,
+    ) -> Admission | None:
+        """Let `call` in, if every rule has room for it.
 
-    async def admit(self, rules: Rules, call: Call, tell: Tell = lambda limits: None) -> Admitted:
-        """Let `call` in, if every one of `rules` has room for it.
+        Args:
+            call: what is asked.
+            model: of whom, by its public id or alias.
+            cost: what a usage may cost, in billionths of a dollar; None where nobody knows.
+            tell: is told what is left.
+
+        Returns:
+            What has to be settled; None where nothing is limited.
 
         Raises:
-            APIError: 429, one has not; 503, nobody knows, and the template wants it so.
+            APIError: 429, a rule has no room; 503, nobody knows, and the template wants it so.
         """
-        guess = estimate(call) if counts_tokens(rules) else Estimate(0)
-        demand = Demand(
-            guess.prompt_tokens + guess.completion_tokens,
-            guess.is_guess,
-            self._price(call.model, Usage(guess.prompt_tokens, guess.completion_tokens)) or 0.0,
-        )
-        admission = await self._limiter.admit(rules, demand, tell)
-        return Admitted(admission, guess, lambda usage: self._price(call.model, usage))
+        rules = self.rules(call.principal, model)
+        if not rules:
+            return None
+        return await self._limiter.admit(rules, _demand(rules, call, cost), tell)
+
+    async def attempt(
+        self, provider: str, call: Call, ask: Callable[[], Awaitable[Reply]]
+    ) -> Reply:
+        """The reply of a provider that `ask` asks, if its own limits have room for that.
+
+        Raises:
+            APIError: 429, one has not; or whatever `ask` raises.
+        """
+        rules = self._providers.get(provider, ())
+        if not rules:
+            return await ask()
+        admission = await self._limiter.admit(rules, _demand(rules, call, lambda usage: None))
+        try:
+            reply = await ask()
+        except BaseException:
+            admission.settle(0, 0)
+            raise
+        reply.when_closed(partial(_settle_attempt, admission))
+        return reply
+
+    def begun(self, observed: Observed) -> None:
+        """One has come in."""
+
+    def ended(self, observed: Observed, record: Record) -> None:
+        """It has ended: what it used is known now, or estimated."""
+        if observed.admission is not None:
+            tokens = (record.input_tokens or 0) + (record.output_tokens or 0)
+            observed.admission.settle(tokens, (record.cost or 0) / NANO_DOLLARS)
 
 
-def _key_rules(
-    principal: Principal, limits: LimitSettings | None, budget: BudgetSettings | None
-) -> Iterator[Rule]:
-    return rules_of(
-        f"key:{principal.id}", f"key '{principal.name or principal.id}'", limits, budget
+def _demand(rules: Rules, call: Call, cost: Callable[[Usage], int | None]) -> Demand:
+    resources = {rule.resource for rule in rules}
+    if not resources & {Resource.tokens, Resource.budget}:
+        return Demand()
+    usage = expected_usage(call)
+    return Demand(
+        usage.prompt_tokens + usage.completion_tokens,
+        is_guess=call.max_tokens is None,
+        cost=(cost(usage) or 0) / NANO_DOLLARS if Resource.budget in resources else 0.0,
     )
 
 
-def counts_tokens(rules: Rules) -> bool:
-    """Whether one of `rules` needs to know a reply's usage."""
-    return any(rule.resource in _COUNTED for rule in rules)
-
-
-class Admitted:
-    """A request that was let in. One of its ends has to be told, and only the first counts."""
-
-    def __init__(
-        self, admission: Admission, guess: Estimate, price: Callable[[Usage], float | None]
-    ) -> None:
-        self._admission = admission
-        self._guess = guess
-        self._price = price
-
-    def failed(self) -> asyncio.Task[None] | None:
-        """It ended with nothing that anybody pays for."""
-        return self._admission.settle(0, 0)
-
-    def ended(self, reply: Reply) -> asyncio.Task[None] | None:
-        """Its reply has ended, or was left: what was counted is what it came to, and what it was
-        thought to be if nobody counted."""
-        usage = reply.usage
-        if usage is None:
-            return self._admission.settle(None, None)
-        tokens = usage.prompt_tokens + usage.completion_tokens
-        return self._admission.settle(tokens, self._price(usage) or 0.0)
+def _settle_attempt(admission: Admission, reply: Reply) -> None:
+    usage = reply.usage
+    admission.settle(None if usage is None else usage.prompt_tokens + usage.completion_tokens, 0.0)
