@@ -93,8 +93,9 @@ class Target:
 class Reply:
     """What a provider answers a call with: a whole body, or a stream in the client's language.
 
-    A stream has begun when it is handed over: what comes first is there, in `first`, so that what
-    failed earlier could still have its own status. (And a generator that has begun runs its
+    A stream has begun when it is handed over: its first content is there, in `first` with all that
+    came before it, so that what failed earlier could still have its own status, or be answered by
+    another provider. (And a generator that has begun runs its
     `finally` when it is closed; one that has not would not.) The router puts the dialect's
     `stream_end` after it. If it raises `APIError` the router tells the client so in the stream.
     Whoever takes a reply calls `aclose` when done with it, read to the end or not.
@@ -151,3 +152,24 @@ class Reply:
             at_end, self.at_end = self.at_end, None
             if at_end is not None:
                 at_end(self)
+
+
+async def until_content(
+    body: AsyncGenerator[bytes, None], has_content: Callable[[], bool]
+) -> bytes:
+    """What comes of `body` until the model has said something, for `Reply.first`.
+
+    Headers, an empty first chunk, `message_start` or `response.created` say nothing yet. A stream
+    that ends before there is content is given whole.
+
+    Args:
+        body: from its beginning.
+        has_content: whether there was content in what `body` has given.
+    """
+    pieces = [await anext(body)]
+    while not has_content():
+        try:
+            pieces.append(await anext(body))
+        except StopAsyncIteration:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -21,8 +21,8 @@ from llama_compat.dialects.base import (
     Translation,
 )
 from llama_compat.errors import nested_too_deeply, unsupported_parameter, upstream_error
-from llama_compat.events import Collector, add_usage
-from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.events import Collector, add_usage, says_something
+from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target, until_content
 from llama_compat.fan_out import Events, interleave
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -95,7 +95,7 @@ async def answer_generation(
         body = generation.rendered(renderer)
         return Reply(
             body,
-            first=await anext(body),
+            first=await until_content(body, lambda: generation.spoken),
             dropped=dropped,
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
@@ -159,6 +159,7 @@ class _Generation:
 
     Attributes:
         usage: what all of it cost, once every choice is complete.
+        spoken: whether any of them has said something, or come to its end.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class _Generation:
         self._choices_per_prompt = choices_per_prompt
         self._pays_each_choice = pays_each_choice
         self.usage: Usage | None = None
+        self.spoken = False
 
     async def collected(self) -> list[Collector]:
         """What each stream says."""
@@ -185,6 +187,8 @@ class _Generation:
             async for choice, event in events:
                 if isinstance(event, StreamComplete):
                     completed[choice] = event
+                if not self.spoken:
+                    self.spoken = says_something(event)
                 if rendered := renderer.render(choice, event):
                     yield rendered
         usage = self._add_up([completed[choice].usage for choice in sorted(completed)])

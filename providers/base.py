@@ -120,8 +120,9 @@ class Provider:
         """How many tokens `model` (the provider's name) holds, if known."""
         return None
 
-    async def discovered_models(self) -> Sequence[str]:
-        """The models that the vendor itself lists, by its own names; none unless asked to look."""
+    def discovered_models(self) -> Sequence[str]:
+        """The models that the vendor itself listed last, by its own names; none unless asked to
+        look."""
         return ()
 
     async def live_models(self) -> Sequence[str]:

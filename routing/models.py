@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
-from llama_compat.distribution import ModelSettings
+from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
+from llama_compat.distribution.routing import flat_targets, routing_of
 from llama_compat.errors import model_not_found
 from llama_compat.exchange import Target
 from llama_compat.types import ModelInfo
 from providers.base import Provider
+from routing.policy.plan import Policy
+from routing.policy.targets import LiveTarget, States
 
 
-@dataclass(frozen=True, slots=True)
 class Route:
     """Where requests for one public model id go.
 
+    Args:
+        targets: the model's, at least one.
+        policy: which of them gets a request; None for the only one of a model without policies.
+        name: the model's id in the template; `provider/*` for what a vendor lists.
+
     Attributes:
-        name: the model id as the template has it; `provider/*` for what a vendor lists.
+        limit: how many tokens the template lets any of the targets hold; None for no limit.
+        keepalive_seconds: after so long a silence a stream's client is sent something, where a
+            provider's settings say so.
     """
 
-    provider: Provider
-    target: Target
-    name: str
+    __slots__ = ("keepalive_seconds", "limit", "name", "policy", "targets")
+
+    def __init__(
+        self, targets: Sequence[LiveTarget], policy: Policy | None = None, name: str = ""
+    ) -> None:
+        self.name = name
+        self.targets = tuple(targets)
+        self.policy = policy
+        self.limit = _most(each.target.context_length for each in self.targets)
+        patient = (each.provider.keepalive_seconds for each in self.targets)
+        self.keepalive_seconds = next((seconds for seconds in patient if seconds), None)
+
+    @property
+    def provider(self) -> Provider:
+        """The first target's."""
+        return self.targets[0].provider
+
+    @property
+    def target(self) -> Target:
+        """The first one."""
+        return self.targets[0].target
 
     @property
     def context_length(self) -> int | None:
-        """The template's limit or the provider's own, whichever is less; None if nobody knows."""
-        limits = (self.target.context_length, self.provider.context_length(self.target.model))
-        return min((limit for limit in limits if limit is not None), default=None)
+        """What the target holds that holds most, by the template's limit or the provider's own;
+        None if nobody knows."""
+        return _most(each.room for each in self.targets)
+
+
+def _most(lengths: Iterable[int | None]) -> int | None:
+    known = list(lengths)
+    return None if None in known else max(length for length in known if length is not None)
 
 
 class ModelTable:
@@ -37,16 +68,45 @@ class ModelTable:
 
     A vendor's own models are offered as `provider/model`, where the template sets
     `models: discover` for the provider.
+
+    Args:
+        models: those that the template lists.
+        providers: by id.
+        routing: the policies that count for every model, unless it says otherwise.
+        states: what is known of the targets.
     """
 
-    def __init__(self, models: Sequence[ModelSettings], providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self,
+        models: Sequence[ModelSettings],
+        providers: Mapping[str, Provider],
+        routing: RoutingSettings | None = None,
+        states: States | None = None,
+    ) -> None:
         self._providers = providers
+        self._states = States() if states is None else states
         self._created = int(time.time())
         self._routes: dict[str, Route] = {}
+        by_name = {name: model for model in models for name in (model.id, *model.aliases)}
         for model in models:
-            target = Target(model.provider_model or model.id, model.context_length)
+            targets = [self._live(each) for each in flat_targets(model, by_name)]
+            settings = routing_of(model, routing)
+            policy = None if settings is None else Policy(settings)
+            route = Route(targets, policy, model.id)
             for name in (model.id, *model.aliases):
-                self._routes[name] = Route(providers[model.provider], target, name)
+                self._routes[name] = route
+
+    def _live(self, flat: FlatTarget) -> LiveTarget:
+        return LiveTarget(
+            self._providers[flat.provider],
+            Target(flat.model, flat.context_length),
+            self._states.provider(flat.provider).target(flat.model),
+            flat.weight,
+            flat.priority,
+        )
+
+    def _discovered(self, provider: Provider, name: str) -> Route:
+        return Route([self._live(FlatTarget(provider.id, name))], name=f"{provider.id}/*")
 
     async def resolve(self, model: str) -> Route:
         """The route of the public id or alias `model`.
@@ -60,20 +120,20 @@ class ModelTable:
     async def _resolve_discovered(self, model: str) -> Route:
         for provider in self._providers.values():
             if model.startswith(f"{provider.id}/"):
-                names = await provider.discovered_models()
+                names = provider.discovered_models()
                 for name in names:
                     if _public_id(provider, name) == model:
-                        return _discovered(provider, name)
+                        return self._discovered(provider, name)
         raise model_not_found(model, list(self._routes))
 
     async def list(self) -> list[ModelInfo]:
         """Every model that can be asked for, aliases included."""
         entries = [self.describe(name, route) for name, route in self._routes.items()]
         for provider in self._providers.values():
-            for name in await provider.discovered_models():
+            for name in provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self.describe(public_id, _discovered(provider, name)))
+                    entries.append(self.describe(public_id, self._discovered(provider, name)))
         return entries
 
     async def get(self, model: str) -> ModelInfo:
@@ -87,10 +147,6 @@ class ModelTable:
     def describe(self, public_id: str, route: Route) -> ModelInfo:
         """What a list shows of the model that `route` leads to."""
         return ModelInfo(public_id, self._created, route.provider.id, route.context_length)
-
-
-def _discovered(provider: Provider, name: str) -> Route:
-    return Route(provider, Target(name), f"{provider.id}/*")
 
 
 def _public_id(provider: Provider, name: str) -> str:

@@ -20,6 +20,7 @@ from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.keys.ring import KeyRing
 from routing.operations.store.responses import ResponseStore
+from routing.policy.targets import States
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +46,7 @@ class Runtime:
         distribution: what is served.
         settings: of the server.
         providers: by id.
+        states: what is known of each target.
         models: the public ids, and where each leads.
         access: stored keys, and where limits are counted; None where there is neither.
         authenticator: tells who is asking.
@@ -63,7 +65,10 @@ class Runtime:
             distribution, previous._providers if previous else {}
         )
         self.providers = {id: shared.value for id, shared in self._providers.items()}
-        self.models = ModelTable(distribution.models, self.providers)
+        self.states: States = States(distribution.providers, previous.states if previous else None)
+        self.models = ModelTable(
+            distribution.models, self.providers, distribution.routing, self.states
+        )
         self._access = _access(distribution, previous)
         self.access = self._access.value if self._access else None
         stored = self.access.keys if self.access and self.settings.stored_keys else None
@@ -105,7 +110,9 @@ class Runtime:
         self.background.start()
         self.ready = True
 
-    async def _start(self, part: Shared[Provider] | Shared[ResponseStore] | Shared[Access]) -> None:
+    async def _start(
+        self, part: Shared[Provider] | Shared[ResponseStore] | Shared[Access]
+    ) -> None:
         self._running.push_async_callback(part.release)
         if part.hold():
             await part.value.start()
@@ -232,11 +239,13 @@ def _observers(distribution: Distribution, limits: RequestLimits | None) -> Obse
 def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
     wanted: dict[str, dict[str, int | None]] = {}
     for model in distribution.models:
-        lengths = wanted.setdefault(model.provider, {})
-        name, length = model.provider_model or model.id, model.context_length
-        others = lengths.get(name, 0)
-        # One model may be offered several times: it has to hold as much as any of them wants.
-        lengths[name] = None if others is None or length is None else max(others, length)
+        for target in distribution.targets_of(model):
+            lengths = wanted.setdefault(target.provider, {})
+            others, length = lengths.get(target.model, 0), target.context_length
+            # One model may be offered several times: it has to hold as much as any of them wants.
+            lengths[target.model] = (
+                None if others is None or length is None else max(others, length)
+            )
     return {
         provider: [ProviderModel(*each) for each in lengths.items()]
         for provider, lengths in wanted.items()

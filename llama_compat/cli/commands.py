@@ -185,9 +185,13 @@ def _watched(template: str) -> WatchedFile:
 
 
 def _show(template: str, distribution: Distribution) -> None:
+    leads_to = {
+        model.id: list(dict.fromkeys(each.provider for each in distribution.targets_of(model)))
+        for model in distribution.models
+    }
     providers = _table("Provider", "Type", "Models")
     for provider in distribution.providers:
-        listed = sum(model.provider == provider.id for model in distribution.models)
+        listed = sum(provider.id in leads_to[model.id] for model in distribution.models)
         offers = [str(listed)] * bool(listed) + ["all it has"] * provider.discovers_models
         providers.add_row(provider.id, provider.type, " + ".join(offers) or "none")
     _print(providers)
@@ -195,7 +199,8 @@ def _show(template: str, distribution: Distribution) -> None:
         models = _table("Model", "Provider", "Context", "Aliases")
         for model in distribution.models:
             context = "" if model.context_length is None else str(model.context_length)
-            models.add_row(model.id, model.provider, context, ", ".join(model.aliases))
+            places = ", ".join(leads_to[model.id])
+            models.add_row(model.id, places, context, ", ".join(model.aliases))
         _print(models)
     _print(f"{template} is fine. Serve it:  llama-compat run {template}")
 

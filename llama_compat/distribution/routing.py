@@ -161,7 +161,14 @@ def merged(defaults: RoutingSettings | None, own: RoutingSettings | None) -> Rou
     """A model's own settings over those of the whole file; None where there are neither."""
     if defaults is None or own is None:
         return own or defaults
-    return _merge(defaults, own)
+    result: RoutingSettings = _merge(defaults, own)
+    return result
+
+
+def routing_of(model: ModelSettings, defaults: RoutingSettings | None) -> RoutingSettings | None:
+    """The policies of `model`; None for one whose requests go to its only target as they are."""
+    found = merged(defaults, model.routing)
+    return RoutingSettings() if found is None and model.targets else found
 
 
 def _merge(defaults: Any, own: Any) -> Any:

@@ -41,7 +41,6 @@ from llama_compat.distribution.routing import (
     RoutingSettings,
     TargetSettings,
     flat_targets,
-    merged,
 )
 from llama_compat.distribution.routing_checks import contradictions, reference_problems
 from llama_compat.distribution.validation_messages import explain
@@ -211,11 +210,6 @@ class Distribution(_Settings):
         """Where requests for `model` may go, whatever other models lie between."""
         by_name = {name: each for each in self.models for name in (each.id, *each.aliases)}
         return flat_targets(model, by_name)
-
-    def routing_of(self, model: ModelSettings) -> RoutingSettings | None:
-        """The policies of `model`; None for one that is passed to its only target as it is."""
-        found = merged(self.routing, model.routing)
-        return RoutingSettings() if found is None and model.targets else found
 
 
 def load_distribution(

@@ -52,6 +52,16 @@ _REQUIRED = {"responses": "output", "compact": "output", "input_tokens": "input_
 """What the whole reply to each call has."""
 
 _BEGINNING = frozenset({"response.created", "response.queued", "response.in_progress"})
+_BEGINNING_OF_PART = frozenset(
+    {
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_summary_part.added",
+    }
+)
+_EMPTY_ITEMS = (b'"message"', b'"reasoning"')
+"""The items that say nothing when they are added; the others have a name at least."""
+
 _LAST = frozenset(
     {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 )
@@ -139,6 +149,7 @@ class ResponseStream:
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
         ended: whether the vendor has said that it was all.
         usage: what the vendor counted, if it did.
     """
@@ -154,6 +165,7 @@ class ResponseStream:
         self._last = b""
         self._response: JSONFields = {}
         self.begun = False
+        self.spoken = False
         self.ended = False
         self.usage: Usage | None = None
 
@@ -199,7 +211,7 @@ class ResponseStream:
         """
         fields = whole_fields(self._provider, body, "output", self._model)
         self.usage = _usage(fields)
-        self.begun = self.ended = True
+        self.begun = self.spoken = self.ended = True
         return self._cover(whole_as_events(from_raw(Raw(encode_fields(fields)))))
 
     def render_error(self, error: APIError) -> bytes:
@@ -235,7 +247,7 @@ class ResponseStream:
         return chunk.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _take(self, events: bytes, out: list[bytes]) -> None:
-        if self.begun and not any(marker in events for marker in _MARKERS):
+        if self.spoken and not any(marker in events for marker in _MARKERS):
             self._give(events, out)
             return
         for event in _split(events):
@@ -273,6 +285,7 @@ class ResponseStream:
             self._beginning.append(event)
             return
         self.begun = True
+        self.spoken = self.spoken or _says_something(kind, fields)
         self._give(b"".join((*self._beginning, event)), out)
         self._beginning = []
         self.ended = kind in _LAST
@@ -287,6 +300,16 @@ class ResponseStream:
             return encoded
         self.usage = _usage(response)
         return self._cover(encoded) if kind == "response.failed" else encoded
+
+
+def _says_something(kind: str, fields: JSONFields) -> bool:
+    if kind not in _BEGINNING_OF_PART:
+        return kind not in _BEGINNING
+    try:
+        item = parse_object(fields.get("item", Raw(b"{}")))
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return "type" in item and bytes(item["type"]) not in _EMPTY_ITEMS
 
 
 def _split(events: bytes) -> Iterator[bytes]:

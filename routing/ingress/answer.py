@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.dialects.rate_limits import RateLimit
@@ -18,13 +17,14 @@ from llama_compat.exchange import Reply
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
 from routing.asgi import Scope, Send
+from routing.policy.attempts import Attempts
+from routing.policy.targets import header_text
 
 if TYPE_CHECKING:
     from routing.operations.observer import Observed
 
 log = logging.getLogger(__name__)
 
-_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -51,6 +51,7 @@ class Answer:
         outcome: what went wrong, for the log; empty if all went well.
         last_sent: when something was sent last, on the event loop's clock.
         observed: what is to be known of the request afterwards; None where nobody wants to know.
+        attempts: what was tried to answer it.
     """
 
     def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
@@ -67,6 +68,7 @@ class Answer:
         self.outcome = ""
         self.last_sent = 0.0
         self.observed: Observed | None = None
+        self.attempts = Attempts(scope["headers"])
         self._limits: Mapping[str, str] = {}
 
     def limits(self, limits: Sequence[RateLimit]) -> None:
@@ -78,12 +80,11 @@ class Answer:
         self._reply = reply
         observed = self.observed
         if observed is not None:
-            observed.reply, observed.answered = reply, time.monotonic()
+            observed.reply = reply
         headers = {**reply.headers}
         if reply.dropped:
             # The names are the client's: what a header can't hold is percent-encoded.
-            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in reply.dropped)
-            headers["x-llama-compat-dropped"] = ", ".join(names)
+            headers["x-llama-compat-dropped"] = ", ".join(map(header_text, reply.dropped))
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._event(reply.body, more=False)
@@ -97,6 +98,7 @@ class Answer:
             await self._event(reply.first)
         async for events in reply.body:
             await self._event(events)
+        reply.read_to_end = True
         await self._event(self._dialect.stream_end, more=False)
         if observed is not None:
             observed.complete = True
@@ -160,6 +162,7 @@ class Answer:
         headers = {**self._dialect.reply_headers(self.request_id), **headers, **self._limits}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"x-request-id", self.request_id.encode()))
+        raw.extend(self.attempts.answer_headers())
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
@@ -171,16 +174,17 @@ class Answer:
         level = logging.WARNING if self.outcome else logging.INFO
         if log.isEnabledFor(level):
             milliseconds = (time.perf_counter() - self._begun) * 1000
-            usage = self._reply.usage if with_usage and self._reply is not None else None
+            usage = self.attempts.usage if with_usage else None
             log.log(
                 level,
-                "%s POST %s model=%s status=%s %.0f ms%s%s",
+                "%s POST %s model=%s status=%s %.0f ms%s%s%s",
                 self.request_id,
                 self._path,
                 one_line(self.model),
                 self._status or "-",
                 milliseconds,
                 "" if usage is None else f" tokens={_tokens(usage)}",
+                one_line(self.attempts.in_words()),
                 f": {one_line(self.outcome)}" if self.outcome else "",
             )
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,55 @@ from llama_compat.errors import (
     model_not_allowed,
     shutting_down,
 )
-from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.exchange import Call, Principal, Reply, Target
 from providers.answer import answer as answer_call
+from providers.base import Provider
 from routing.asgi import Receive, Scope, Send
 from routing.ingress.answer import Answer
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.models import Route
+from routing.policy.attempts import Attempts
+from routing.policy.dispatch import Ask, dispatch
 from routing.runtime import Runtime
 
 if TYPE_CHECKING:
+    from routing.operations.limits.requests import RequestLimits
     from routing.operations.observer import Observed
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A call, and where it may go.
+
+    Attributes:
+        call: what the client asks.
+        route: of the call's model.
+        attempts: what was tried so far.
+        limits: those of providers among them; None where there are none.
+    """
+
+    call: Call
+    route: Route
+    attempts: Attempts
+    limits: RequestLimits | None = None
+
+    async def answered_by(self, ask: Ask) -> Reply:
+        """The reply of the first target that answers; `ask` makes one attempt.
+
+        Raises:
+            APIError: none does.
+        """
+        route, call = self.route, self.call
+        if self.limits is not None:
+            ask = self.limits.around(call, ask)
+        return await dispatch(
+            route.targets, route.policy, call, ask, self.attempts, max_tokens=call.max_tokens
+        )
+
 
 NO_PATH: Mapping[str, str] = {}
 
@@ -79,7 +115,7 @@ class Endpoint:
                 route = await self.route(asked.model, runtime)
                 if not principal.may_use(route.name):
                     raise model_not_allowed(asked.model)
-                _check_context(asked, route.target.context_length)
+                _check_context(asked, route.limit)
                 call = Call(
                     operation=self.operation,
                     fields=fields,
@@ -93,7 +129,7 @@ class Endpoint:
                 )
                 await self._admit(call, route, answer, runtime)
                 if observed is not None:
-                    observed.ask(call, route)
+                    observed.call, observed.route = call, route
                 await self._answer(call, route, answer, runtime)
         except ClientGone:
             answer.cancel("client disconnected")
@@ -126,7 +162,7 @@ class Endpoint:
         if runtime.observers is None:
             return None
         answer.observed = runtime.observers.begin(
-            self.operation, answer.request_id, principal, scope["headers"]
+            self.operation, answer.request_id, principal, answer.attempts
         )
         return answer.observed
 
@@ -138,16 +174,20 @@ class Endpoint:
         """
         limits, observers, observed = runtime.limits, runtime.observers, answer.observed
         if limits is not None and observers is not None and observed is not None:
-            cost = partial(observers.cost, route)
+            cost = partial(observers.most, route)
             observed.admission = await limits.admit(call, route.name, cost, answer.limits)
 
     async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
-        seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds
+        seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
         async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
-            reply = await self.dispatch(call, route, runtime)
+            asking = Asking(call, route, answer.attempts, runtime.limits)
+            reply = await self.dispatch(asking, runtime)
             try:
                 await answer.reply(reply)
+            except APIError as error:
+                reply.error = error
+                raise
             finally:
                 await reply.aclose()
 
@@ -159,12 +199,13 @@ class Endpoint:
         """
         return await runtime.models.resolve(model)
 
-    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
-        """Have the route's provider answer `call`."""
-        ask = partial(answer_call, route.provider, call, route.target)
-        if runtime.limits is None:
-            return await ask()
-        return await runtime.limits.attempt(route.provider.id, call, ask)
+    async def dispatch(self, asking: Asking, runtime: Runtime) -> Reply:
+        """Have one of the model's targets answer the call."""
+        return await asking.answered_by(partial(self.ask, asking.call))
+
+    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
+        """Have `provider` answer `call` from its model `target`: one attempt."""
+        return await answer_call(provider, call, target)
 
     def _forwarded_headers(self, scope: Scope) -> Mapping[str, str]:
         wanted = self.operation.dialect.forwarded_headers

@@ -23,8 +23,9 @@ from llama_compat.dialects.ollama.operations import (
     render_nothing,
 )
 from llama_compat.errors import APIError, missing_parameter, model_not_found
-from llama_compat.exchange import Call, Reply
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.wire.json_fields import from_raw
+from providers.base import Provider
 from routing.ingress.api import ClientAPI
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
@@ -43,14 +44,14 @@ class OllamaEndpoint(Endpoint):
         """Where requests for `model` go, with or without the tag `latest`."""
         return await _resolve(model, runtime)
 
-    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
-        """Have the route's provider answer `call`, unless it asks for nothing."""
-        if call.operation.name not in route.provider.relays:
+    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
+        """Have `provider` answer `call`, unless it asks for nothing."""
+        if call.operation.name not in provider.relays:
             nothing = render_nothing(call.operation, call.fields, call.model)
             if nothing is not None:
                 return Reply(nothing, headers={"content-type": "application/json"})
         call = replace(call, operation=operation_of(call.operation, call.fields))
-        return await super().dispatch(call, route, runtime)
+        return await super().ask(call, provider, target)
 
 
 async def _resolve(model: str, runtime: Runtime) -> Route:

@@ -18,6 +18,7 @@ from routing.operations.records.estimate import prompt_tokens, settled
 from routing.operations.records.prices import Prices
 from routing.operations.records.record import Record
 from routing.operations.records.sample import HEAD_BYTES, Sample, finish_reason
+from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution, RecordsSettings
@@ -41,15 +42,13 @@ class Observed:
     Attributes:
         operation, principal: what is asked, by whom; None where the request brought no good key.
         request_id: its `x-request-id`.
-        headers: those that it brought, as ASGI has them.
+        attempts: what was tried to answer it, and the headers that it brought.
         begun: when it came in, on the clock of `time.monotonic`, as all times here.
         body: what the client sent.
         model: what it asked for.
         call, route: what came of that.
-        asked: when the provider was asked.
-        answered: when its reply, or a stream's first content, was there.
-        first_sent: when the first of that was sent.
-        reply: what it answered.
+        first_sent: when the first of the reply was sent.
+        reply: what a provider answered.
         admission: what limits reserved for it; None where nothing limits it.
         sample: of what was sent.
         status: HTTP status; 0 while there is none.
@@ -61,8 +60,7 @@ class Observed:
     __slots__ = (
         "_at_end",
         "admission",
-        "answered",
-        "asked",
+        "attempts",
         "begun",
         "body",
         "call",
@@ -70,7 +68,6 @@ class Observed:
         "complete",
         "error",
         "first_sent",
-        "headers",
         "model",
         "operation",
         "principal",
@@ -86,14 +83,14 @@ class Observed:
         operation: Operation,
         request_id: str,
         principal: Principal | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
+        attempts: Attempts | None = None,
         sample: Sample | None = None,
         at_end: Callable[[Observed], None] = lambda observed: None,
     ) -> None:
         self.operation = operation
         self.request_id = request_id
         self.principal = principal
-        self.headers = headers
+        self.attempts = Attempts() if attempts is None else attempts
         self.sample = Sample() if sample is None else sample
         self._at_end = at_end
         self.begun = time.monotonic()
@@ -101,17 +98,12 @@ class Observed:
         self.model = ""
         self.call: Call | None = None
         self.route: Route | None = None
-        self.asked = self.answered = self.first_sent = 0.0
+        self.first_sent = 0.0
         self.reply: Reply | None = None
         self.admission: Admission | None = None
         self.status = 0
         self.error: APIError | None = None
         self.complete = self.cancelled = False
-
-    def ask(self, call: Call, route: Route) -> None:
-        """The provider is asked now."""
-        self.call, self.route = call, route
-        self.asked = time.monotonic()
 
     def end(self, model: str) -> None:
         """It has been answered, as well as could be; `model` is what it asked for."""
@@ -169,10 +161,14 @@ class Observers:
         self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
         self._running = AsyncExitStack()
 
-    def cost(self, route: Route, usage: Usage) -> int | None:
-        """What a request of `route` with this usage costs, in billionths of a dollar; None where
-        nobody knows."""
-        return self._prices.cost(route.name, route.provider.id, route.target.model, usage)
+    def most(self, route: Route, usage: Usage) -> int | None:
+        """What a request of `route` with this usage costs at most, in billionths of a dollar; None
+        where nobody knows."""
+        costs = [
+            self._prices.cost(route.name, each.provider.id, each.target.model, usage)
+            for each in route.targets
+        ]
+        return max((cost for cost in costs if cost is not None), default=None)
 
     async def start(self) -> None:
         """Start them."""
@@ -190,11 +186,11 @@ class Observers:
         operation: Operation,
         request_id: str,
         principal: Principal | None,
-        headers: Sequence[tuple[bytes, bytes]],
+        attempts: Attempts,
     ) -> Observed:
         """A request has come in; whoever answers it calls `end` on what this gives."""
         observed = Observed(
-            operation, request_id, principal, headers, Sample(self._sample_bytes), self._end
+            operation, request_id, principal, attempts, Sample(self._sample_bytes), self._end
         )
         for each in self._observers:
             each.begun(observed)
@@ -251,18 +247,20 @@ def record_of(observed: Observed, prices: Prices) -> Record:
         cancelled=int(observed.cancelled),
         duration=duration,
     )
-    if route is not None and observed.asked:
-        record.provider = route.provider.id
+    last = observed.attempts.last
+    if route is not None:
         record.route = route.name
-        record.served = route.target.model
-        record.target = f"{route.provider.id}/{route.target.model}"
-        record.attempts = 1
-    if observed.answered:
+    if last is not None:
+        record.provider = last.target.provider.id
+        record.served = last.target.model
+        record.target = last.target.id
+        record.attempts = observed.attempts.sent
+    if last is not None and last.content:
         record.finish_reason = finish_reason(observed.sample.tail)
         if record.stream:
-            record.first_content = observed.answered - observed.begun
-        sent = observed.first_sent or observed.answered
-        record.overhead = (observed.asked - observed.begun) + (sent - observed.answered)
+            record.first_content = last.content - observed.begun
+        waited = observed.attempts.made[0].begun - observed.begun
+        record.overhead = waited + max(observed.first_sent - last.content, 0.0)
     if usage is not None:
         record.input_tokens = usage.prompt_tokens
         record.cached_tokens = usage.cached_tokens

@@ -4,7 +4,7 @@ record."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from llama_compat.error_classes import ErrorClass
 from llama_compat.events import add_usage
 from llama_compat.types import Usage
 from routing.policy.cooldown import CooldownRule
-from routing.policy.targets import TargetState
+from routing.policy.targets import TargetState, header_text
 
 if TYPE_CHECKING:
     from llama_compat.errors import APIError
@@ -49,7 +49,9 @@ Clock = Callable[[], float]
 
 
 class Attempt:
-    """One attempt. Whatever ends it ends it once.
+    """One attempt, begun as it is made. Whatever ends it ends it once.
+
+    It counts as in flight until then, and leaves the provider's gate, which was entered before.
 
     Attributes:
         target: where it went: `target.id`, `target.provider.id`, `target.model`.
@@ -57,6 +59,7 @@ class Attempt:
         outcome: what became of it.
         error_class: what went wrong; None if nothing did.
         error: what was said of it.
+        parameter: the request's field that it was about.
         begun, content, ended: when, on the clock of `time.monotonic`; 0 for what has not happened.
             `content` is a stream's first content or a whole reply.
         usage: what was counted, once it has ended; None if nobody counted.
@@ -72,6 +75,7 @@ class Attempt:
         "error",
         "error_class",
         "outcome",
+        "parameter",
         "stream",
         "target",
         "usage",
@@ -95,6 +99,7 @@ class Attempt:
         self.outcome = Outcome.running
         self.error_class: ErrorClass | None = None
         self.error = ""
+        self.parameter = ""
         self.content = 0.0
         self.ended = 0.0
         self.usage: Usage | None = None
@@ -132,6 +137,7 @@ class Attempt:
             return
         target, kind = self.target, error.error_class
         self.error_class, self.error = kind, error.message
+        self.parameter = error.param or error.code or ""
         handling = kind.handling
         if handling.skips:
             self._end(Outcome.skipped)
@@ -153,15 +159,33 @@ class Attempt:
             )
             self._probe = False
 
+    def lose(self, reply: Reply) -> None:
+        """It answered too, but later than another; what it cost is known all the same."""
+        if not self.ended:
+            self.usage = reply.usage
+            self._end(Outcome.lost)
+
     def cancel(self, *, lost: bool = False) -> None:
         """It was given up: another was sooner (`lost`), or nobody waits any more."""
         if not self.ended:
             self._end(Outcome.lost if lost else Outcome.cancelled)
 
+    @property
+    def skipped_for(self) -> str:
+        """The target and why it could not be asked; empty if it was."""
+        return f"{self.target.id} ({self.parameter})" if self.outcome is Outcome.skipped else ""
+
+    def __str__(self) -> str:
+        what = self.error_class or (self.outcome if self.outcome is not Outcome.answered else "")
+        return f"{self.target.id} ({what})" if what else self.target.id
+
     def _end(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.ended = self._clock()
         self.target.in_flight -= 1
+        gate = self.target.provider.gate
+        if gate is not None:
+            gate.leave()
         if self._probe and outcome is not Outcome.failed:
             self.target.cooldown.release()
             self._probe = False
@@ -193,8 +217,10 @@ class Attempts:
     @property
     def last(self) -> Attempt | None:
         """The one whose answer the client gets; of those that all failed the last."""
-        answering = [each for each in self.made if each.content]
-        return answering[-1] if answering else self.made[-1] if self.made else None
+        for attempt in reversed(self.made):
+            if attempt.content and attempt.outcome is not Outcome.lost:
+                return attempt
+        return self.made[-1] if self.made else None
 
     @property
     def usage(self) -> Usage | None:
@@ -203,3 +229,20 @@ class Attempts:
         if len(counted) <= 1:
             return counted[0] if counted else None
         return add_usage(counted, 1)
+
+    def answer_headers(self) -> Iterator[tuple[bytes, bytes]]:
+        """What the answer says of them: who answered, in how many attempts, and who could not."""
+        last = self.last
+        if last is None:
+            return
+        yield from last.target.headers
+        yield b"x-llama-compat-attempts", b"%d" % self.sent
+        skipped = [*self.passed_over, *(each.skipped_for for each in self.made if each.skipped_for)]
+        if skipped:
+            yield b"x-llama-compat-skipped", header_text(", ".join(skipped)).encode()
+
+    def in_words(self) -> str:
+        """For the log, if there were several: ` via a/x (timeout), b/y`."""
+        if len(self.made) < 2:
+            return ""
+        return f" via {', '.join(map(str, self.made))}"

@@ -10,6 +10,20 @@ from llama_compat.errors import APIError
 RETRY_AFTER_SECONDS = 1
 
 
+class ProviderBusy(APIError):
+    """429: the provider has all the requests that the template lets it have; nothing was sent."""
+
+    def __init__(self, provider: str, running: int, waiting: int) -> None:
+        super().__init__(
+            429,
+            f"Provider '{provider}' has {running} requests running and {waiting} waiting, which is"
+            " what the template lets it have. Ask again later, or raise `max_concurrent` or"
+            " `max_waiting`.",
+            code="rate_limit_exceeded",
+            headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+        )
+
+
 class Gate:
     """Lets so many requests in at a time; the others wait in the order in which they came.
 
@@ -44,24 +58,21 @@ class Gate:
         """Whether one more could not even wait."""
         return not self.has_room and self.waiting >= self._max_waiting
 
+    def refusal(self) -> ProviderBusy:
+        """What one is told who does not get in."""
+        return ProviderBusy(self._provider, self.running, self.waiting)
+
     async def enter(self) -> None:
         """Get in, waiting if need be; `leave` has to be called after it.
 
         Raises:
-            APIError: 429, too many wait already.
+            ProviderBusy: too many wait already.
         """
         if self.has_room:
             self.running += 1
             return
         if self.is_full:
-            raise APIError(
-                429,
-                f"Provider '{self._provider}' has {self.running} requests running and"
-                f" {self.waiting} waiting, which is what the template lets it have. Ask again"
-                " later, or raise `max_concurrent` or `max_waiting`.",
-                code="rate_limit_exceeded",
-                headers={"retry-after": str(RETRY_AFTER_SECONDS)},
-            )
+            raise self.refusal()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:

@@ -201,6 +201,7 @@ class ScriptedUpstream:
         self._tls = tls
         self.connections = 0
         self._recorded: list[Recorded] = []
+        self._open: set[int] = set()
         self._arrived = threading.Condition()
         self._ready = threading.Event()
 
@@ -235,6 +236,12 @@ class ScriptedUpstream:
             assert self._arrived.wait_for(lambda: self.requests(request_id), WAIT_SECONDS)
         return self.requests(request_id)[0]
 
+    def wait_until_closed(self, connection: int) -> None:
+        """Wait until the connection of that number is closed; it has to be."""
+        with self._arrived:
+            closed = self._arrived.wait_for(lambda: connection not in self._open, WAIT_SECONDS)
+        assert closed, f"connection {connection} is still open"
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -256,13 +263,19 @@ class ScriptedUpstream:
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         self.connections += 1
-        connection = _Connection(self.connections, reader, writer, self._record)
+        number = self.connections
+        connection = _Connection(number, reader, writer, self._record)
+        with self._arrived:
+            self._open.add(number)
         try:
             await connection.serve()
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+            with self._arrived:
+                self._open.discard(number)
+                self._arrived.notify_all()
 
     def _record(self, recorded: Recorded) -> None:
         with self._arrived:

@@ -14,8 +14,11 @@ from routing.operations.limits.limiter import Admission, Limiter, Tell
 from routing.operations.limits.rules import Demand, Resource, Rule, rules_of
 
 if TYPE_CHECKING:
+    from llama_compat.exchange import Target
+    from providers.base import Provider
     from routing.operations.observer import Observed
     from routing.operations.records.record import Record
+    from routing.policy.dispatch import Ask
 
 Rules = tuple[Rule, ...]
 
@@ -93,6 +96,16 @@ class RequestLimits:
         if not rules:
             return None
         return await self._limiter.admit(rules, _demand(rules, call, cost), tell)
+
+    def around(self, call: Call, ask: Ask) -> Ask:
+        """`ask`, as far as the limits of the providers go that it asks."""
+        if not self._providers:
+            return ask
+
+        async def limited(provider: Provider, target: Target) -> Reply:
+            return await self.attempt(provider.id, call, partial(ask, provider, target))
+
+        return limited
 
     async def attempt(
         self, provider: str, call: Call, ask: Callable[[], Awaitable[Reply]]

@@ -17,7 +17,7 @@ class Vendor(Provider):
 
     names: Sequence[str] = ()
 
-    async def discovered_models(self) -> Sequence[str]:
+    def discovered_models(self) -> Sequence[str]:
         return self.names
 
 
