@@ -15,7 +15,7 @@ from llama_compat import __version__
 from llama_compat.cli import keys
 from llama_compat.cli.terminal import fail as _fail
 from llama_compat.cli.terminal import load as _load
-from llama_compat.cli.terminal import show as _print
+from llama_compat.cli.terminal import print_ as _print
 from llama_compat.cli.terminal import table as _table
 
 if TYPE_CHECKING:

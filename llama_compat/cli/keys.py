@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from llama_compat.cli.terminal import fail, load, show, table
+from llama_compat.cli.terminal import fail, load, print_, table
 
 if TYPE_CHECKING:
     from llama_compat.distribution import KeyGrant
@@ -97,7 +97,7 @@ def list_(
         typer.echo(json.dumps([key.shown() for key in keys], indent=2))
         return
     if not keys:
-        show("No keys yet. Make one:  llama-compat keys create NAME")
+        print_("No keys yet. Make one:  llama-compat keys create NAME")
         return
     now = datetime.now(UTC)
     shown = table("Key", "Name", "Team", "Models", "Limits", "State")
@@ -117,14 +117,14 @@ def list_(
             ", ".join(_limits_of(grant)),
             state,
         )
-    show(shown)
+    print_(shown)
 
 
 @app.command()
 def revoke(key: Name, template: Template = None, storage: StorageOption = None) -> None:
     """Let nobody in with a key any more. Running servers know within seconds."""
     revoked = _with_store(template, storage, lambda store: store.revoke(key))
-    show(f"{revoked.id} ({revoked.grant.name}) is revoked.")
+    print_(f"{revoked.id} ({revoked.grant.name}) is revoked.")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What the commands share: templates loaded, tables, and the end when something is wrong."""
+"""What all commands do at the terminal: load a template, show a table, say why not."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def load(template: str) -> Distribution:
 
 
 def fail(error: Exception | str, code: int = 1) -> NoReturn:
-    """Say what is wrong, and end."""
+    """Say what went wrong, and end with `code`."""
     typer.echo(str(error), err=True)
     raise typer.Exit(code)
 
 
 def table(*columns: str) -> Table:
-    """A table for `show`."""
+    """A table with these columns, and no rows."""
     from rich import box
     from rich.table import Table
 
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
-def show(renderable: object) -> None:
-    """Print a table or a sentence."""
+def print_(renderable: object) -> None:
+    """Show text, or a table."""
     from rich.console import Console
 
     Console(highlight=False, soft_wrap=isinstance(renderable, str)).print(renderable, markup=False)

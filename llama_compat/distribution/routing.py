@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from llama_compat.distribution.operations import PriceSettings
+
 if TYPE_CHECKING:
     from llama_compat.distribution.template import ModelSettings
 
@@ -145,6 +147,9 @@ class TargetSettings(_Settings):
     context_length: _Count | None = None
     """Tokens that it can hold; None leaves that to the model and the provider."""
 
+    price: PriceSettings | None = None
+    """What it costs; None leaves that to the model and the list of known prices."""
+
 
 @dataclass(frozen=True, slots=True)
 class FlatTarget:
@@ -155,6 +160,7 @@ class FlatTarget:
     context_length: int | None = None
     weight: float = 1.0
     priority: int = 0
+    price: PriceSettings | None = None
 
 
 def merged(defaults: RoutingSettings | None, own: RoutingSettings | None) -> RoutingSettings | None:
@@ -209,12 +215,13 @@ def _ranked(
 ) -> Sequence[tuple[_Rank, FlatTarget]]:
     if model.provider is not None:
         name = model.provider_model or model.id
-        return [((), FlatTarget(model.provider, name, model.context_length))]
+        return [((), FlatTarget(model.provider, name, model.context_length, price=model.price))]
     ranked: list[tuple[_Rank, FlatTarget]] = []
     for target in model.targets:
         if target.provider is not None:
             length = _least(target.context_length, model.context_length)
-            flat = FlatTarget(target.provider, target.model or model.id, length, target.weight)
+            name, price = target.model or model.id, target.price or model.price
+            flat = FlatTarget(target.provider, name, length, target.weight, price=price)
             ranked.append(((target.priority,), flat))
             continue
         assert target.model is not None

@@ -113,8 +113,7 @@ class Endpoint:
                 asked = self.operation.look(fields, path)
                 answer.model = asked.model
                 route = await self.route(asked.model, runtime)
-                if not principal.may_use(route.name):
-                    raise model_not_allowed(asked.model)
+                _check_allowed(principal, asked.model, route)
                 _check_context(asked, route.limit)
                 call = Call(
                     operation=self.operation,
@@ -218,6 +217,11 @@ class Endpoint:
                 # One that is sent twice is a list (RFC 9110, section 5.3).
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return headers
+
+
+def _check_allowed(principal: Principal, model: str, route: Route) -> None:
+    if not (principal.may_use(model) or (route.is_listed and principal.may_use(route.name))):
+        raise model_not_allowed(model)
 
 
 def _check_context(asked: Asked, context_length: int | None) -> None:

@@ -25,12 +25,18 @@ def render_usage(usage: Usage) -> dict[str, Any]:
 def parse_usage(usage: Mapping[str, Any] | None) -> Usage:
     """A vendor's `usage`; all zeros where it tells none."""
     usage = usage or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    read = usage.get("prompt_tokens_details") or {}
+    cached = read.get("cached_tokens")
     if cached is None:
         cached = usage.get("prompt_cache_hit_tokens")  # DeepSeek
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    if reasoning and usage.get("total_tokens") == prompt + completion + reasoning:
+        completion += reasoning  # xAI counts it beside the completion
     return Usage(
-        prompt_tokens=usage.get("prompt_tokens") or 0,
-        completion_tokens=usage.get("completion_tokens") or 0,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
         cached_tokens=cached,
-        reasoning_tokens=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens"),
+        reasoning_tokens=reasoning,
+        cache_write_tokens=read.get("cache_write_tokens"),  # OpenRouter
     )

@@ -97,18 +97,18 @@ class Prices:
     """
 
     def __init__(self, distribution: Distribution) -> None:
-        self._own = {
-            name: _from_settings(model.price)
+        targets = [
+            (model.id, each)
             for model in distribution.models
-            if model.price is not None
-            for name in (model.id, *model.aliases)
-        }
-        self._vendors = {each.id: each.type for each in distribution.providers}
-        self._wanted = [
-            (model.provider, model.provider_model or model.id)
-            for model in distribution.models
-            if model.price is None
+            for each in distribution.targets_of(model)
         ]
+        self._own = {
+            (route, each.provider, each.model): _from_settings(each.price)
+            for route, each in targets
+            if each.price is not None
+        }
+        self._wanted = [(each.provider, each.model) for _, each in targets if each.price is None]
+        self._vendors = {each.id: each.type for each in distribution.providers}
         self._known: dict[tuple[str, str], tuple[float, Rates | None]] = {}
 
     async def start(self) -> None:
@@ -120,12 +120,12 @@ class Prices:
         """What a request cost, in billionths of a dollar; None where the price is not known.
 
         Args:
-            route: the public model.
+            route: the public model's id in the template.
             provider: the id of the provider that answered.
             model: what that calls the model.
             usage: what was counted.
         """
-        rates = self._own.get(route) or self._listed(provider, model)
+        rates = self._own.get((route, provider, model)) or self._listed(provider, model)
         return None if rates is None else rates.cost(usage)
 
     def _listed(self, provider: str, model: str) -> Rates | None:

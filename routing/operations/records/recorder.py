@@ -183,11 +183,11 @@ class Recorder:
             try:
                 await self._write_batch(batch, bodies)
             except StorageError as error:
-                tries += 1
                 self._drops.log(str(error))
                 if self._stopping.is_set():
                     return
-                if tries < POISON_TRIES or not await self._is_well():
+                tries = tries + 1 if await self._is_well() else 0
+                if tries < POISON_TRIES:
                     await self._pause(RETRY_SECONDS)
                     continue
                 self._drop(len(batch))

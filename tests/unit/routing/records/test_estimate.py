@@ -1,0 +1,104 @@
+"""How many tokens there were, where no vendor says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from llama_compat.types import Usage
+from routing.operations.records.estimate import (
+    IMAGE_TOKENS,
+    MAX_COUNT,
+    completion_tokens,
+    prompt_tokens,
+    sane,
+    settled,
+)
+from routing.operations.records.sample import Sample
+
+
+def fields(**members: Any) -> dict[str, Raw]:
+    return {name: Raw(json.dumps(value).encode()) for name, value in members.items()}
+
+
+def sent(*pieces: bytes, head_bytes: int = 4096) -> Sample:
+    sample = Sample(head_bytes)
+    for piece in pieces:
+        sample.add(piece)
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("request_", "tokens"),
+    [
+        (fields(prompt="x" * 38), 10),
+        (fields(prompt="x" * 39), 11),
+        (fields(input="x" * 38, instructions="x" * 38), 20),
+        (fields(prompt="x" * 38, metadata="x" * 4000), 10),
+        (fields(), 0),
+        (fields(input="data:image/png;base64," + "A" * 4000), IMAGE_TOKENS),
+        (fields(input="A" * 1024), IMAGE_TOKENS),
+        (fields(input="A" * 1022), 256),
+    ],
+)
+def test_the_prompt_s(request_: dict[str, Raw], tokens: int) -> None:
+    assert prompt_tokens(request_) == tokens
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        (b'{"choices":[{"message":{"role":"assistant","content":"twelve chars"}}]}', 3),
+        (b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n' * 12, 3),
+        (b'data: {"type":"content_block_delta","delta":{"text":"abcd"}}\n\n' * 3, 3),
+        (b'{"response": "abcd"}\n' * 3, 3),
+        (rb'{"content":"a\"b\\cd"}', 2),
+        (b'{"content":"cut off in the mid', 5),
+        (b'{"content":"abcde"}', 2),
+        (b"", 0),
+    ],
+)
+def test_the_completion_s(body: bytes, tokens: int) -> None:
+    assert completion_tokens(sent(body)) == tokens
+
+
+def test_a_long_stream_is_like_its_beginning() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"abcd"}}]}\n\n'
+    assert completion_tokens(sent(*[event] * 1000, head_bytes=len(event) * 10)) == 1000
+
+
+@given(st.binary(max_size=200))
+def test_anything_can_be_estimated(body: bytes) -> None:
+    assert 0 <= completion_tokens(sent(body)) <= len(body)
+
+
+TEXT = b'{"content":"abcdefgh"}'
+ASKED = fields(prompt="x" * 38)
+
+
+@pytest.mark.parametrize(
+    ("counted", "complete", "expected"),
+    [
+        pytest.param(Usage(7, 5, 3), True, (Usage(7, 5, 3), False), id="counted"),
+        pytest.param(Usage(7, 0), True, (Usage(7, 0), False), id="nothing was said"),
+        pytest.param(None, True, (Usage(10, 2), True), id="nobody counted"),
+        pytest.param(Usage(), True, (Usage(10, 2), True), id="somebody counted nothing"),
+        pytest.param(None, False, (Usage(10, 2), True), id="cut before anybody counted"),
+        pytest.param(Usage(7, 1, 3), False, (Usage(7, 2, 3), True), id="cut: more was sent"),
+        pytest.param(Usage(7, 9), False, (Usage(7, 9), True), id="cut: more was counted"),
+    ],
+)
+def test_what_counts(counted: Usage | None, complete: bool, expected: tuple[Usage, bool]) -> None:
+    assert settled(counted, ASKED, sent(TEXT), complete=complete) == expected
+
+
+@pytest.mark.parametrize("nonsense", [-1, 1.5, "3", True, None, MAX_COUNT + 1])
+def test_nonsense_is_no_count(nonsense: Any) -> None:
+    usage = Usage(nonsense, nonsense, nonsense, nonsense, nonsense)
+    assert sane(usage) == Usage(0, 0, None, None, None)
+    assert sane(Usage(1, 0, 0, MAX_COUNT, 2)) == Usage(1, 0, 0, MAX_COUNT, 2)

@@ -1,0 +1,267 @@
+"""What requests cost, as each vendor counts tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llama_compat.dialects.anthropic_messages.usage import Counts
+from llama_compat.dialects.gemini.replies import parse_usage as parse_gemini
+from llama_compat.dialects.openai.usage import parse_usage as parse_openai
+from llama_compat.dialects.openai_responses.response_object import parse_usage as parse_responses
+from llama_compat.distribution import (
+    Distribution,
+    ModelSettings,
+    PriceSettings,
+    ProviderSettings,
+    TargetSettings,
+)
+from llama_compat.types import Usage
+from providers.registry import provider_types
+from routing.operations.records import prices as prices_module
+from routing.operations.records.prices import VENDORS, Prices, Rate, Rates, listed_rates
+
+RATES = Rates(Rate(1.0), Rate(10.0), cached_input=Rate(0.25), cache_write=Rate(2.0))
+"""Dollars a million: so that 1 token of input is 1,000 billionths."""
+
+
+def anthropic(usage: dict[str, Any]) -> Usage:
+    return Counts(usage).usage()
+
+
+@pytest.mark.parametrize(
+    ("parse", "usage", "cost"),
+    [
+        pytest.param(
+            parse_openai, {"prompt_tokens": 100, "completion_tokens": 10}, 200, id="plain"
+        ),
+        pytest.param(
+            parse_openai,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 10,
+                "prompt_tokens_details": {"cached_tokens": 40},
+            },
+            60 + 10 + 100,
+            id="OpenAI's cached tokens are part of the prompt's",
+        ),
+        pytest.param(
+            parse_openai,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 10,
+                "prompt_cache_hit_tokens": 40,
+                "prompt_cache_miss_tokens": 60,
+            },
+            60 + 10 + 100,
+            id="so are DeepSeek's",
+        ),
+        pytest.param(
+            anthropic,
+            {
+                "input_tokens": 100,
+                "cache_read_input_tokens": 40,
+                "cache_creation_input_tokens": 20,
+                "output_tokens": 10,
+            },
+            100 + 10 + 40 + 100,
+            id="Anthropic's are beside the input's",
+        ),
+        pytest.param(
+            parse_responses,
+            {
+                "input_tokens": 100,
+                "input_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 20},
+                "output_tokens": 10,
+                "output_tokens_details": {"reasoning_tokens": 4},
+            },
+            40 + 10 + 40 + 100,
+            id="the Responses API's are part of the input's",
+        ),
+        pytest.param(
+            parse_openai,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 10,
+                "total_tokens": 110,
+                "completion_tokens_details": {"reasoning_tokens": 4},
+            },
+            200,
+            id="OpenAI's reasoning is part of the completion",
+        ),
+        pytest.param(
+            parse_openai,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 10,
+                "total_tokens": 114,
+                "completion_tokens_details": {"reasoning_tokens": 4},
+            },
+            240,
+            id="xAI's is beside it",
+        ),
+        pytest.param(
+            parse_gemini,
+            {
+                "promptTokenCount": 100,
+                "cachedContentTokenCount": 40,
+                "candidatesTokenCount": 10,
+                "thoughtsTokenCount": 4,
+            },
+            60 + 10 + 140,
+            id="Gemini's thoughts are beside the candidates",
+        ),
+        pytest.param(
+            parse_gemini,
+            {"promptTokenCount": 60, "toolUsePromptTokenCount": 40, "candidatesTokenCount": 10},
+            200,
+            id="Gemini's tool results are beside the prompt",
+        ),
+    ],
+)
+def test_cost_as_each_vendor_counts(parse: Any, usage: dict[str, Any], cost: int) -> None:
+    assert RATES.cost(parse(usage)) == cost * 1000
+
+
+def test_caches_cost_as_other_input_where_no_price_is_given() -> None:
+    rates = Rates(Rate(1.0), Rate(10.0))
+    assert rates.cost(Usage(100, 10, cached_tokens=40, cache_write_tokens=20)) == 200_000
+
+
+def test_a_vendor_that_has_read_more_from_its_cache_than_it_read_costs_nothing_less() -> None:
+    assert RATES.cost(Usage(10, 0, cached_tokens=40)) == 10_000
+
+
+def test_costs_are_rounded_once() -> None:
+    rates = Rates(Rate(0.0375), Rate(0.15))
+    assert rates.cost(Usage(1, 1)) == round(37.5 + 150)
+    assert rates.cost(Usage(3, 0)) == round(112.5)
+
+
+@pytest.mark.parametrize(("prompt", "price"), [(0, 1.0), (100, 1.0), (101, 2.0), (201, 3.0)])
+def test_a_tier_is_for_all_tokens_of_a_longer_prompt(prompt: int, price: float) -> None:
+    assert Rate(1.0, ((100, 2.0), (200, 3.0))).at(prompt) == price
+
+
+def test_all_kinds_of_tokens_have_the_tier_of_the_prompt() -> None:
+    rate = Rate(1.0, ((100, 2.0),))
+    rates = Rates(rate, rate, rate, rate)
+    usage = Usage(101, 10, cached_tokens=40, cache_write_tokens=20)
+    assert rates.cost(usage) == (101 + 10) * 2000
+
+
+# Which price it is --------------------------------------------------------------------------------
+
+
+def distribution(price: PriceSettings | None = None, type: str = "remote::openai") -> Distribution:
+    return Distribution(
+        providers=[ProviderSettings(id="up", type=type)],
+        models=[
+            ModelSettings(
+                id="m", provider="up", provider_model="gpt-4.1", aliases=["a"], price=price
+            )
+        ],
+    )
+
+
+def test_the_template_s_price_wins() -> None:
+    prices = Prices(distribution(PriceSettings(input=1, output=10, cached_input=0.5)))
+    assert prices.cost("m", "up", "gpt-4.1", Usage(100, 10, cached_tokens=100)) == 150_000
+
+
+def test_each_target_has_a_price() -> None:
+    served = Distribution(
+        providers=[ProviderSettings(id=id, type="local::echo") for id in ("a", "b", "c")],
+        models=[
+            ModelSettings(id="cheap", provider="c", price=PriceSettings(input=1, output=1)),
+            ModelSettings(
+                id="m",
+                price=PriceSettings(input=2, output=2),
+                targets=[
+                    TargetSettings(provider="a"),
+                    TargetSettings(provider="b", price=PriceSettings(input=3, output=3)),
+                    TargetSettings(model="cheap"),
+                ],
+            ),
+        ],
+    )
+    prices = Prices(served)
+    costs = [prices.cost("m", *target, Usage(1, 0)) for target in ("am", "bm", ("c", "cheap"))]
+    assert costs == [2000, 3000, 1000]
+    assert prices.cost("m", "c", "m", Usage(1, 0)) is None
+
+
+def test_a_price_of_nothing_is_a_price() -> None:
+    prices = Prices(distribution(PriceSettings(input=0, output=0)))
+    assert prices.cost("m", "up", "gpt-4.1", Usage(100, 10)) == 0
+
+
+async def test_the_list_has_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("genai_prices")
+    prices = Prices(distribution())
+    await prices.start()
+    asked: list[str] = []
+    monkeypatch.setattr(prices_module, "listed_rates", lambda *names: asked.append(str(names)))
+    cost = prices.cost("m", "up", "gpt-4.1", Usage(1_000_000, 0))
+    assert cost is not None
+    assert cost > 0
+    assert asked == []  # it was looked up at the start
+
+
+@pytest.mark.parametrize(
+    ("type", "provider", "model"),
+    [
+        ("remote::openai", "up", "no-such-model"),
+        ("remote::passthrough", "up", "gpt-4.1"),
+        ("local::echo", "up", "gpt-4.1"),
+        ("remote::openai", "another", "gpt-4.1"),
+    ],
+)
+def test_what_is_not_known_has_no_price(type: str, provider: str, model: str) -> None:
+    prices = Prices(distribution(type=type))
+    assert prices.cost("x", provider, model, Usage(100, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [
+        ("openai", "gpt-4.1"),
+        ("anthropic", "claude-sonnet-4-5"),
+        ("google", "gemini-2.5-pro"),
+        ("deepseek", "deepseek-chat"),
+        ("x-ai", "grok-4"),
+        ("groq", "llama-3.3-70b-versatile"),
+        ("openai", "text-embedding-3-small"),
+    ],
+)
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(1000, 100),
+        Usage(1000, 100, cached_tokens=400),
+        Usage(1000, 100, cached_tokens=400, cache_write_tokens=300),
+        Usage(250_000, 1000, cached_tokens=1000),
+    ],
+)
+def test_the_list_s_own_sums_are_the_same(vendor: str, model: str, usage: Usage) -> None:
+    genai_prices = pytest.importorskip("genai_prices")
+    rates = listed_rates(vendor, model)
+    assert rates is not None
+    expected = genai_prices.calc_price(
+        genai_prices.Usage(
+            input_tokens=usage.prompt_tokens,
+            cache_read_tokens=usage.cached_tokens or 0,
+            cache_write_tokens=usage.cache_write_tokens or 0,
+            output_tokens=usage.completion_tokens,
+        ),
+        model_ref=model,
+        provider_id=vendor,
+    ).total_price
+    assert rates.cost(usage) == pytest.approx(float(expected) * 1e9, abs=1)
+
+
+def test_every_vendor_of_the_table_is_one_here_and_one_of_the_list() -> None:
+    snapshot = pytest.importorskip("genai_prices.data_snapshot").get_snapshot()
+    assert set(VENDORS) <= set(provider_types())
+    assert set(VENDORS.values()) <= {each.id for each in snapshot.providers}
