@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from llama_compat import __version__
-from llama_compat.distribution import CorsSettings, Distribution
+from llama_compat.distribution import CorsSettings, Distribution, ServerSettings
 from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
@@ -62,11 +62,9 @@ class Application(FastAPI):
         self._patterns = [pattern for api in self.apis for pattern in api.patterns]
         _add_routes(self)
         add_page(self)
-        if distribution.server.admin_key is not None:
-            from routing.ingress.admin import add_admin_routes
-
-            add_admin_routes(self)
-        self._cors = _cors(self._serve, distribution.server.cors)
+        self._has_admin_routes = False
+        self._cors: App | None = None
+        self._open(distribution.server)
         for api in self.apis:
             api.add_routes(self)
         self.add_exception_handler(APIError, self._render_api_error)
@@ -186,9 +184,19 @@ class Application(FastAPI):
             await runtime.stop()
             raise
         self.runtime = runtime
+        self._open(distribution.server)
         task = asyncio.create_task(_retire(before), name="runtime without requests")
         self._retiring[task] = before
         task.add_done_callback(self._retired)
+
+    def _open(self, settings: ServerSettings) -> None:
+        """Open what only some templates want: to whoever runs the server, to web pages."""
+        if settings.admin_key is not None and not self._has_admin_routes:
+            from routing.ingress.admin import add_admin_routes
+
+            add_admin_routes(self)
+            self._has_admin_routes, self.openapi_schema = True, None
+        self._cors = _cors(self._serve, settings.cors)
 
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._retiring.pop(task, None)

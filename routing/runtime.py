@@ -110,9 +110,7 @@ class Runtime:
         self.background.start()
         self.ready = True
 
-    async def _start(
-        self, part: Shared[Provider] | Shared[ResponseStore] | Shared[Access]
-    ) -> None:
+    async def _start(self, part: Shared[Provider] | Shared[ResponseStore] | Shared[Access]) -> None:
         self._running.push_async_callback(part.release)
         if part.hold():
             await part.value.start()

@@ -21,7 +21,18 @@ from routing.app import Application
 from routing.reload import RESTART_FOR, Reloader, needs_restart
 from tests.integration.server_process import write_template
 
-LIVE = {"api_keys", "max_body_bytes", "log_usage", "responses_store"}
+LIVE = {
+    "admin_key",
+    "api_keys",
+    "cors",
+    "limits",
+    "log_usage",
+    "max_body_bytes",
+    "records",
+    "responses_store",
+    "storage",
+    "stored_keys",
+}
 """The settings that a reload changes."""
 
 
