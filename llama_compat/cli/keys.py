@@ -16,7 +16,6 @@ from llama_compat.cli.terminal import fail, load, print_, table
 
 if TYPE_CHECKING:
     from llama_compat.distribution import KeyGrant
-    from routing.operations.keys.store import KeyStore
 
 Found = TypeVar("Found")
 
@@ -159,9 +158,9 @@ def _show_secret(shown: dict[str, Any], secret: str, as_json: bool) -> None:
 
 
 def _with_store(
-    template: str | None, storage: str | None, work: Callable[[KeyStore], Awaitable[Found]]
+    template: str | None, storage: str | None, work: Callable[[Any], Awaitable[Found]]
 ) -> Found:
-    """What `work` finds in the store of keys; what went wrong, and the end."""
+    """What `work` finds in the `KeyStore`; or what went wrong, and the end."""
     from llama_compat.distribution import default_storage
     from routing.operations.keys.store import KEYS, KeyStore, NoSuchKey
     from routing.operations.store.storage import StorageError, open_storage

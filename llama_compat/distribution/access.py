@@ -130,10 +130,22 @@ class LimitStoreSettings(AccessSettings):
 LimitStore = Annotated[LimitStoreSettings, BeforeValidator(_store_alone)]
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")
+
+
+def _check_origin(origin: str) -> str:
+    if origin != "*" and not _ORIGIN.fullmatch(origin):
+        raise ValueError(
+            "expected '*', or an origin as browsers send it, in lower case and without a path:"
+            " https://app.example.com"
+        )
+    return origin
+
+
 class CorsSettings(AccessSettings):
     """Web pages of other origins whose scripts may use the server."""
 
-    origins: Annotated[list[Name], Field(min_length=1)]
+    origins: Annotated[list[Annotated[str, AfterValidator(_check_origin)]], Field(min_length=1)]
     """As in `https://app.example.com`; `*` for every page that there is."""
 
     max_age_seconds: Annotated[int, Field(ge=0)] = 600

@@ -7,7 +7,7 @@ offers from them. `README.md` and the files in `templates/` describe the format.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -349,6 +349,10 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
+    yield from _repeated(document, _texts(document, "keys", "name"))
+    teams = list(_texts(document, "teams", "id"))
+    yield from _repeated(document, teams)
+    yield from _unknown_teams(document, [team for _, team in teams])
 
 
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
@@ -357,6 +361,15 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
         names = [((*path, "id"), model.get("id"))]
         names += [((*path, "aliases", index), alias) for index, alias in aliases]
         yield from ((at, name) for at, name in names if isinstance(name, str))
+
+
+def _unknown_teams(document: ResolvedDocument, teams: Sequence[str]) -> Iterator[Problem]:
+    for path, team in _texts(document, "keys", "team"):
+        if team not in teams:
+            near = "" if path in document.variables else did_you_mean(team, teams)
+            hint = near or "; add it to 'teams', which may say no more than its id"
+            message = f"no team has the id {document.shown(path, team)}{hint}"
+            yield document.problem(path, message)
 
 
 def _repeated(

@@ -30,6 +30,7 @@ HEAVY = {
     "huggingface_hub",
     "llama_cpp",
     "openai",
+    "redis",
     "safetensors",
     "torch",
     "transformers",
