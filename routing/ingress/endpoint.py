@@ -51,12 +51,14 @@ class Asking:
         route: of the call's model.
         attempts: what was tried so far.
         limits: those of providers among them; None where there are none.
+        observed: what is to be known of the request afterwards; None where nobody wants to know.
     """
 
     call: Call
     route: Route
     attempts: Attempts
     limits: RequestLimits | None = None
+    observed: Observed | None = None
 
     async def answered_by(self, ask: Ask) -> Reply:
         """The reply of the first target that answers; `ask` makes one attempt.
@@ -180,7 +182,7 @@ class Endpoint:
         seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
         async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
-            asking = Asking(call, route, answer.attempts, runtime.limits)
+            asking = Asking(call, route, answer.attempts, runtime.limits, answer.observed)
             reply = await self.dispatch(asking, runtime)
             try:
                 await answer.reply(reply)

@@ -220,6 +220,25 @@ def test_anthropic_s_clients_are_told_in_their_own_way(server: ServerProcess) ->
     assert poor.json()["error"]["type"] == "billing_error"
 
 
+def test_a_response_in_the_background_is_settled_when_it_is_done(tmp_path: Path) -> None:
+    store = {"path": str(tmp_path / "responses.sqlite")}
+    with running(write(tmp_path / "limits.yaml", responses_store=store)) as server:
+        headers = {"authorization": "Bearer sk-one"}
+        question = {"model": "slow", "input": "word " * 60, "background": True}
+        url = f"{server.base_url}/responses"
+        queued = wire.request("POST", url, question, headers).json()
+        assert queued["status"] == "queued"
+        # It runs, and nothing else may.
+        assert ask(server, "one").status == 429
+
+        def is_done() -> bool:
+            found = wire.request("GET", f"{url}/{queued['id']}", headers=headers).json()
+            return bool(found["status"] == "completed")
+
+        wire.eventually(is_done, 30)
+        assert ask(server, "one").status == 200
+
+
 def test_what_a_budget_has_come_to_is_kept(tmp_path: Path) -> None:
     template = write(tmp_path / "limits.yaml")
     with running(template) as first:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from llama_compat.dialects.rate_limits import RateLimit
+from llama_compat.types import Usage
 from routing.operations.limits.memory import Counters, CountersAway
 from routing.operations.limits.refusals import counters_away, rate_limits, refused
 from routing.operations.limits.rules import Charge, Demand, Resource, Rule, charges_of
+
+NANO_DOLLARS = 1e9
+"""Of one dollar: what records count costs in."""
 
 Tell = Callable[[Sequence[RateLimit]], None]
 """Is told what is left of the limits a minute, whether a request is let in or not."""
@@ -93,6 +97,11 @@ class Admission:
         self._limiter = limiter
         self._lease = lease
         self._charges: Sequence[Charge] | None = charges
+
+    def settle_usage(self, usage: Usage, cost: int | None) -> asyncio.Task[None] | None:
+        """As `settle`, with the cost in billionths of a dollar; None where nobody knows."""
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        return self.settle(tokens, (cost or 0) / NANO_DOLLARS)
 
     def settle(self, tokens: float | None, cost: float | None) -> asyncio.Task[None] | None:
         """It has ended, and used so much; None is all that it reserved. Once is enough.

@@ -10,7 +10,7 @@ from llama_compat.distribution import Distribution
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.types import Usage
 from routing.operations.limits.estimates import expected_usage
-from routing.operations.limits.limiter import Admission, Limiter, Tell
+from routing.operations.limits.limiter import NANO_DOLLARS, Admission, Limiter, Tell
 from routing.operations.limits.rules import Demand, Resource, Rule, rules_of
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from routing.policy.dispatch import Ask
 
 Rules = tuple[Rule, ...]
-
-NANO_DOLLARS = 1e9
-"""Of one dollar: what records count costs in."""
 
 
 class RequestLimits:
@@ -133,8 +130,8 @@ class RequestLimits:
     def ended(self, observed: Observed, record: Record) -> None:
         """It has ended: what it used is known now, or estimated."""
         if observed.admission is not None:
-            tokens = (record.input_tokens or 0) + (record.output_tokens or 0)
-            observed.admission.settle(tokens, (record.cost or 0) / NANO_DOLLARS)
+            usage = Usage(record.input_tokens or 0, record.output_tokens or 0)
+            observed.admission.settle_usage(usage, record.cost)
 
 
 def _demand(rules: Rules, call: Call, cost: Callable[[Usage], int | None]) -> Demand:
