@@ -7,9 +7,11 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
 OPENRESPONSES ?= ../openresponses
-# The address of an index with another build of torch, such as the one for CPUs alone. Without it
-# torch comes from pip's own index, which on Linux means the large build for CUDA.
+# The address of an index with another build of torch. Without it a Linux machine that has no NVIDIA
+# GPU takes torch from the index of builds for CPUs, which are a tenth of the size, if it can be
+# reached; everything else takes it from pip's own.
 TORCH_INDEX ?=
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,8 +31,8 @@ help:
 	@echo 'make clean   delete the environment and what tools left; models stay'
 	@echo
 	@echo 'For these:   PYTHON=python3.12   the Python to make the environment with'
-	@echo '             TORCH_INDEX=URL     where to get torch, if not from the usual index:'
-	@echo '                                 the CPU build is a tenth of the size'
+	@echo '             TORCH_INDEX=URL     where to get torch; on Linux without an NVIDIA GPU it is'
+	@echo '                                 the build for CPUs anyway, if its index can be reached'
 
 serve: $(VENV)/.has-torch
 	@if [ '$(TEMPLATE)' = starter ]; then $(BIN)/llama-compat pull starter; fi
@@ -77,9 +79,16 @@ $(VENV)/.has-%: pyproject.toml constraints.txt
 	  echo "== Making the environment in $(VENV) with $$("$$python" --version)"; \
 	  "$$python" -m venv --clear $(VENV) || { echo 'That failed. Mend what it says and run make again.' >&2; exit 1; }; \
 	fi
-	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes, as torch is large'
-	@$(if $(TORCH_INDEX),$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
-	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt -e '.[$*]' || { \
+	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes'
+	@index='$(TORCH_INDEX)'; \
+	if [ -z "$$index" ] && [ -n '$(findstring torch,$*)' ] && [ "$$(uname -s)" = Linux ] && ! nvidia-smi -L >/dev/null 2>&1; then \
+	  if $(BIN)/python -c 'from urllib.request import urlopen; urlopen("$(TORCH_CPU_INDEX)/torch/", timeout=5)' 2>/dev/null; then \
+	    index='$(TORCH_CPU_INDEX)'; \
+	  else \
+	    echo "== No NVIDIA GPU here, but $(TORCH_CPU_INDEX) can't be reached: torch comes from pip's own index, where it may be the large build for CUDA"; \
+	  fi; \
+	fi; \
+	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt $${index:+--extra-index-url "$$index"} -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
 	}
