@@ -20,6 +20,7 @@ from routing.models import ModelTable
 from routing.operations.background import BackgroundResponses
 from routing.operations.keys.ring import KeyRing
 from routing.operations.store.responses import ResponseStore
+from routing.policy.mirror import Mirrors
 from routing.policy.targets import States
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Runtime:
         limits: which limits hold for whom; None where there are none.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
+        mirrors: the copies of requests whose answers nobody wants.
         observers: who wants to know of requests; None where nobody does.
         ready: whether every provider has started.
     """
@@ -78,6 +80,7 @@ class Runtime:
         self.responses = self._store.value if self._store else None
         self.limits = _limits(distribution, self.access)
         self.observers = _observers(distribution, self.limits)
+        self.mirrors = Mirrors()
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -107,6 +110,7 @@ class Runtime:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         self._running.push_async_callback(self.background.stop)
+        self._running.push_async_callback(self.mirrors.stop)
         self.background.start()
         self.ready = True
 

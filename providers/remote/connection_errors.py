@@ -17,7 +17,7 @@ def sending_error(provider: str, error: http1.HTTPError, base_url: str) -> APIEr
     said = _first_match(_NO_ANSWER, error)(_Server(base_url), error)
     if isinstance(error, http1.HTTPTimeout):
         return _timeout(provider, said)
-    return upstream_error(provider, said)
+    return upstream_error(provider, said, code="upstream_connection_failed")
 
 
 def reading_error(provider: str, error: http1.HTTPError) -> APIError:

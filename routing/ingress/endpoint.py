@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -183,6 +183,10 @@ class Endpoint:
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
         async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
             asking = Asking(call, route, answer.attempts, runtime.limits, answer.observed)
+            if route.policy is not None and (model := route.policy.mirrored()) is not None:
+                runtime.mirrors.send(
+                    call.request_id, partial(self._mirrored, asking, model, runtime)
+                )
             reply = await self.dispatch(asking, runtime)
             try:
                 await answer.reply(reply)
@@ -191,6 +195,17 @@ class Endpoint:
                 raise
             finally:
                 await reply.aclose()
+
+    async def _mirrored(self, asking: Asking, model: str, runtime: Runtime) -> Reply:
+        """What the model `model` says to the same request; nothing of it is kept."""
+        call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror")
+        route = await runtime.models.resolve(model)
+        copy = Asking(call, route, Attempts(), runtime.limits)
+
+        async def ask(provider: Provider, target: Target) -> Reply:
+            return await answer_call(provider, call, target)
+
+        return await copy.answered_by(ask)
 
     async def route(self, model: str, runtime: Runtime) -> Route:
         """Where requests for `model` go.

@@ -4,7 +4,7 @@ record."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -191,6 +191,10 @@ class Attempt:
             self._probe = False
 
 
+_ATTEMPTS = b"x-llama-compat-attempts"
+_ONE_ATTEMPT = (_ATTEMPTS, b"1")
+
+
 class Attempts:
     """All the attempts of one request, in the order in which they were begun.
 
@@ -230,16 +234,18 @@ class Attempts:
             return counted[0] if counted else None
         return add_usage(counted, 1)
 
-    def answer_headers(self) -> Iterator[tuple[bytes, bytes]]:
+    def answer_headers(self) -> Sequence[tuple[bytes, bytes]]:
         """What the answer says of them: who answered, in how many attempts, and who could not."""
         last = self.last
         if last is None:
-            return
-        yield from last.target.headers
-        yield b"x-llama-compat-attempts", b"%d" % self.sent
+            return ()
+        if len(self.made) == 1 and not self.passed_over and last.outcome is not Outcome.skipped:
+            return (*last.target.headers, _ONE_ATTEMPT)
+        headers = [*last.target.headers, (_ATTEMPTS, b"%d" % self.sent)]
         skipped = [*self.passed_over, *(each.skipped_for for each in self.made if each.skipped_for)]
         if skipped:
-            yield b"x-llama-compat-skipped", header_text(", ".join(skipped)).encode()
+            headers.append((b"x-llama-compat-skipped", header_text(", ".join(skipped)).encode()))
+        return headers
 
     def in_words(self) -> str:
         """For the log, if there were several: ` via a/x (timeout), b/y`."""

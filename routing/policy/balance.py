@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
@@ -119,14 +120,17 @@ class Sticky(Weighted):
         """The key's first target that is not too busy; by chance without a key."""
         if key is None:
             return super().pick(targets, now, key=key, stream=stream)
-        ranked = sorted(targets, key=lambda each: _distance(key, each))
+        place = _hashed(key)
+        first = min(targets, key=lambda each: _distance(place, each))
+        if first.state.in_flight < NEVER_TOO_BUSY:
+            return first
         flying = sum(each.state.in_flight for each in targets) + 1
         weights = sum(each.weight for each in targets)
-        for target in ranked:
+        for target in sorted(targets, key=lambda each: _distance(place, each)):
             share = math.ceil(LOAD_FACTOR * flying * target.weight / weights)
             if target.state.in_flight < max(share, NEVER_TOO_BUSY):
                 return target
-        return ranked[0]
+        return first
 
 
 BALANCERS: dict[Balance, Callable[[Random], Balancer]] = {
@@ -150,7 +154,22 @@ def draw(targets: Sequence[LiveTarget], random: Random) -> LiveTarget:
     return targets[-1]
 
 
-def _distance(key: str, target: LiveTarget) -> float:
+def _hashed(text: str) -> int:
+    hashed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(hashed.digest())
+
+
+_hashed_id = lru_cache(4096)(_hashed)
+
+
+def _distance(place: int, target: LiveTarget) -> float:
+    # Two hashes made one by the finalizer of SplitMix64 (G. Steele, D. Lea, C. Flood, 2014).
+    mixed = place ^ _hashed_id(target.id)
+    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _64_BITS
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _64_BITS
+    mixed ^= mixed >> 31
     # -ln(u) / weight of a uniform u is least for a target with the probability of its weight.
-    hashed = blake2b(f"{target.id}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return -math.log((int.from_bytes(hashed) + 1) / 2**64) / target.weight
+    return -math.log((mixed + 1) / 2**64) / target.weight
+
+
+_64_BITS = 2**64 - 1

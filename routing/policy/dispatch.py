@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from llama_compat.errors import APIError, internal_error
 from llama_compat.exchange import Call, Reply, Target
@@ -93,8 +94,10 @@ class _Run:
                 outcome = await self._try(step)
             if isinstance(outcome, Reply):
                 return outcome
-            for failed, error in outcome:
-                step = plan.after(failed, error, time.monotonic())
+            *others, (failed, error) = outcome
+            for other, others_error in others:
+                plan.failed(other, others_error)
+            step = plan.after(failed, error, time.monotonic())
         raise plan.told(error)
 
     async def _try(self, step: Step) -> Reply | _Failures:
@@ -104,9 +107,9 @@ class _Run:
             return [(step, error)]
         return reply
 
-    async def _attempt(self, step: Step) -> _Answered:
+    def _attempt(self, step: Step) -> Coroutine[Any, Any, _Answered]:
         now = time.monotonic()
-        return await _attempt(
+        return _attempt(
             step.target,
             step.why,
             self._ask,
@@ -128,7 +131,8 @@ class _Run:
         reply: Reply | None = None
         timeout = self._policy.settings.hedge_after
         try:
-            while running and reply is None:
+            is_final = False
+            while running and reply is None and not is_final:
                 done, _ = await asyncio.wait(
                     running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -142,6 +146,7 @@ class _Run:
                             _, reply = task.result()
                         except APIError as error:
                             failed.append((asked, error))
+                            is_final = is_final or self._plan.is_final(error)
                 self._has_answer = reply is not None
             await _give_up(running)
         except BaseException:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
@@ -40,9 +40,15 @@ class Policy:
         self.rule = CooldownRule(cooldown.failures, cooldown.within, cooldown.seconds)
         self.backoff = Backoff(backoff.first, backoff.most)
 
+    def mirrored(self) -> str | None:
+        """The model that gets a copy of this request too; None for most."""
+        mirror = self.settings.mirror
+        if mirror is None or self.chance() >= mirror.sample:
+            return None
+        return mirror.model
 
-@dataclass(frozen=True, slots=True)
-class Step:
+
+class Step(NamedTuple):
     """One attempt that is due.
 
     Attributes:
@@ -120,21 +126,26 @@ class Plan:
             error: what it failed with.
             now: when.
         """
-        self._errors.append(error)
-        kind = error.error_class
-        skips = kind.handling.skips or isinstance(error, ProviderBusy)
-        if skips:
-            self._sent -= 1  # nothing was
-        if kind is ErrorClass.context_length:
-            self._more_room_than = max(self._more_room_than, step.target.room or 0)
+        self.failed(step, error)
         if self._is_over(now):
             return None
-        falls_back = skips or kind in self._policy.fall_back_on
-        other = self._choose(now) if falls_back else None
-        retry = None if skips else self._retry(step, error, now)
+        other = self._choose(now) if self._falls_back(error) else None
+        retry = None if _was_not_sent(error) else self._retry(step, error, now)
         if other is not None and (retry is None or self._is_as_good(other, step.target, now)):
             return self._send(Step(other, Why.fallback), now)
         return None if retry is None else self._send(retry, now)
+
+    def failed(self, step: Step, error: APIError) -> None:
+        """`step` failed; for one of two side by side, of which the other decides what follows."""
+        self._errors.append(error)
+        if _was_not_sent(error):
+            self._sent -= 1
+        if error.error_class is ErrorClass.context_length:
+            self._more_room_than = max(self._more_room_than, step.target.room or 0)
+
+    def is_final(self, error: APIError) -> bool:
+        """Whether nothing can follow this failure, so that nobody else needs to be waited for."""
+        return not self._falls_back(error) and not error.error_class.handling.retries
 
     def hedge(self, now: float) -> Step | None:
         """A second attempt beside one that takes its time; None if there is to be none."""
@@ -152,11 +163,7 @@ class Plan:
     def told(self, error: APIError) -> APIError:
         """What the client is told when nothing follows: the last failure that says something of a
         target, rather than that one could not be asked."""
-        told = [
-            each
-            for each in self._errors
-            if not each.error_class.handling.skips and not isinstance(each, ProviderBusy)
-        ]
+        told = [each for each in self._errors if not _was_not_sent(each)]
         return told[-1] if told else self._errors[0] if self._errors else error
 
     def patience(self, now: float) -> float | None:
@@ -190,11 +197,16 @@ class Plan:
             budget.request(now)
         return step
 
+    def _falls_back(self, error: APIError) -> bool:
+        return _was_not_sent(error) or error.error_class in self._policy.fall_back_on
+
     def _is_over(self, now: float) -> bool:
         late = self._ends is not None and now >= self._ends
         return late or self._sent >= self._policy.settings.retries.attempts
 
-    def _untried(self) -> list[LiveTarget]:
+    def _untried(self) -> Sequence[LiveTarget]:
+        if not self._tried and self._wanted.max_tokens is None:
+            return self._targets  # so it is for most requests
         return [each for each in self._targets if each.id not in self._tried and self._fits(each)]
 
     def _fits(self, target: LiveTarget) -> bool:
@@ -204,16 +216,20 @@ class Plan:
     def _choose(self, now: float) -> LiveTarget | None:
         """One that has not been asked yet: of the first priority that has any, one with room before
         one where the request has to wait; if all cool, the one whose time ends first."""
-        untried = self._untried()
-        usable = [each for each in untried if each.state.cooldown.admits(now) and not _full(each)]
-        if not usable:
+        untried, wanted = self._untried(), self._wanted
+        best: list[LiveTarget] = []
+        for each in untried:
+            if best and each.priority > best[0].priority:
+                continue
+            if each.state.cooldown.admits(now) and not _full(each):
+                if best and each.priority < best[0].priority:
+                    best = []
+                best.append(each)
+        if not best:
             return min(
                 untried, key=lambda each: (_full(each), each.state.cooldown.until), default=None
             )
-        priority = min(each.priority for each in usable)
-        best = [each for each in usable if each.priority == priority]
         free = [each for each in best if _has_room(each)]
-        wanted = self._wanted
         return self._policy.balancer.pick(free or best, now, key=wanted.key, stream=wanted.stream)
 
     def _is_as_good(self, other: LiveTarget, target: LiveTarget, now: float) -> bool:
@@ -237,6 +253,10 @@ class Plan:
         if not target.state.provider.budget.allows(now, settings.budget):
             return None
         return Step(target, Why.retry, wait)
+
+
+def _was_not_sent(error: APIError) -> bool:
+    return error.error_class.handling.skips or isinstance(error, ProviderBusy)
 
 
 def _has_room(target: LiveTarget) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -24,8 +23,7 @@ _OF_ONE_TOKENIZER = ("logit_bias", "stop_token_ids", "allowed_token_ids")
 _NOTHING = (Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What one request wants of its target.
 
     Attributes:
@@ -48,7 +46,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 def header(headers: Headers, name: bytes) -> str | None:
     """The value of a request's header, by its name in lower case."""
-    return next((value.decode("latin-1") for each, value in headers if each == name), None)
+    for each, value in headers:
+        if each == name:
+            return value.decode("latin-1")
+    return None
 
 
 def pinned_target(
@@ -89,9 +90,10 @@ def of_one_model(call: Call) -> str:
     for name in _OF_ONE_TOKENIZER:
         if name in fields and fields[name] not in _NOTHING:
             return name
-    prompt = bytes(fields.get("prompt", b""))[:64]
-    if prompt[:1] == b"[" and prompt.lstrip(b"[ \t\r\n")[:1].isdigit():
-        return "a prompt of token ids"
+    if "prompt" in fields:
+        prompt = bytes(fields["prompt"])[:64]
+        if prompt[:1] == b"[" and prompt.lstrip(b"[ \t\r\n")[:1].isdigit():
+            return "a prompt of token ids"
     return ""
 
 
@@ -144,12 +146,13 @@ def _first_message(fields: Mapping[str, Raw]) -> str | None:
     raw = next((fields[name] for name in _MESSAGES if name in fields), None)
     if raw is None:
         return None
-    if bytes(raw[:1]) != b"[":
-        return bytes(raw).decode("utf-8", "replace")
+    said = bytes(raw)
+    if not said.startswith(b"["):
+        return said.decode("utf-8", "replace")
     try:
-        for item in _items.decode(raw):
-            if bytes(item[:1]) != b"{" or _role.decode(item).get("role", "user") == "user":
-                return bytes(item).decode("utf-8", "replace")
+        for item in map(bytes, _items.decode(said)):
+            if not item.startswith(b"{") or _role.decode(item).get("role", "user") == "user":
+                return item.decode("utf-8", "replace")
     except msgspec.DecodeError:
         return None  # what is malformed is for the parser to refuse
     return None

@@ -18,6 +18,14 @@ async def cut_before_first_event(exchange: Exchange) -> None:
 
 
 @behaviour
+async def cut_after_role(exchange: Exchange) -> None:
+    """A first chunk that says nothing yet, and no more."""
+    await begin(exchange, 0)
+    await exchange.pause()
+    exchange.cut()
+
+
+@behaviour
 async def cut_between_events(exchange: Exchange) -> None:
     await begin(exchange)
     await exchange.held()

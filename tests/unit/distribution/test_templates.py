@@ -29,7 +29,16 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_which_templates_ship() -> None:
-    assert NAMES == ["echo", "native", "openai", "passthrough", "starter", "vendors", "vllm"]
+    assert NAMES == [
+        "echo",
+        "native",
+        "openai",
+        "passthrough",
+        "resilient",
+        "starter",
+        "vendors",
+        "vllm",
+    ]
 
 
 def test_each_has_a_description() -> None:
