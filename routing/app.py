@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from providers.base import ProviderStartError
 from routing.asgi import App, Receive, Scope, Send
 from routing.auth import ADMIN
 from routing.docs import add_operations, add_page, add_summaries
+from routing.health import health
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
@@ -293,18 +293,16 @@ def _with_request_id(scope: Scope, send: Send) -> Send:
 
 def _add_routes(app: Application) -> None:
     @app.get("/health", tags=["server"])
-    async def health(request: Request) -> Response:
+    async def tell_health(request: Request) -> Response:
         """200 once every provider has started and all local models are loaded, 503 before.
 
-        `running` and `waiting` count the requests in the engines of this process.
+        `running` and `waiting` count the requests in the engines of this process. `targets`, which
+        only those are told who may ask the models, says of each provider's models how many requests
+        are in flight there, how many there were, how many failed and of what class the last failure
+        was, for how many seconds it is left alone, and how long it takes to the first content.
         """
-        runtime = runtime_of(request)
-        if runtime.ready:
-            counts = Counter({"running": 0, "waiting": 0})
-            for provider in runtime.providers.values():
-                counts.update(provider.stats())
-            return JSONResponse({"status": "ok", **counts})
-        return JSONResponse({"status": "starting"}, 503)
+        told = health(runtime_of(request), request.scope["headers"])
+        return JSONResponse(told, 200 if told["status"] == "ok" else 503)
 
     @app.get("/version", tags=["server"])
     async def version() -> dict[str, str]:

@@ -2,7 +2,8 @@
 
     python -m bench.load.upstream PORT EVENTS
 
-A streamed answer is EVENTS chunks, each a write of its own, one a turn of the event loop for every
+A GET, with which routers of engines look at what is behind them, gets a list of models. A streamed
+answer is EVENTS chunks, each a write of its own, one a turn of the event loop for every
 stream that is open, so that many streams arrive interleaved as they do from a real engine. For the
 user "paced" the events of a stream come one every 10 ms, as a fast engine sends them.
 """
@@ -13,7 +14,7 @@ import asyncio
 import json
 import re
 import sys
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
@@ -28,24 +29,17 @@ def _chunk(event: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
-def _completion() -> bytes:
+def _completion() -> dict[str, Any]:
     message = {"role": "assistant", "content": "Paris is the capital of France.", "refusal": None}
-    body = json.dumps(
-        {
-            "id": "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT",
-            "object": "chat.completion",
-            "created": 1741569952,
-            "model": "upstream-model",
-            "choices": [
-                {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-            ],
-            "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29},
-            "system_fingerprint": "fp_06737a9306",
-        },
-        separators=(",", ":"),
-    ).encode()
-    head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    return {
+        "id": "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT",
+        "object": "chat.completion",
+        "created": 1741569952,
+        "model": "upstream-model",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29},
+        "system_fingerprint": "fp_06737a9306",
+    }
 
 
 def _event(delta: dict[str, str], finish_reason: str | None) -> bytes:
@@ -60,7 +54,21 @@ def _event(delta: dict[str, str], finish_reason: str | None) -> bytes:
     return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
 
-COMPLETION = _completion()
+def _whole(body: dict[str, Any]) -> bytes:
+    encoded = json.dumps(body, separators=(",", ":")).encode()
+    head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(encoded)}\r\n\r\n".encode() + encoded
+
+
+COMPLETION = _whole(_completion())
+MODELS = _whole(
+    {
+        "object": "list",
+        "data": [
+            {"id": "model", "object": "model", "created": 1741569952, "owned_by": "upstream"},
+        ],
+    }
+)
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
@@ -95,7 +103,9 @@ class Upstream(asyncio.Protocol):
         if len(rest) < size:
             return
         body, self._received = rest[:size], rest[size:]
-        if _STREAM.search(body):
+        if head.startswith(b"GET "):
+            self._transport.write(MODELS)
+        elif _STREAM.search(body):
             self._transport.write(STREAM_HEAD + FIRST)
             self._left = self._events - 2
             self._paced = _PACED.search(body) is not None

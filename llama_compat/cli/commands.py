@@ -1,10 +1,12 @@
-"""The commands: run, check, list, pull, chat; `init`, `keys` and what reads records are apart."""
+"""The commands: run, check, list, pull, chat, status; the others have modules of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -178,6 +180,28 @@ def chat(
         )
         converse(conversation)
     except ChatError as error:
+        _fail(error)
+
+
+@app.command()
+def status(
+    url: Annotated[str, typer.Option(help="Where the server is.")] = "http://localhost:8321",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key, if it wants one.")
+    ] = None,
+) -> None:
+    """Show the targets of a running server: what is in flight, what fails, what cools."""
+    from llama_compat.cli import status as status_of
+
+    try:
+        with closing(status_of.Server(url, api_key)) as server:
+            if not watch:
+                _print(status_of.table(server.health(), time.time()))
+                return
+            with suppress(KeyboardInterrupt):
+                status_of.watch(server)
+    except status_of.StatusError as error:
         _fail(error)
 
 

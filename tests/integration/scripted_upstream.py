@@ -195,10 +195,12 @@ class ScriptedUpstream:
 
     Args:
         tls: to speak HTTPS.
+        port: where to listen; a free one by default.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self._tls = tls
+        self.port = port
         self.connections = 0
         self._recorded: list[Recorded] = []
         self._open: set[int] = set()
@@ -246,7 +248,7 @@ class ScriptedUpstream:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self._tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
