@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,6 +17,9 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
+
+if TYPE_CHECKING:
+    from providers.local.engine import Stats
 
 
 class ProviderConfig(BaseModel):
@@ -138,6 +141,10 @@ class Provider:
 
         A provider without an engine of its own counts nothing.
         """
+        return {}
+
+    def engine_stats(self) -> Mapping[str, Stats]:
+        """What each engine of the provider's own does and has done, by its model; for metrics."""
         return {}
 
     # Calls ----------------------------------------------------------------------------------------

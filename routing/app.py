@@ -32,6 +32,9 @@ from routing.runtime import Runtime, runtime_of
 
 log = logging.getLogger(__name__)
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
+
 
 class Application(FastAPI):
     """FastAPI with the calls of the client APIs in front of it.
@@ -303,6 +306,16 @@ def _add_routes(app: Application) -> None:
         """
         told = health(runtime_of(request), request.scope["headers"])
         return JSONResponse(told, 200 if told["status"] == "ok" else 503)
+
+    @app.get("/metrics", tags=["server"])
+    async def metrics() -> Response:
+        """What Prometheus is told, where the template has `metrics: true`."""
+        observers = app.runtime.observers
+        if observers is None or observers.meter is None:
+            raise APIError(
+                404, "There are no metrics here: `metrics: true` under `server:` in the template."
+            )
+        return Response(await observers.meter.text(), media_type=METRICS_TYPE)
 
     @app.get("/version", tags=["server"])
     async def version() -> dict[str, str]:

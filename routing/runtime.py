@@ -17,6 +17,7 @@ from providers.base import Provider, ProviderModel
 from providers.shared import Shared
 from routing.auth import AdminGate, Authenticator
 from routing.models import ModelTable
+from routing.operations.assembly import observers_of
 from routing.operations.background import BackgroundResponses
 from routing.operations.keys.ring import KeyRing
 from routing.operations.store.responses import ResponseStore
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from llama_compat.exchange import Principal
     from routing.operations.access import Access
     from routing.operations.limits.requests import RequestLimits
-    from routing.operations.observer import Observers
 
 
 class Runtime:
@@ -79,7 +79,7 @@ class Runtime:
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None
         self.limits = _limits(distribution, self.access)
-        self.observers = _observers(distribution, self.limits)
+        self.observers = observers_of(distribution, self.providers, self.states, self.limits)
         self.mirrors = Mirrors()
         self.background = BackgroundResponses(self.responses)
         self.ready = False
@@ -228,14 +228,6 @@ def _limits(distribution: Distribution, access: Access | None) -> RequestLimits 
     from routing.operations.limits.requests import RequestLimits
 
     return RequestLimits(distribution, access.limiter)
-
-
-def _observers(distribution: Distribution, limits: RequestLimits | None) -> Observers | None:
-    if distribution.server.records is None and limits is None:
-        return None
-    from routing.operations.observer import observers_of
-
-    return observers_of(distribution, limits)
 
 
 def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:

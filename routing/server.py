@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import uvicorn
 
@@ -18,6 +18,7 @@ from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
 from routing.http_protocol import CoalescingProtocol
 from routing.reload import Reloader, log_models
+from routing.request_log import use_log_format
 from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
@@ -61,12 +62,14 @@ def serve(
     )
     with listener:
         if workers > 1:
+            from routing.operations.telemetry.sharing import shared_metrics
             from routing.workers import serve_in_workers
 
             _configure_logging()
-            return serve_in_workers(
-                source, listener, workers, settings.shutdown_grace_seconds, watched
-            )
+            with shared_metrics() if settings.metrics else nullcontext():
+                return serve_in_workers(
+                    source, listener, workers, settings.shutdown_grace_seconds, watched
+                )
         return serve_on(listener, distribution, source, watched=watched)
 
 
@@ -222,6 +225,7 @@ def _configure_logging() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
     )
+    use_log_format()
     # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
     logging.getLogger("uvicorn.error").addFilter(
         lambda record: record.levelno > logging.INFO and "startup failed" not in record.msg

@@ -21,6 +21,7 @@ from llama_compat.distribution import load_distribution
 from llama_compat.distribution.problems import TemplateError
 from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.registry import config_model
+from routing.operations.telemetry.sharing import forget_process
 from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
@@ -218,6 +219,7 @@ class _WorkerGroup:
             self._workers.remove(worker)
             worker.lifeline.close()
             worker.process.join()
+            forget_process(worker.process.pid or 0)
         return ended
 
     def _replace(self, worker: _Worker) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,6 +47,13 @@ Source = Annotated[
 ]
 
 
+class LogFormat(StrEnum):
+    """What the log can be written as."""
+
+    text = "text"
+    json = "json"
+
+
 def main() -> None:
     """The console script."""
     app()
@@ -80,6 +89,9 @@ def run(
     pull: Annotated[
         bool, typer.Option("--pull", help="Pull models that are missing, without asking.")
     ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Text for people, or one JSON object a line.")
+    ] = LogFormat.text,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
     watched = _watched(template) if reload_on_change else None
@@ -87,8 +99,10 @@ def run(
     pulling.pull_missing(distribution, asked_to=pull)
 
     from providers.base import ProviderStartError
+    from routing.request_log import LOG_FORMAT
     from routing.server import ServerStartError, serve
 
+    os.environ[LOG_FORMAT] = log_format.value  # for the workers too
     try:
         code = serve(
             distribution, source=template, host=host, port=port, workers=workers, watched=watched

@@ -13,6 +13,7 @@ from llama_compat.distribution.access import (
 from llama_compat.distribution.operations import (
     PriceSettings,
     RecordsSettings,
+    TracesSettings,
     default_storage,
 )
 from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
@@ -46,6 +47,7 @@ __all__ = [
     "ServerSettings",
     "TargetSettings",
     "TeamSettings",
+    "TracesSettings",
     "default_storage",
     "list_templates",
     "load_distribution",

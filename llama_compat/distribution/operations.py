@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
@@ -62,6 +63,34 @@ class RecordsSettings(OperationsSettings):
 
     queue: Annotated[int, Field(ge=1)] = 10_000
     """So many records wait for the storage at most; what is more is counted, and not kept."""
+
+
+def _is_http(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("expected a URL such as http://localhost:4318")
+    return url.rstrip("/")
+
+
+class TracesSettings(OperationsSettings):
+    """Spans for OpenTelemetry: where they are sent, and how many of them."""
+
+    endpoint: Annotated[str, AfterValidator(_is_http)] = "http://localhost:4318"
+    """The base URL of a receiver of OTLP over HTTP; `/v1/traces` is appended."""
+
+    headers: dict[str, SecretStr] = {}
+    """Sent with them: a receiver's key, for example."""
+
+    sample: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """The share of requests that are traced, of those that bring no trace of their own."""
+
+    service_name: str = "llama-compat"
+
+    content: bool = False
+    """Whether spans have what was asked and what was said."""
+
+    queue: Annotated[int, Field(ge=1)] = 10_000
+    """So many spans wait for the receiver at most; what is more is counted, and not sent."""
 
 
 class PriceSettings(OperationsSettings):

@@ -26,6 +26,7 @@ from llama_compat.distribution.operations import (
     PriceSettings,
     RecordsSettings,
     StorageAddress,
+    TracesSettings,
     default_storage,
 )
 from llama_compat.distribution.problems import (
@@ -113,6 +114,12 @@ class ServerSettings(_Settings):
 
     records: RecordsSettings | None = None
     """Keep a record of every request; `{}` for the usual way."""
+
+    traces: TracesSettings | None = None
+    """Send a span of every request, and of every attempt at a target; `{}` for the usual way."""
+
+    metrics: bool = False
+    """Tell Prometheus at `/metrics`."""
 
     log_usage: bool = False
     """Count the tokens of every request, for its line in the log; vendors that tell them only when

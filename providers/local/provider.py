@@ -28,7 +28,7 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
 from providers.local.call_rules import CallRules, before_reply, call_rules
-from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel
+from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel, Stats
 from providers.local.grammar import Grammars
 from providers.local.limits import check_token_ids, max_tokens
 from providers.local.prompts import ChatPrompt, chat_prompt, text_prompt
@@ -250,6 +250,11 @@ class LocalProvider(
         }
         unbatched = sum(not each.batched for each in stats)
         return {**counts, "unbatched_models": unbatched} if unbatched else counts
+
+    def engine_stats(self) -> dict[str, Stats]:
+        """What each model does and has done."""
+        generating = {name: each.stats for name, each in self.engines.items()}
+        return generating | {name: each.stats for name, each in self.embedders.items()}
 
     # Requests -------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from providers.base import ProviderStartError
 from providers.remote import http1
 from providers.remote.config import RemoteConfig
 from providers.remote.connection_errors import reading_error, sending_error
+from providers.remote.outgoing import OUTGOING
 from providers.remote.upstream_errors import cover_secrets, vendor_error
 
 log = logging.getLogger(__name__)
@@ -176,6 +177,9 @@ class Upstream:
         """
         if request_id:
             headers = {**headers, "x-request-id": request_id}
+        outgoing = OUTGOING.get()
+        if outgoing:
+            headers = {**headers, **outgoing}
         return _Exchange(self, "POST", base_url, path, self._encoded(headers), body)
 
     def get(

@@ -15,10 +15,10 @@ from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.text.one_line import one_line
-from llama_compat.types import Usage
 from routing.asgi import Scope, Send
 from routing.policy.attempts import Attempts
 from routing.policy.targets import header_text
+from routing.request_log import RequestLine
 
 if TYPE_CHECKING:
     from routing.operations.observer import Observed
@@ -173,21 +173,16 @@ class Answer:
         """One line about the request, with the tokens that it cost if they are known."""
         level = logging.WARNING if self.outcome else logging.INFO
         if log.isEnabledFor(level):
-            milliseconds = (time.perf_counter() - self._begun) * 1000
             usage = self.attempts.usage if with_usage else None
-            log.log(
-                level,
-                "%s POST %s model=%s status=%s %.0f ms%s%s%s",
+            line = RequestLine(
                 self.request_id,
                 self._path,
                 one_line(self.model),
-                self._status or "-",
-                milliseconds,
-                "" if usage is None else f" tokens={_tokens(usage)}",
-                one_line(self.attempts.in_words()),
-                f": {one_line(self.outcome)}" if self.outcome else "",
+                self._status,
+                (time.perf_counter() - self._begun) * 1000,
+                None if usage is None else usage.prompt_tokens,
+                None if usage is None else usage.completion_tokens,
+                one_line(self.attempts.in_words().removeprefix(" via ")),
+                one_line(self.outcome),
             )
-
-
-def _tokens(usage: Usage) -> str:
-    return f"{usage.prompt_tokens}+{usage.completion_tokens}"
+            log.log(level, line)

@@ -13,7 +13,6 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
-from providers.base import ProviderStartError
 from routing.operations.records.estimate import prompt_tokens, settled
 from routing.operations.records.prices import Prices
 from routing.operations.records.record import Record
@@ -21,10 +20,10 @@ from routing.operations.records.sample import HEAD_BYTES, Sample, finish_reason
 from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
-    from llama_compat.distribution import Distribution, RecordsSettings
     from routing.models import Route
     from routing.operations.limits.limiter import Admission
-    from routing.operations.limits.requests import RequestLimits
+    from routing.operations.telemetry.meter import Meter
+    from routing.operations.telemetry.tracer import Trace
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +50,7 @@ class Observed:
         reply: what a provider answered.
         admission: what limits reserved for it; None where nothing limits it.
         sample: of what was sent.
+        trace: its spans, where it is traced.
         status: HTTP status; 0 while there is none.
         error: what the client was told of.
         complete: whether it got all of the reply.
@@ -76,6 +76,7 @@ class Observed:
         "route",
         "sample",
         "status",
+        "trace",
     )
 
     def __init__(
@@ -101,6 +102,7 @@ class Observed:
         self.first_sent = 0.0
         self.reply: Reply | None = None
         self.admission: Admission | None = None
+        self.trace: Trace | None = None
         self.status = 0
         self.error: APIError | None = None
         self.complete = self.cancelled = False
@@ -153,10 +155,14 @@ class Observers:
     Args:
         observers: they.
         prices: what requests cost.
+        meter: the one of them who counts for Prometheus, if there is one.
     """
 
-    def __init__(self, observers: Sequence[Observer], prices: Prices) -> None:
+    def __init__(
+        self, observers: Sequence[Observer], prices: Prices, meter: Meter | None = None
+    ) -> None:
         self._observers = observers
+        self.meter = meter
         self._prices = prices
         self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
         self._running = AsyncExitStack()
@@ -203,28 +209,6 @@ class Observers:
                 each.ended(observed, record)
         except Exception:
             log.exception("request %s could not be recorded", observed.request_id)
-
-
-def observers_of(
-    distribution: Distribution, limits: RequestLimits | None = None
-) -> Observers | None:
-    """Those whom a distribution has; None where it has none."""
-    settings = distribution.server
-    found: list[Observer] = [limits] if limits is not None else []
-    if settings.records is not None:
-        found.append(_recorder(settings.storage.get_secret_value(), settings.records))
-    return Observers(found, Prices(distribution)) if found else None
-
-
-def _recorder(address: str, settings: RecordsSettings) -> Observer:
-    from routing.operations.records.record import MIGRATIONS
-    from routing.operations.records.recorder import Recorder
-    from routing.operations.store.storage import StorageError, open_storage
-
-    try:
-        return Recorder(open_storage(address, [MIGRATIONS]), settings)
-    except StorageError as error:
-        raise ProviderStartError(f"`server.storage`: {error}.") from None
 
 
 def record_of(observed: Observed, prices: Prices) -> Record:

@@ -203,15 +203,23 @@ class Attempts:
 
     Attributes:
         made: the attempts.
+        on_attempt: called with each as it is begun, in the context in which its target is asked.
         passed_over: targets that were not asked, and why: `provider/model (why)`.
     """
 
-    __slots__ = ("headers", "made", "passed_over")
+    __slots__ = ("headers", "made", "on_attempt", "passed_over")
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.headers = headers
         self.made: list[Attempt] = []
+        self.on_attempt: Callable[[Attempt], None] | None = None
         self.passed_over: list[str] = []
+
+    def add(self, attempt: Attempt) -> None:
+        """One is begun."""
+        self.made.append(attempt)
+        if self.on_attempt is not None:
+            self.on_attempt(attempt)
 
     @property
     def sent(self) -> int:

@@ -204,7 +204,7 @@ async def _attempt(
         except TimeoutError:
             raise gate.refusal() from None
     attempt = Attempt(target.state, why, stream=stream, rule=rule)
-    attempts.made.append(attempt)
+    attempts.add(attempt)
     try:
         if patience is None:
             reply = await ask(target.provider, target.target)

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from llama_compat.distribution import RecordsSettings
 from llama_compat.text.one_line import one_line
+from routing.operations.drops import Drops
 from routing.operations.records.bodies import Body, Redaction
 from routing.operations.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
 from routing.operations.store.storage import Row, Storage, StorageError, Transaction, surely
@@ -34,9 +35,6 @@ RETRY_SECONDS = 2.0
 
 POISON_TRIES = 3
 """A batch that a storage refuses so often, while it takes others, is dropped."""
-
-LOG_SECONDS = 60.0
-"""Drops are logged once in so long."""
 
 STOP_SECONDS = 10.0
 """So long the last records get to be written."""
@@ -91,7 +89,7 @@ class Recorder:
         self._stopping = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._drops = _Drops()
+        self._drops = Drops("records of requests")
         self.written = 0
         self.sample_bytes = self._redaction.sample_bytes if settings.record_bodies else 0
 
@@ -262,36 +260,6 @@ async def _forget(transaction: Transaction, table: str, before: float) -> int:
         before,
     )
     return len(deleted)
-
-
-class _Drops:
-    """Counts records that were dropped, and says so once a minute."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._told = 0
-        self._last = -LOG_SECONDS
-        self._why = ""
-
-    def add(self, count: int) -> None:
-        """So many more were dropped."""
-        self.count += count
-        if count:
-            self.log()
-
-    def log(self, why: str = "", *, now: bool = False) -> None:
-        """Say what is the matter (`why`), and how many were dropped since that was said last."""
-        self._why = why or self._why
-        new = self.count - self._told
-        if not (new or why) or not (now or time.monotonic() - self._last >= LOG_SECONDS):
-            return
-        self._last = time.monotonic()
-        self._told = self.count
-        reason = f": {self._why}" if self._why else ": more came than could be written"
-        if new:
-            log.error("%s records of requests were dropped%s", new, reason)
-        else:
-            log.error("records of requests wait to be written%s", reason)
 
 
 def daily_sums(records: Iterable[Record]) -> list[Row]:

@@ -1,0 +1,192 @@
+"""A span of every request, and a child of it for every attempt at a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from providers.remote.outgoing import OUTGOING
+from routing.operations.observer import Observed
+from routing.operations.records.prices import NANO_DOLLARS
+from routing.operations.records.record import Record
+from routing.operations.telemetry import semconv
+from routing.operations.telemetry.content import input_messages, output_messages
+from routing.operations.telemetry.context import TraceContext, context_of
+from routing.operations.telemetry.otlp import Span, SpanSender, attributes
+from routing.policy.attempts import Attempt
+
+if TYPE_CHECKING:
+    from llama_compat.distribution import Distribution, TracesSettings
+
+CONTENT_BYTES = 64 * 1024
+"""So much of an answer is looked at where spans have what was said."""
+
+NANO = 1_000_000_000
+
+INTERNAL, SERVER, CLIENT = 1, 2, 3
+"""OTLP's kinds of spans."""
+
+FAILED = 2
+"""OTLP's status of a span that failed."""
+
+
+class Tracer:
+    """Traces the requests of one runtime, from `start` to `stop`.
+
+    Args:
+        distribution: what is served.
+        settings: how.
+    """
+
+    def __init__(self, distribution: Distribution, settings: TracesSettings) -> None:
+        self.sample_bytes = CONTENT_BYTES if settings.content else 0
+        self._settings = settings
+        self._types = {each.id: each.type for each in distribution.providers}
+        self._names = {id: semconv.provider_name(type) for id, type in self._types.items()}
+        self._sender = SpanSender(settings)
+
+    async def start(self) -> None:
+        """Begin to send."""
+        await self._sender.start()
+
+    async def stop(self) -> None:
+        """Send what is left."""
+        await self._sender.stop()
+
+    def begun(self, observed: Observed) -> None:
+        """A request has come in: each attempt for it tells its target which trace it is part of."""
+        context = context_of(observed.attempts.headers, self._settings.sample)
+        trace = observed.trace = Trace(context)
+        observed.attempts.on_attempt = trace.attempt_begins
+
+    def ended(self, observed: Observed, record: Record) -> None:
+        """It has been answered, as well as could be."""
+        trace = observed.trace
+        if trace is None or not trace.context.sampled:
+            return
+        # Times on the clock of `time.monotonic`, put on the calendar.
+        shift = record.time - observed.begun
+        spans = [self._request_span(trace.context, observed, record)]
+        for attempt, context in trace.attempts:
+            spans.append(self._attempt_span(context, attempt, observed, shift))
+        self._sender.put(spans)
+
+    def _request_span(self, context: TraceContext, observed: Observed, record: Record) -> Span:
+        operation = semconv.OPERATIONS[observed.operation.kind]
+        values: dict[str, Any] = {
+            semconv.OPERATION: operation,
+            semconv.PROVIDER: self._names.get(record.provider),
+            semconv.REQUEST_MODEL: record.model or None,
+            semconv.REQUEST_STREAM: bool(record.stream) or None,
+            semconv.RESPONSE_MODEL: record.served or None,
+            semconv.FINISH_REASONS: [record.finish_reason] if record.finish_reason else None,
+            semconv.TIME_TO_FIRST_CHUNK: record.first_content,
+            semconv.INPUT_TOKENS: record.input_tokens,
+            semconv.OUTPUT_TOKENS: record.output_tokens,
+            semconv.CACHE_READ_TOKENS: record.cached_tokens,
+            semconv.CACHE_WRITE_TOKENS: record.cache_write_tokens,
+            semconv.REASONING_TOKENS: record.reasoning_tokens,
+            semconv.STATUS_CODE: record.status,
+            semconv.ERROR_TYPE: record.error or None,
+            "llama_compat.request_id": record.request_id,
+            "llama_compat.key": record.key or None,
+            "llama_compat.api": record.api,
+            "llama_compat.target": record.target or None,
+            "llama_compat.attempts": record.attempts,
+            "llama_compat.estimated": bool(record.estimated) or None,
+            "llama_compat.cancelled": bool(record.cancelled) or None,
+            "llama_compat.cost_usd": None if record.cost is None else record.cost / NANO_DOLLARS,
+        }
+        if self._settings.content and observed.call is not None:
+            values[semconv.INPUT_MESSAGES] = input_messages(observed.call.fields)
+            if observed.reply is not None:
+                values[semconv.OUTPUT_MESSAGES] = output_messages(
+                    observed.sample.head, record.finish_reason, streamed=bool(record.stream)
+                )
+        return _span(
+            context,
+            f"{operation} {record.route}".rstrip(),
+            SERVER,
+            record.time,
+            record.time + record.duration,
+            values,
+            record.message if record.error else None,
+        )
+
+    def _attempt_span(
+        self, context: TraceContext, attempt: Attempt, observed: Observed, shift: float
+    ) -> Span:
+        target = attempt.target
+        provider = target.provider.id
+        operation = semconv.OPERATIONS[observed.operation.kind]
+        error_class = attempt.error_class
+        values = {
+            semconv.OPERATION: operation,
+            semconv.PROVIDER: self._names.get(provider),
+            semconv.REQUEST_MODEL: target.model,
+            semconv.TIME_TO_FIRST_CHUNK: attempt.content - attempt.begun
+            if attempt.content and attempt.stream
+            else None,
+            semconv.ERROR_TYPE: None if error_class is None else error_class.value,
+            "llama_compat.target": target.id,
+            "llama_compat.attempt.why": attempt.why.value,
+            "llama_compat.attempt.outcome": attempt.outcome.value,
+        }
+        is_local = self._types.get(provider, "").startswith("local::")
+        return _span(
+            context,
+            f"{operation} {target.model}",
+            INTERNAL if is_local else CLIENT,
+            attempt.begun + shift,
+            (attempt.ended or attempt.begun) + shift,
+            values,
+            None if error_class is None else attempt.error,
+        )
+
+
+class Trace:
+    """The spans of one request.
+
+    Attributes:
+        context: the request's own.
+        attempts: each attempt with its span.
+    """
+
+    __slots__ = ("attempts", "context")
+
+    def __init__(self, context: TraceContext) -> None:
+        self.context = context
+        self.attempts: list[tuple[Attempt, TraceContext]] = []
+
+    def attempt_begins(self, attempt: Attempt) -> None:
+        """An attempt is begun: what is sent for it says which span it is part of."""
+        context = self.context.child()
+        self.attempts.append((attempt, context))
+        OUTGOING.set(context.headers())
+
+
+def _span(
+    context: TraceContext,
+    name: str,
+    kind: int,
+    begun: float,
+    ended: float,
+    values: dict[str, Any],
+    failure: str | None,
+) -> Span:
+    span: Span = {
+        "traceId": context.trace_id,
+        "spanId": context.span_id,
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": str(int(begun * NANO)),
+        "endTimeUnixNano": str(int(ended * NANO)),
+        "attributes": attributes(values),
+        "flags": 1,
+    }
+    if context.parent_id:
+        span["parentSpanId"] = context.parent_id
+    if context.state:
+        span["traceState"] = context.state
+    if failure is not None:
+        span["status"] = {"code": FAILED, "message": failure}
+    return span
