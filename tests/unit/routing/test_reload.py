@@ -28,10 +28,12 @@ LIVE = {
     "limits",
     "log_usage",
     "max_body_bytes",
+    "metrics",
     "records",
     "responses_store",
     "storage",
     "stored_keys",
+    "traces",
 }
 """The settings that a reload changes."""
 
