@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimit:
+class RateLimit(Struct, frozen=True):
     """One limit a minute, as it stands.
 
     Attributes:
-        resource: what is limited.
+        resource: what is limited: `requests` or `tokens`.
         limit: how many a minute.
         remaining: how many are left now.
         reset: seconds until all are there again.
         reset_at: the same moment, in seconds since 1970.
     """
 
-    resource: Literal["requests", "tokens"]
+    resource: str
     limit: int
     remaining: int
     reset: float

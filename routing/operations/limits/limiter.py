@@ -11,7 +11,7 @@ from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.types import Usage
 from routing.operations.limits.memory import Counters, CountersAway
 from routing.operations.limits.refusals import counters_away, rate_limits, refused
-from routing.operations.limits.rules import Charge, Demand, Resource, Rule, charges_of
+from routing.operations.limits.rules import Charge, Demand, Resource, Rule, charges_of, standing
 
 NANO_DOLLARS = 1e9
 """Of one dollar: what records count costs in."""
@@ -54,15 +54,19 @@ class Limiter:
         Raises:
             APIError: 429, one has not; 503, nobody knows, and the template wants it so.
         """
-        charges = charges_of(rules, demand, self._wall())
+        now = self._wall()
+        charges = charges_of(rules, demand, now)
         try:
-            lease, standings = await self.counters.take(charges)
+            lease, levels = await self.counters.take(charges)
         except CountersAway:
             if self._when_away == "closed":
                 raise counters_away() from None
             return Admission(self, "", charges)
-        tell(rate_limits(standings, self._wall()))
+        tell(rate_limits(charges, levels, now))
         if not lease:
+            standings = [
+                standing(charge, *level, now) for charge, level in zip(charges, levels, strict=True)
+            ]
             for each in standings:
                 if each.wait:
                     self.refusals[each.charge.rule.resource] += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, Protocol
 
-from routing.operations.limits.rules import Charge, Standing, fits, standing
+from routing.operations.limits.rules import Charge, fits
 
 
 class Taken(NamedTuple):
@@ -17,11 +17,11 @@ class Taken(NamedTuple):
 
     Attributes:
         lease: names what was taken, until it is settled; empty if nothing was.
-        standings: of each rule, in the order of the charges.
+        levels: what is used and what is reserved of each rule then, in the order of the charges.
     """
 
     lease: str
-    standings: Sequence[Standing]
+    levels: Sequence[tuple[float, float]]
 
 
 class CountersAway(Exception):
@@ -76,8 +76,9 @@ class _Counter:
     reserved: float = 0.0
 
     def drain(self, rate: float, now: float) -> None:
-        """Let what is used become less; a clock that goes back is a clock that stands still."""
-        self.used = max(0.0, self.used - max(0.0, now - self.at) * rate)
+        """Let what is used become less."""
+        used = self.used - (now - self.at) * rate
+        self.used = used if used > 0.0 else 0.0
         self.at = now
 
     def release(self, lease: str) -> None:
@@ -104,6 +105,8 @@ class MemoryCounters:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
+        self._seen = clock()
+        self._elapsed = 0.0
         self._wall = wall
         self._counters: dict[str, _Counter] = {}
         self._numbers = count(1)
@@ -117,48 +120,52 @@ class MemoryCounters:
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, if there is room for each."""
-        now = self._wall()
-        counters = [self._drained(charge) for charge in charges]
-        pairs = list(zip(counters, charges, strict=True))
-        room = all(
-            fits(
-                counter.used + counter.reserved + charge.amount - charge.rule.limit,
-                charge.rule.limit,
-            )
-            for counter, charge in pairs
-        )
+        now, room, counters = self._now(), True, []
+        for charge in charges:
+            counter, limit = self._drained(charge, now), charge.rule.limit
+            counters.append(counter)
+            asked = charge.reserve + charge.use
+            if not fits(counter.used + counter.reserved + asked - limit, limit):
+                room = False
         lease = str(next(self._numbers)) if room else ""
         if room:
             self._open.add(lease)
-            for counter, charge in pairs:
+            for counter, charge in zip(counters, charges, strict=True):
                 counter.used += charge.use
                 if charge.reserve:
                     counter.leases[lease] = charge.reserve
                     counter.reserved += charge.reserve
-        standings = [
-            standing(charge, counter.used, counter.reserved, now, taken=room)
-            for counter, charge in pairs
-        ]
-        return Taken(lease, standings)
+        return Taken(lease, [(counter.used, counter.reserved) for counter in counters])
 
     def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
         """Free what a lease reserved, and count what was used; a second time changes nothing."""
         if lease not in self._open:
             return
         self._open.remove(lease)
+        now = self._now()
         for charge, amount in zip(charges, used, strict=True):
-            counter = self._drained(charge)
-            counter.release(lease)
-            counter.used += amount
+            if not charge.is_settled:
+                counter = self._drained(charge, now)
+                counter.release(lease)
+                counter.used += amount
 
     async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
         """Set what is used of budgets."""
         for counter, (used, ends) in budgets.items():
             self._counter(counter, ends).used = used
 
-    def _drained(self, charge: Charge) -> _Counter:
-        counter = self._counter(charge.counter, charge.ends)
-        counter.drain(charge.rule.drains, self._clock())
+    def _now(self) -> float:
+        """Seconds since the beginning; a clock that goes back is a clock that stands still."""
+        seen, self._seen = self._seen, self._clock()
+        if self._seen > seen:
+            self._elapsed += self._seen - seen
+        return self._elapsed
+
+    def _drained(self, charge: Charge, now: float) -> _Counter:
+        counter = self._counters.get(charge.counter) or self._counter(charge.counter, charge.ends)
+        rate = charge.rule.drains
+        if rate:
+            counter.drain(rate, now)
         return counter
 
     def _counter(self, name: str, ends: float) -> _Counter:
@@ -166,7 +173,7 @@ class MemoryCounters:
         if counter is None:
             if ends:
                 self._forget_old()
-            counter = self._counters[name] = _Counter(self._clock(), ends)
+            counter = self._counters[name] = _Counter(self._elapsed, ends)
         return counter
 
     def _forget_old(self) -> None:

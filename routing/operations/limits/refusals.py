@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
-from routing.operations.limits.rules import Resource, Standing
+from routing.operations.limits.rules import Charge, Resource, Standing
 
 _UNITS = {
     Resource.requests: "requests a minute",
@@ -76,22 +76,25 @@ def counters_away() -> APIError:
     )
 
 
-def rate_limits(standings: Sequence[Standing], now: float) -> list[RateLimit]:
-    """Of requests and of tokens, the limit of which least is left."""
-    tightest: dict[Resource, Standing] = {}
-    for each in standings:
-        resource = each.charge.rule.resource
-        if resource in (Resource.requests, Resource.tokens):
-            other = tightest.get(resource)
-            if other is None or each.remaining < other.remaining:
-                tightest[resource] = each
-    return [
-        RateLimit(
-            "tokens" if resource is Resource.tokens else "requests",
-            int(each.charge.rule.limit),
-            int(each.remaining),
-            each.reset,
-            now + each.reset,
-        )
-        for resource, each in tightest.items()
-    ]
+def rate_limits(
+    charges: Sequence[Charge], levels: Sequence[tuple[float, float]], now: float
+) -> list[RateLimit]:
+    """Of requests and of tokens, the limit of which least is left.
+
+    Args:
+        charges: a request's.
+        levels: what is used and reserved of each one's rule.
+        now: in seconds since 1970.
+    """
+    tightest: dict[str, RateLimit] = {}
+    for charge, (used, reserved) in zip(charges, levels, strict=True):
+        rule = charge.rule
+        if rule.drains:
+            remaining = max(0, int(rule.limit - used - reserved))
+            other = tightest.get(rule.resource)
+            if other is None or remaining < other.remaining:
+                reset = used / rule.drains
+                tightest[rule.resource] = RateLimit(
+                    rule.resource.value, int(rule.limit), remaining, reset, now + reset
+                )
+    return list(tightest.values())

@@ -35,6 +35,7 @@ class RequestLimits:
 
     def __init__(self, distribution: Distribution, limiter: Limiter) -> None:
         self._limiter = limiter
+        self._own: dict[str, tuple[Principal, Rules]] = {}
         self._teams = {
             each.id: tuple(
                 rules_of(f"team:{each.id}", f"team '{each.id}'", each.limits, each.budget)
@@ -63,10 +64,18 @@ class RequestLimits:
         """Those that a request for `model` meets before it goes to a provider."""
         own: Rules = ()
         if principal.limits is not None or principal.budget is not None:
-            name = f"key '{principal.name or principal.id}'"
-            own = tuple(rules_of(f"key:{principal.id}", name, principal.limits, principal.budget))
+            own = self._own_rules(principal)
         team = self._teams.get(principal.team, ()) if principal.team else ()
         return own + team + self._models.get(model, ())
+
+    def _own_rules(self, principal: Principal) -> Rules:
+        before, rules = self._own.get(principal.id, (None, ()))
+        if before is not principal:
+            name = f"key '{principal.name or principal.id}'"
+            found = rules_of(f"key:{principal.id}", name, principal.limits, principal.budget)
+            rules = tuple(found)
+            self._own[principal.id] = principal, rules
+        return rules
 
     async def admit(
         self,

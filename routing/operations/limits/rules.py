@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from llama_compat.distribution import BudgetSettings, LimitSettings, Period
 
@@ -21,8 +23,7 @@ class Resource(StrEnum):
     budget = "budget"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One limit of one subject.
 
     Attributes:
@@ -31,6 +32,8 @@ class Rule:
         limit: requests or tokens a minute, requests at a time, or US dollars a period.
         name: the subject for people, as in "key 'ci'".
         period: of a budget.
+        drains: by how much what is used becomes less in a second.
+        counter: its counter's name; a budget has one for each period, whose name follows this one.
     """
 
     subject: str
@@ -38,12 +41,13 @@ class Rule:
     limit: float
     name: str
     period: Period = "ever"
+    drains: float = 0.0
+    counter: str = ""
 
-    @property
-    def drains(self) -> float:
-        """By how much what is used becomes less in a second."""
-        minutely = self.resource in (Resource.requests, Resource.tokens)
-        return self.limit / MINUTE if minutely else 0.0
+    def __post_init__(self) -> None:
+        if self.resource in (Resource.requests, Resource.tokens):
+            force_setattr(self, "drains", self.limit / MINUTE)
+        force_setattr(self, "counter", f"{self.subject}:{self.resource}")
 
 
 def rules_of(
@@ -63,8 +67,7 @@ def rules_of(
         yield Rule(subject, Resource.budget, budget.amount, name, budget.period)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What a request may come to.
 
     Attributes:
@@ -79,13 +82,12 @@ class Demand:
     cost: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     """What one request takes of one rule.
 
     Attributes:
         rule: which.
-        counter: the counter's name; a budget has one for each period.
+        counter: the counter's name.
         reserve: what is reserved until the request ends.
         use: what is used at once.
         ends: when the counter is of no use any more, in seconds since 1970; 0 for never.
@@ -101,6 +103,11 @@ class Charge:
     def amount(self) -> float:
         """All of it."""
         return self.reserve + self.use
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing more to say of it when the request has ended."""
+        return self.rule.resource is Resource.requests
 
     def settled(self, tokens: float, cost: float) -> float:
         """What has been used of the rule in the end, but for what was used at once."""
@@ -119,18 +126,17 @@ def charges_of(rules: Sequence[Rule], demand: Demand, now: float) -> list[Charge
 
 
 def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
-    counter = f"{rule.subject}:{rule.resource}"
     match rule.resource:
         case Resource.requests:
-            return Charge(rule, counter, use=1.0)
+            return Charge(rule, rule.counter, 0.0, 1.0)
         case Resource.concurrent:
-            return Charge(rule, counter, reserve=1.0)
+            return Charge(rule, rule.counter, 1.0)
         case Resource.tokens:
             tokens = min(demand.tokens, rule.limit) if demand.is_guess else demand.tokens
-            return Charge(rule, counter, reserve=float(tokens))
+            return Charge(rule, rule.counter, float(tokens))
         case Resource.budget:
             began, ends = period_at(rule.period, now)
-            return Charge(rule, f"{counter}:{began}", reserve=demand.cost, ends=ends)
+            return Charge(rule, f"{rule.counter}:{began}", demand.cost, 0.0, ends)
 
 
 def period_at(period: Period, now: float) -> tuple[str, float]:
@@ -153,9 +159,8 @@ def period_at(period: Period, now: float) -> tuple[str, float]:
     return f"{period}-{begin:%Y-%m-%d}", end.timestamp()
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a rule stands after, or without, a request.
+class Standing(Struct, frozen=True):
+    """How a rule stands that a request was held against.
 
     Attributes:
         charge: the request's.
@@ -174,12 +179,12 @@ SETTLE_SECONDS = 1.0
 """What is told to who has to wait for the end of other requests, which nobody knows."""
 
 
-def standing(charge: Charge, used: float, reserved: float, now: float, *, taken: bool) -> Standing:
-    """How `charge`'s rule stands.
+def standing(charge: Charge, used: float, reserved: float, now: float) -> Standing:
+    """How `charge`'s rule stands before it is taken.
 
     Args:
         charge: what is asked.
-        used, reserved: of the rule, by this request too if it was `taken`.
+        used, reserved: of the rule.
         now: in seconds since 1970.
     """
     rule = charge.rule
@@ -189,7 +194,7 @@ def standing(charge: Charge, used: float, reserved: float, now: float, *, taken:
     else:
         reset = max(0.0, charge.ends - now) if charge.ends else 0.0
     excess = used + reserved + charge.amount - rule.limit
-    if taken or fits(excess, rule.limit):
+    if fits(excess, rule.limit):
         return Standing(charge, remaining, reset)
     return Standing(charge, remaining, reset, _wait(charge, used, excess, reset))
 

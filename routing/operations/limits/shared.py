@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from providers.base import ProviderStartError
 from routing.operations.limits.memory import CountersAway, Taken
-from routing.operations.limits.rules import Charge, standing
+from routing.operations.limits.rules import Charge
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -52,7 +52,6 @@ class RedisCounters:
     Args:
         url: `redis://`, `rediss://` or `unix://`; it may hold a password.
         clock: seconds of anything that moves on.
-        wall: seconds since 1970.
         lease_seconds, renew_seconds: how long leases last, and how often they are renewed.
     """
 
@@ -60,13 +59,11 @@ class RedisCounters:
         self,
         url: str,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
         lease_seconds: float = LEASE_SECONDS,
         renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         self._url = url
         self._clock = clock
-        self._wall = wall
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
         self._away_until = 0.0
@@ -141,14 +138,8 @@ class RedisCounters:
             raise
         if taken:
             self._live[lease] = charges
-        now = self._wall()
-        return Taken(
-            lease if taken else "",
-            [
-                standing(charge, float(used), float(reserved), now, taken=bool(taken))
-                for charge, used, reserved in zip(charges, amounts[::2], amounts[1::2], strict=True)
-            ],
-        )
+        levels = zip(map(float, amounts[::2]), map(float, amounts[1::2]), strict=True)
+        return Taken(lease if taken else "", list(levels))
 
     def settle(
         self, lease: str, charges: Sequence[Charge], used: Sequence[float]

@@ -113,11 +113,10 @@ async def play(steps: list[tuple[object, ...]]) -> int:
                     assert taken.lease, f"refused for nothing: {slack}"
                 if min(slack) < -1e-6:
                     assert not taken.lease, f"over: {slack}"
-                for each, model, over in zip(taken.standings, models, slack, strict=True):
-                    assert (each.wait > 0) == (not taken.lease and over < 0) or abs(over) < 1e-6
-                    if not taken.lease:
-                        left = max(0.0, model.room(now))
-                        assert each.remaining == pytest.approx(left, abs=1e-6)
+                for level, model, charge in zip(taken.levels, models, asked, strict=True):
+                    taken_now = charge.amount if taken.lease else 0.0
+                    left = model.rule.limit - sum(level)
+                    assert left == pytest.approx(model.room(now) - taken_now, abs=1e-6)
                 if taken.lease:
                     running[number] = (taken.lease, asked)
                     for model, charge in zip(models, asked, strict=True):

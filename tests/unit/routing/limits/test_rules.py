@@ -105,13 +105,13 @@ FOR_EVER = Rule("key:a", Resource.budget, 10, "key 'a'", "ever")
     ],
 )
 def test_how_long_to_wait(charge: Charge, used: float, reserved: float, wait: float) -> None:
-    assert standing(charge, used, reserved, 100, taken=False).wait == pytest.approx(wait)
+    assert standing(charge, used, reserved, 100).wait == pytest.approx(wait)
 
 
 def test_what_is_left() -> None:
-    found = standing(Charge(MINUTELY, "c", reserve=10), 15, 25, 0, taken=True)
+    found = standing(Charge(MINUTELY, "c", reserve=10), 15, 25, 0)
     assert (found.remaining, found.reset, found.wait) == (20, 15, 0)
-    over = standing(Charge(MINUTELY, "c", reserve=10), 90, 0, 0, taken=False)
+    over = standing(Charge(MINUTELY, "c", reserve=10), 90, 0, 0)
     assert (over.remaining, over.reset, over.wait) == (0, 90, 40)
-    budget = standing(Charge(BUDGET, "c", reserve=1, ends=500), 2, 1, 100, taken=True)
+    budget = standing(Charge(BUDGET, "c", reserve=1, ends=500), 2, 1, 100)
     assert (budget.remaining, budget.reset) == (7, 400)
