@@ -7,18 +7,19 @@ import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from llama_compat.cli.commands import app
 from llama_compat.cli.terminal import fail, load, print_, table
 
-if TYPE_CHECKING:
-    from routing.operations.records.reports import Since, Use
-    from routing.operations.store.storage import Storage
-
 Found = TypeVar("Found")
+
+# Of `routing`, which this floor knows inside its commands alone.
+Storage = Any
+Since = Any
+Use = Any
 
 OptionalSource = Annotated[
     str | None,

@@ -90,7 +90,8 @@ class TracesSettings(OperationsSettings):
     """Whether spans have what was asked and what was said."""
 
     queue: Annotated[int, Field(ge=1)] = 10_000
-    """So many spans wait for the receiver at most; what is more is counted, and not sent."""
+    """The spans of so many requests wait for the receiver at most; what is more is counted, and not
+    sent."""
 
 
 class PriceSettings(OperationsSettings):

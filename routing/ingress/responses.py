@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
@@ -32,7 +32,6 @@ from llama_compat.errors import (
 )
 from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply, Target
 from llama_compat.translation import VocabularyProvider, honoured
-from llama_compat.types import Usage
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
 from providers.answer import answer as answer_call
@@ -101,10 +100,25 @@ class ResponsesEndpoint(Endpoint):
         await turn.save(queued)
         # What is tried when the answer has long been sent is not this answer's.
         later = replace(asking, attempts=Attempts(asking.attempts.headers))
-
-        counted: list[Usage] = []
+        observed = asking.observed
+        if observed is not None:
+            later.attempts.on_attempt = asking.attempts.on_attempt
+            observed.postpone()
 
         async def work() -> dict[str, Any]:
+            reply: Reply | None = None
+            failure: APIError | None = None
+            try:
+                reply, response = await generate()
+            except APIError as error:
+                failure = error
+                raise
+            finally:
+                if observed is not None:
+                    observed.end_later(later.attempts, reply, failure)
+            return response
+
+        async def generate() -> tuple[Reply, dict[str, Any]]:
             turns: dict[int, _Turn] = {}
 
             async def ask(provider: Provider, target: Target) -> Reply:
@@ -116,31 +130,14 @@ class ResponsesEndpoint(Endpoint):
 
             reply = await later.answered_by(ask)
             await reply.aclose()
-            counted.append(reply.usage or Usage())
             response = turns[id(reply)].keeping.response
             assert response is not None
-            return response
+            return reply, response
 
         runtime.hold()
-        settle = _settled_later(asking, runtime)
         running = runtime.background.run(queued, work)
-        running.add_done_callback(lambda _: settle(counted[0] if counted else Usage()))
         running.add_done_callback(lambda _: runtime.release())
         return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
-
-
-def _settled_later(asking: Asking, runtime: Runtime) -> Callable[[Usage], None]:
-    """What settles with the limits, once the work is done: its answer ends long before."""
-    observed, observers = asking.observed, runtime.observers
-    if observed is None or observers is None or observed.admission is None:
-        return lambda usage: None
-    admission, observed.admission = observed.admission, None
-
-    def settle(usage: Usage) -> None:
-        cost = observers.most(asking.route, usage)
-        admission.settle_usage(usage, cost)
-
-    return settle
 
 
 def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...]]:

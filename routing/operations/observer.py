@@ -59,6 +59,7 @@ class Observed:
 
     __slots__ = (
         "_at_end",
+        "_postponed",
         "admission",
         "attempts",
         "begun",
@@ -94,6 +95,7 @@ class Observed:
         self.attempts = Attempts() if attempts is None else attempts
         self.sample = Sample() if sample is None else sample
         self._at_end = at_end
+        self._postponed = False
         self.begun = time.monotonic()
         self.body = b""
         self.model = ""
@@ -110,6 +112,22 @@ class Observed:
     def end(self, model: str) -> None:
         """It has been answered, as well as could be; `model` is what it asked for."""
         self.model = "" if model == "-" else model
+        if not self._postponed:
+            self._at_end(self)
+
+    def postpone(self) -> None:
+        """What is answered now is not the end: `end_later` says when that is."""
+        self._postponed = True
+
+    def end_later(self, attempts: Attempts, reply: Reply | None, error: APIError | None) -> None:
+        """What was postponed has ended: in a reply, an error, or neither, if it was cancelled."""
+        if self.call is not None:
+            self.model = self.call.model
+        self.attempts, self.reply, self.error = attempts, reply, error
+        self.cancelled = reply is None and error is None
+        self.sample = Sample()
+        if reply is not None and isinstance(reply.body, bytes):
+            self.sample.add(reply.body)
         self._at_end(self)
 
     def usage(self) -> tuple[Usage | None, bool]:
@@ -240,7 +258,7 @@ def record_of(observed: Observed, prices: Prices) -> Record:
         record.target = last.target.id
         record.attempts = observed.attempts.sent
     if last is not None and last.content:
-        record.finish_reason = finish_reason(observed.sample.tail)
+        record.finish_reason = one_line(finish_reason(observed.sample.tail), MAX_MODEL)
         if record.stream:
             record.first_content = last.content - observed.begun
         waited = observed.attempts.made[0].begun - observed.begun

@@ -85,6 +85,7 @@ def template(folder: Path, upstream: ScriptedUpstream, **records: Any) -> Path:
             "api_keys": [KEY],
             "storage": f"sqlite:{folder / 'operations.sqlite'}",
             "records": records,
+            "responses_store": {"path": str(folder / "responses.sqlite")},
         },
         providers=[
             {
@@ -178,6 +179,15 @@ def test_what_no_vendor_counts_is_estimated_and_says_so(recorded: Recorded) -> N
     assert record["input_tokens"] > 0
     assert 3 <= record["output_tokens"] <= 6
     assert record["cost"] == record["input_tokens"] * 1000 + record["output_tokens"] * 10_000
+
+
+def test_a_response_in_the_background_is_recorded_when_it_is_done(recorded: Recorded) -> None:
+    reply, record = recorded.ask("echo", path="/v1/responses", input="Say this", background=True)
+    assert reply.json()["status"] in ("queued", "in_progress")
+    assert subset(record, operation="responses", provider="echo", finish_reason="completed")
+    assert subset(record, attempts=1, estimated=0, cancelled=0)
+    assert record["input_tokens"] > 0
+    assert record["output_tokens"] == 2
 
 
 # What does not ------------------------------------------------------------------------------------

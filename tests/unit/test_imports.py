@@ -6,6 +6,8 @@ And what is heavy is imported where it is used, not when a module loads.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,18 +27,25 @@ REACHES_UP = "llama_compat/cli/"
 HEAVY = {
     "accelerate",
     "anthropic",
+    "asyncpg",
+    "genai_prices",
     "gguf",
     "google",
     "huggingface_hub",
     "llama_cpp",
     "openai",
+    "prometheus_client",
     "redis",
     "safetensors",
     "torch",
     "transformers",
 }
 
-ENGINES = ("providers/local/torch_engine/", "providers/local/llama_cpp_engine/")
+ENGINES = (
+    "providers/local/torch_engine/",
+    "providers/local/llama_cpp_engine/",
+    "routing/operations/telemetry/metrics.py",
+)
 """Where the heavy ones may be imported at module level: loaded only when a template asks."""
 
 
@@ -105,3 +114,16 @@ def test_the_check_sees_imports_wherever_they_stand() -> None:
     )
     assert list(imports(tree, inside_functions=False)) == [(1, "routing"), (3, "providers")]
     assert [line for line, _ in imports(tree, inside_functions=True)] == [1, 3, 5]
+
+
+def test_a_plain_gateway_imports_nothing_of_records_metrics_and_traces() -> None:
+    script = (
+        "import sys, routing.server, routing.app\n"
+        "print([name for name in sys.modules if name.startswith(("
+        "'routing.operations.observer', 'routing.operations.records',"
+        " 'routing.operations.telemetry.t', 'routing.operations.telemetry.m',"
+        " 'prometheus_client', 'asyncpg', 'genai_prices'))])"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

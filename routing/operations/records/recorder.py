@@ -8,12 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from llama_compat.distribution import RecordsSettings
-from llama_compat.text.one_line import one_line
 from routing.operations.drops import Drops
 from routing.operations.records.bodies import Body, Redaction
 from routing.operations.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
@@ -211,7 +211,7 @@ class Recorder:
     def _rows(
         self, batch: Sequence[Record], bodies: Sequence[Body]
     ) -> tuple[list[Row], list[Row], list[Row]]:
-        rows = [_writable(structs.astuple(each)) for each in batch]
+        rows = [structs.astuple(each) for each in batch]
         return rows, daily_sums(batch), [self._redaction.row(each) for each in bodies]
 
     async def _is_well(self) -> bool:
@@ -270,17 +270,16 @@ def daily_sums(records: Iterable[Record]) -> list[Row]:
     """
     sums: dict[tuple[Any, ...], list[int]] = {}
     for record in records:
-        day = int(record.time // DAY_SECONDS)
-        key = _writable((day, record.key, record.route, record.provider))
-        total = sums.setdefault(key, [0] * len(SUMS))
-        for place, value in enumerate(_addends(record)):
-            total[place] += value
+        key = (int(record.time // DAY_SECONDS), record.key, record.route, record.provider)
+        total = sums.get(key)
+        if total is None:
+            total = sums[key] = [0] * len(SUMS)
+        total[:] = map(add, total, _addends(record))
     return [(*key, *sums[key]) for key in sorted(sums)]
 
 
 def _addends(record: Record) -> tuple[int, ...]:
     """One record's part in each of `SUMS`."""
-    has_tokens = record.input_tokens is not None
     return (
         1,
         1 if record.error else 0,
@@ -292,11 +291,6 @@ def _addends(record: Record) -> tuple[int, ...]:
         record.reasoning_tokens or 0,
         record.estimated,
         record.cost or 0,
-        1 if has_tokens and record.cost is None else 0,
+        1 if record.cost is None and record.input_tokens is not None else 0,
         round(record.duration * 1000),
     )
-
-
-def _writable(row: Row) -> Row:
-    """`row` with nothing in its texts that a storage could not hold, whoever said it."""
-    return tuple(one_line(value) if isinstance(value, str) else value for value in row)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 MAX_STATE = 512
 """A longer `tracestate` is not passed on."""
@@ -16,8 +17,7 @@ _TRACEPARENT = re.compile(
 _SAMPLED = 1
 
 
-@dataclass(frozen=True, slots=True)
-class TraceContext:
+class TraceContext(Struct, frozen=True):
     """One span, and the trace that it is part of; ids in hexadecimal.
 
     Attributes:

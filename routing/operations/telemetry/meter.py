@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from routing.operations.records.recorder import Recorder
     from routing.policy.targets import States
 
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 1.0
 """How often a worker says how it is, so that a scrape of another one knows."""
 
 

@@ -63,6 +63,7 @@ class Metrics:
         self._requests: dict[tuple[str, ...], Any] = {}
         self._attempts: dict[tuple[str, ...], Any] = {}
         self._cooling_until: dict[str, float] = {}
+        self._counts: dict[Any, float] = {}
         self._running = 0
         self.follower = Follower()
         self._define()
@@ -202,7 +203,7 @@ class Metrics:
         requests = self._requests.get(key)
         if requests is None:
             requests = self._requests[key] = self.requests.labels(*key)
-        requests.inc()
+        self._count(requests)
         if record.error:
             self._failed(record)
         if record.cancelled:
@@ -254,15 +255,14 @@ class Metrics:
             seconds = record.duration - record.first_content
             way.per_token.observe(seconds / (record.output_tokens - 1))
 
-    @staticmethod
-    def _counted(way: _OfRoute, record: Record) -> None:
+    def _counted(self, way: _OfRoute, record: Record) -> None:
         way.input_tokens.observe(record.input_tokens)
         way.output_tokens.observe(record.output_tokens)
         for kind, counter in way.tokens.items():
             if count := getattr(record, f"{kind}_tokens"):
-                counter.inc(count)
+                self._count(counter, count)
         if record.cost:
-            way.cost.inc(record.cost / NANO_DOLLARS)
+            self._count(way.cost, record.cost / NANO_DOLLARS)
 
     def _attempted(self, attempt: Attempt, model: str) -> None:
         target = attempt.target
@@ -271,7 +271,7 @@ class Metrics:
         counter = self._attempts.get(key)
         if counter is None:
             counter = self._attempts[key] = self.attempts.labels(*key)
-        counter.inc()
+        self._count(counter)
         if attempt.why is Why.fallback:
             self.fallbacks.labels(model).inc()
         if attempt.outcome is Outcome.failed:
@@ -280,6 +280,10 @@ class Metrics:
                 self._cooling_until[name] = until
                 self.cooldowns.labels(name).inc()
 
+    def _count(self, counter: Any, amount: float = 1) -> None:
+        # Counters have a lock, or a file: they are brought up to date together.
+        self._counts[counter] = self._counts.get(counter, 0) + amount
+
     def reloaded(self, *, succeeded: bool) -> None:
         """The template was read again; or could not be, and the last one counts."""
         self.reloads.labels("succeeded" if succeeded else "failed").inc()
@@ -287,8 +291,11 @@ class Metrics:
     # Scrapes --------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Set what is known of this moment."""
+        """Bring all up to date."""
         self.in_flight.set(self._running)
+        counts, self._counts = self._counts, {}
+        for counter, amount in counts.items():
+            counter.inc(amount)
 
     def text(self) -> bytes:
         """All of it, in Prometheus' text format; of all processes, if there are several."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/traces"
 
-BATCH = 1000
+BATCH = 500
 GATHER_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 STOP_SECONDS = 5.0
@@ -35,28 +36,49 @@ RECEIVE_SECONDS = 10.0
 RETRIED = frozenset({408, 429, 502, 503, 504})
 """What a receiver that is away answers, or the connection to it; anything else is our mistake."""
 
-Span = dict[str, Any]
-"""A span in OTLP's JSON."""
+Spans = Callable[[], Iterable[bytes]]
+"""Renders the spans of one request in OTLP's JSON: in the sender's thread, when they are sent."""
+
+_encode = msgspec.json.Encoder().encode
 
 
-def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def attributes(values: Iterable[tuple[str, Any]]) -> bytes:
     """Attributes in OTLP's JSON; those that are None are left out."""
-    return [
-        {"key": name, "value": _value(value)} for name, value in values.items() if value is not None
-    ]
+    shown = [_attribute(name, value) for name, value in values if value is not None]
+    return b"[" + b",".join(shown) + b"]"
+
+
+def _attribute(name: str, value: Any) -> bytes:
+    kind = type(value)
+    if kind is str:
+        # Most are the same in every span; what is as long as an id or a message is not.
+        return _constant(name, value) if len(value) < 24 else _text(name, value)
+    if kind is int:
+        return b'{"key":"%b","value":{"intValue":"%d"}}' % (name.encode(), value)
+    return b'{"key":"%b","value":%b}' % (name.encode(), _encode(_value(value)))
+
+
+def _text(name: str, value: str) -> bytes:
+    return b'{"key":"%b","value":{"stringValue":%b}}' % (name.encode(), text(value))
+
+
+_constant = lru_cache(4096)(_text)
 
 
 def _value(value: Any) -> dict[str, Any]:
     match value:
         case bool():
             return {"boolValue": value}
-        case int():
-            return {"intValue": str(value)}
         case float():
             return {"doubleValue": value}
-        case list() | tuple():
+        case list():
             return {"arrayValue": {"values": [_value(each) for each in value]}}
     return {"stringValue": str(value)}
+
+
+def text(value: str) -> bytes:
+    """A string in JSON; half a character is a question mark."""
+    return _encode(value.encode(errors="replace").decode())
 
 
 class SpanSender:
@@ -75,18 +97,23 @@ class SpanSender:
         )
         self._upstream = Upstream("traces", config, {})
         self._limit = settings.queue
-        self._resource = attributes(
-            {"service.name": settings.service_name, "service.version": __version__}
+        resource = attributes(
+            [("service.name", settings.service_name), ("service.version", __version__)]
         )
-        self._spans: deque[Span] = deque()
+        scope = _encode({"name": "llama_compat", "version": __version__})
+        self._head = (
+            b'{"resourceSpans":[{"resource":{"attributes":%b},"scopeSpans":[{"scope":%b,"spans":['
+            % (resource, scope)
+        )
+        self._spans: deque[Spans] = deque()
         self._arrived = asyncio.Event()
         self._stopping = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
-        self._drops = Drops("spans")
+        self._drops = Drops("traces of requests")
 
     @property
     def dropped(self) -> int:
-        """How many spans were not sent."""
+        """Of how many requests the spans were not sent."""
         return self._drops.count
 
     async def start(self) -> None:
@@ -107,12 +134,12 @@ class SpanSender:
         self._drops.log(now=True)
         await self._upstream.stop()
 
-    def put(self, spans: Sequence[Span]) -> None:
-        """Have `spans` sent."""
-        if len(self._spans) + len(spans) > self._limit:
-            self._drops.add(len(spans))
+    def put(self, spans: Spans) -> None:
+        """Have the spans of one request sent."""
+        if len(self._spans) >= self._limit:
+            self._drops.add(1)
             return
-        self._spans.extend(spans)
+        self._spans.append(spans)
         if not self._arrived.is_set():
             self._arrived.set()
 
@@ -142,16 +169,13 @@ class SpanSender:
             for _ in batch:
                 self._spans.popleft()
 
-    async def _send(self, batch: Sequence[Span]) -> None:
+    async def _send(self, batch: Sequence[Spans]) -> None:
         body = await asyncio.to_thread(self._encoded, batch)
         async with self._upstream.post(PATH, body) as response:
             await response.read()
 
-    def _encoded(self, batch: Sequence[Span]) -> bytes:
-        scope = {"name": "llama_compat", "version": __version__}
-        spans = {"scope": scope, "spans": batch}
-        resource = {"resource": {"attributes": self._resource}, "scopeSpans": [spans]}
-        return msgspec.json.encode({"resourceSpans": [resource]})
+    def _encoded(self, batch: Sequence[Spans]) -> bytes:
+        return self._head + b",".join(each for spans in batch for each in spans()) + b"]}]}]}"
 
     async def _pause(self, seconds: float) -> None:
         try:

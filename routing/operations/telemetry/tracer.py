@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from providers.remote.outgoing import OUTGOING
@@ -11,7 +14,7 @@ from routing.operations.records.record import Record
 from routing.operations.telemetry import semconv
 from routing.operations.telemetry.content import input_messages, output_messages
 from routing.operations.telemetry.context import TraceContext, context_of
-from routing.operations.telemetry.otlp import Span, SpanSender, attributes
+from routing.operations.telemetry.otlp import SpanSender, attributes, text
 from routing.policy.attempts import Attempt
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 CONTENT_BYTES = 64 * 1024
 """So much of an answer is looked at where spans have what was said."""
+
+Values = tuple[tuple[str, Any], ...]
+"""Attributes by name; those that are None are left out."""
 
 NANO = 1_000_000_000
 
@@ -40,8 +46,10 @@ class Tracer:
     def __init__(self, distribution: Distribution, settings: TracesSettings) -> None:
         self.sample_bytes = CONTENT_BYTES if settings.content else 0
         self._settings = settings
-        self._types = {each.id: each.type for each in distribution.providers}
-        self._names = {id: semconv.provider_name(type) for id, type in self._types.items()}
+        self._names = {each.id: semconv.provider_name(each.type) for each in distribution.providers}
+        self._local = {
+            each.id for each in distribution.providers if each.type.startswith("local::")
+        }
         self._sender = SpanSender(settings)
 
     async def start(self) -> None:
@@ -63,84 +71,88 @@ class Tracer:
         trace = observed.trace
         if trace is None or not trace.context.sampled:
             return
+        content = self._content(observed, record) if self._settings.content else ()
         # Times on the clock of `time.monotonic`, put on the calendar.
         shift = record.time - observed.begun
-        spans = [self._request_span(trace.context, observed, record)]
-        for attempt, context in trace.attempts:
-            spans.append(self._attempt_span(context, attempt, observed, shift))
-        self._sender.put(spans)
-
-    def _request_span(self, context: TraceContext, observed: Observed, record: Record) -> Span:
         operation = semconv.OPERATIONS[observed.operation.kind]
-        values: dict[str, Any] = {
-            semconv.OPERATION: operation,
-            semconv.PROVIDER: self._names.get(record.provider),
-            semconv.REQUEST_MODEL: record.model or None,
-            semconv.REQUEST_STREAM: bool(record.stream) or None,
-            semconv.RESPONSE_MODEL: record.served or None,
-            semconv.FINISH_REASONS: [record.finish_reason] if record.finish_reason else None,
-            semconv.TIME_TO_FIRST_CHUNK: record.first_content,
-            semconv.INPUT_TOKENS: record.input_tokens,
-            semconv.OUTPUT_TOKENS: record.output_tokens,
-            semconv.CACHE_READ_TOKENS: record.cached_tokens,
-            semconv.CACHE_WRITE_TOKENS: record.cache_write_tokens,
-            semconv.REASONING_TOKENS: record.reasoning_tokens,
-            semconv.STATUS_CODE: record.status,
-            semconv.ERROR_TYPE: record.error or None,
-            "llama_compat.request_id": record.request_id,
-            "llama_compat.key": record.key or None,
-            "llama_compat.api": record.api,
-            "llama_compat.target": record.target or None,
-            "llama_compat.attempts": record.attempts,
-            "llama_compat.estimated": bool(record.estimated) or None,
-            "llama_compat.cancelled": bool(record.cancelled) or None,
-            "llama_compat.cost_usd": None if record.cost is None else record.cost / NANO_DOLLARS,
-        }
-        if self._settings.content and observed.call is not None:
-            values[semconv.INPUT_MESSAGES] = input_messages(observed.call.fields)
-            if observed.reply is not None:
-                values[semconv.OUTPUT_MESSAGES] = output_messages(
-                    observed.sample.head, record.finish_reason, streamed=bool(record.stream)
-                )
-        return _span(
-            context,
+        self._sender.put(partial(self._spans, trace, operation, record, shift, content))
+
+    def _spans(
+        self, trace: Trace, operation: str, record: Record, shift: float, content: Values
+    ) -> Iterator[bytes]:
+        yield _span(
+            trace.context,
             f"{operation} {record.route}".rstrip(),
             SERVER,
             record.time,
             record.time + record.duration,
-            values,
+            chain(self._of_request(operation, record), content),
             record.message if record.error else None,
         )
+        for attempt, context in trace.attempts:
+            target = attempt.target
+            is_local = target.provider.id in self._local
+            yield _span(
+                context,
+                f"{operation} {target.model}",
+                INTERNAL if is_local else CLIENT,
+                attempt.begun + shift,
+                (attempt.ended or attempt.begun) + shift,
+                self._of_attempt(operation, attempt),
+                None if attempt.error_class is None else attempt.error,
+            )
 
-    def _attempt_span(
-        self, context: TraceContext, attempt: Attempt, observed: Observed, shift: float
-    ) -> Span:
-        target = attempt.target
-        provider = target.provider.id
-        operation = semconv.OPERATIONS[observed.operation.kind]
-        error_class = attempt.error_class
-        values = {
-            semconv.OPERATION: operation,
-            semconv.PROVIDER: self._names.get(provider),
-            semconv.REQUEST_MODEL: target.model,
-            semconv.TIME_TO_FIRST_CHUNK: attempt.content - attempt.begun
-            if attempt.content and attempt.stream
-            else None,
-            semconv.ERROR_TYPE: None if error_class is None else error_class.value,
-            "llama_compat.target": target.id,
-            "llama_compat.attempt.why": attempt.why.value,
-            "llama_compat.attempt.outcome": attempt.outcome.value,
-        }
-        is_local = self._types.get(provider, "").startswith("local::")
-        return _span(
-            context,
-            f"{operation} {target.model}",
-            INTERNAL if is_local else CLIENT,
-            attempt.begun + shift,
-            (attempt.ended or attempt.begun) + shift,
-            values,
-            None if error_class is None else attempt.error,
+    def _of_request(self, operation: str, record: Record) -> Values:
+        return (
+            (semconv.OPERATION, operation),
+            (semconv.PROVIDER, self._names.get(record.provider)),
+            (semconv.REQUEST_MODEL, record.model or None),
+            (semconv.REQUEST_STREAM, True if record.stream else None),
+            (semconv.RESPONSE_MODEL, record.served or None),
+            (semconv.FINISH_REASONS, [record.finish_reason] if record.finish_reason else None),
+            (semconv.TIME_TO_FIRST_CHUNK, record.first_content),
+            (semconv.INPUT_TOKENS, record.input_tokens),
+            (semconv.OUTPUT_TOKENS, record.output_tokens),
+            (semconv.CACHE_READ_TOKENS, record.cached_tokens),
+            (semconv.CACHE_WRITE_TOKENS, record.cache_write_tokens),
+            (semconv.REASONING_TOKENS, record.reasoning_tokens),
+            (semconv.STATUS_CODE, record.status),
+            (semconv.ERROR_TYPE, record.error or None),
+            ("llama_compat.request_id", record.request_id),
+            ("llama_compat.key", record.key or None),
+            ("llama_compat.api", record.api),
+            ("llama_compat.target", record.target or None),
+            ("llama_compat.attempts", record.attempts),
+            ("llama_compat.estimated", True if record.estimated else None),
+            ("llama_compat.cancelled", True if record.cancelled else None),
+            ("llama_compat.cost_usd", None if record.cost is None else record.cost / NANO_DOLLARS),
         )
+
+    def _of_attempt(self, operation: str, attempt: Attempt) -> Values:
+        target, error_class = attempt.target, attempt.error_class
+        waited = attempt.content - attempt.begun if attempt.content and attempt.stream else None
+        return (
+            (semconv.OPERATION, operation),
+            (semconv.PROVIDER, self._names.get(target.provider.id)),
+            (semconv.REQUEST_MODEL, target.model),
+            (semconv.TIME_TO_FIRST_CHUNK, waited),
+            (semconv.ERROR_TYPE, None if error_class is None else error_class.value),
+            ("llama_compat.target", target.id),
+            ("llama_compat.attempt.why", attempt.why.value),
+            ("llama_compat.attempt.outcome", attempt.outcome.value),
+        )
+
+    @staticmethod
+    def _content(observed: Observed, record: Record) -> Values:
+        if observed.call is None:
+            return ()
+        asked = (semconv.INPUT_MESSAGES, input_messages(observed.call.fields))
+        if observed.reply is None:
+            return (asked,)
+        said = output_messages(
+            observed.sample.head, record.finish_reason, streamed=bool(record.stream)
+        )
+        return asked, (semconv.OUTPUT_MESSAGES, said)
 
 
 class Trace:
@@ -170,23 +182,27 @@ def _span(
     kind: int,
     begun: float,
     ended: float,
-    values: dict[str, Any],
+    values: Iterable[tuple[str, Any]],
     failure: str | None,
-) -> Span:
-    span: Span = {
-        "traceId": context.trace_id,
-        "spanId": context.span_id,
-        "name": name,
-        "kind": kind,
-        "startTimeUnixNano": str(int(begun * NANO)),
-        "endTimeUnixNano": str(int(ended * NANO)),
-        "attributes": attributes(values),
-        "flags": 1,
-    }
+) -> bytes:
+    more = b""
     if context.parent_id:
-        span["parentSpanId"] = context.parent_id
+        more += b',"parentSpanId":"%b"' % context.parent_id.encode()
     if context.state:
-        span["traceState"] = context.state
+        more += b',"traceState":%b' % text(context.state)
     if failure is not None:
-        span["status"] = {"code": FAILED, "message": failure}
-    return span
+        more += b',"status":{"code":%d,"message":%b}' % (FAILED, text(failure))
+    return (
+        b'{"traceId":"%b","spanId":"%b","name":%b,"kind":%d,"flags":1,"startTimeUnixNano":"%d",'
+        b'"endTimeUnixNano":"%d","attributes":%b%b}'
+        % (
+            context.trace_id.encode(),
+            context.span_id.encode(),
+            text(name),
+            kind,
+            begun * NANO,
+            ended * NANO,
+            attributes(values),
+            more,
+        )
+    )

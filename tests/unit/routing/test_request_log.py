@@ -18,7 +18,8 @@ SHORT = RequestLine("req_1", "/v1/chat/completions", "m", 0, 0.4)
 
 def test_text() -> None:
     assert str(FULL) == (
-        "req_1 POST /v1/chat/completions model=m status=502 12 ms tokens=7+5 via a/x (timeout), b/y: it broke"
+        "req_1 POST /v1/chat/completions model=m status=502 12 ms tokens=7+5"
+        " via a/x (timeout), b/y: it broke"
     )
     assert str(SHORT) == "req_1 POST /v1/chat/completions model=m status=- 0 ms"
 

@@ -103,15 +103,6 @@ async def test_all_is_written_at_a_stop(address: str) -> None:
     assert (recorder.written, recorder.dropped, recorder.waiting) == (2500, 0, 0)
 
 
-async def test_what_anybody_says_can_be_written(address: str) -> None:
-    async with recording(address) as recorder:
-        recorder.put(record(request_id="r1", model="a\x00b\ud800\n", message="\x1b[31m"))
-        recorder.put(record(request_id="r2", route="\x00"))
-    rows = await found(address, "SELECT model, message FROM records ORDER BY id")
-    assert rows[0] == ("a\\x00b\\ud800\\n", "\\x1b[31m")
-    assert recorder.dropped == 0
-
-
 async def test_the_sums_of_a_day_are_those_of_its_records(address: str) -> None:
     records = [
         record(cached_tokens=40, reasoning_tokens=4),

@@ -36,6 +36,7 @@ def counted(*records: Any, attempts: tuple[Attempt, ...] = ()) -> Metrics:
         observed = Observed(CHAT, "req")
         observed.attempts.made = list(attempts)
         metrics.ended(observed, each, "openai")
+    metrics.tick()
     return metrics
 
 

@@ -1,0 +1,180 @@
+"""What records, metrics and traces cost the gateway: with none of them, with each, and with all.
+
+    python -m bench.operations [--rounds 5] [--seconds 4]
+
+Each gateway has one core, the upstream, the receiver of spans and the load share another. All are
+measured once a round, in turn, and every figure is divided by that of the gateway without any in
+the same round, so that a noisy minute meets both; the medians of these count. Beside requests and
+events a second there is the time of the processor that a request and an event take, which others on
+the machine disturb less. Writes `bench/results/operations.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.gateway import generate
+from bench.load import peers
+from bench.machine import start_pinned, write_results
+
+EVENTS = 200
+STREAMS = 64
+
+WANTED = {"requests_per_s": 0.9, "events_per_s": 0.95}
+"""Of the gateway without any, with all of it on."""
+
+
+def settings_of(upstream: str, scratch: Path) -> dict[str, Mapping[str, Any]]:
+    """What each gateway's template has under `server`."""
+    traces = {"endpoint": upstream}
+    records = {"storage": f"sqlite:{scratch / 'records.sqlite'}", "records": {}}
+    return {
+        "none": {},
+        "records": records,
+        "metrics": {"metrics": True},
+        "traces": {"traces": traces},
+        "all": {
+            "storage": f"sqlite:{scratch / 'all.sqlite'}",
+            "records": {},
+            "metrics": True,
+            "traces": traces,
+        },
+    }
+
+
+def gateway(
+    name: str, settings: Mapping[str, Any], upstream: str, scratch: Path, port: int
+) -> peers.Gateway:
+    """One gateway."""
+    template = scratch / f"{name}.yaml"
+    config = {"base_url": f"{upstream}/v1"}
+    document = {
+        "version": 1,
+        "server": {"port": port, **settings},
+        "providers": [{"id": "up", "type": "remote::passthrough", "config": config}],
+        "models": [{"id": "model", "provider": "up", "price": {"input": 1, "output": 10}}],
+    }
+    template.write_text(yaml.safe_dump(document))
+    command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
+    return peers.Gateway(name, port, command, {})
+
+
+def processor_seconds(pid: int) -> float:
+    """The time of the processor that a process has taken, with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(url: str, pid: int, cores: set[int], seconds: float) -> dict[str, float]:
+    """One round of one gateway."""
+    before = processor_seconds(pid)
+    whole = generate(url, cores, "--connections", 32, "--seconds", seconds)
+    between = processor_seconds(pid)
+    streamed = generate(url, cores, "--stream", "--connections", STREAMS, "--rounds", 20)
+    after = processor_seconds(pid)
+    return {
+        "requests_per_s": whole["requests_per_s"],
+        "events_per_s": streamed["events_per_s"],
+        "processor_us_per_request": (between - before) / whole["requests"] * 1e6,
+        "processor_us_per_event": (after - between) / streamed["events"] * 1e6,
+        "errors": sum(each["errors"] + each["broken"] for each in (whole, streamed)),
+    }
+
+
+def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Each gateway's figures, of those of the gateway without any: the median over the rounds."""
+    return {
+        name: {
+            figure: round(
+                statistics.median(each[name][figure] / each["none"][figure] for each in rounds), 3
+            )
+            for figure in rounds[0]["none"]
+            if figure != "errors"
+        }
+        for name in rounds[0]
+    }
+
+
+def medians(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Each gateway's figures."""
+    return {
+        name: {
+            figure: round(statistics.median(each[name][figure] for each in rounds), 2)
+            for figure in rounds[0][name]
+        }
+        for name in rounds[0]
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
+    options = parser.parse_args()
+
+    available = sorted(os.sched_getaffinity(0))
+    gateway_core, load_core = {available[0]}, {available[-1]}
+    rounds: list[dict[str, dict[str, float]]] = []
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        port = free_port()
+        upstream_url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "bench.load.upstream", str(port), str(EVENTS)]
+        upstream = start_pinned(command, load_core, cwd=peers.ROOT)
+        stack.callback(upstream.wait)
+        stack.callback(upstream.terminate)
+        subjects: dict[str, tuple[str, int]] = {}
+        for name, settings in settings_of(upstream_url, scratch).items():
+            one = gateway(name, settings, upstream_url, scratch, free_port())
+            started = peers.running(one, gateway_core, scratch / f"{name}.log")
+            subjects[name] = one.url, int(stack.enter_context(started)["pid"])
+        for number in range(options.rounds + 1):
+            print(f"round {number} of {options.rounds}", file=sys.stderr)
+            measured = {
+                name: measure(url, pid, load_core, options.seconds)
+                for name, (url, pid) in subjects.items()
+            }
+            if number:  # the first warms up
+                rounds.append(measured)
+        dropped = {
+            name: (scratch / f"{name}.log").read_text().count("were dropped") for name in subjects
+        }
+
+    compared = ratios(rounds)
+    report: dict[str, Any] = {
+        "what": f"{STREAMS} streams of {EVENTS} events, and 32 connections not streaming",
+        "of the gateway without any": compared,
+        "wanted with all": WANTED,
+        "reached": {name: compared["all"][name] >= least for name, least in WANTED.items()},
+        "lines of drops in the log": dropped,
+        "medians": medians(rounds),
+        "raw": rounds,
+    }
+    if not options.no_record:
+        packages = ("llama-compat", "uvloop", "httptools", "msgspec", "prometheus-client")
+        print(f"written to {write_results('operations', report, *packages)}", file=sys.stderr)
+    print(json.dumps({key: value for key, value in report.items() if key != "raw"}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
