@@ -138,7 +138,11 @@ class ModelTable:
             for name in provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self.describe(public_id, self._discovered(provider, name)))
+                    entries.append(
+                        ModelInfo(
+                            public_id, self._created, provider.id, provider.context_length(name)
+                        )
+                    )
         return entries
 
     async def get(self, model: str) -> ModelInfo:

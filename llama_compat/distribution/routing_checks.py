@@ -74,21 +74,20 @@ def _mirror(
 def _circles(
     document: ResolvedDocument, leads_to: Mapping[str, list[tuple[KeyPath, str]]]
 ) -> Iterator[Problem]:
-    told: set[frozenset[str]] = set()
+    done: set[str] = set()
 
-    def walk(name: str, way: tuple[str, ...]) -> Iterator[Problem]:
-        for path, following in leads_to.get(name, ()):
+    def walk(way: tuple[str, ...]) -> Iterator[Problem]:
+        for path, following in leads_to.get(way[-1], ()):
             if following in way:
-                circle = [*way[way.index(following) :], following]
-                if frozenset(circle) not in told:
-                    told.add(frozenset(circle))
-                    shown = " -> ".join(circle)
-                    yield document.problem(path, f"goes round in a circle: {shown}")
-            elif following in leads_to:
-                yield from walk(following, (*way, following))
+                circle = " -> ".join((*way[way.index(following) :], following))
+                yield document.problem(path, f"goes round in a circle: {circle}")
+            elif following not in done:
+                yield from walk((*way, following))
+        done.add(way[-1])
 
     for name in leads_to:
-        yield from walk(name, (name,))
+        if name not in done:
+            yield from walk((name,))
 
 
 class _Known:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -215,8 +216,11 @@ class Distribution(_Settings):
 
     def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
         """Where requests for `model` may go, whatever other models lie between."""
-        by_name = {name: each for each in self.models for name in (each.id, *each.aliases)}
-        return flat_targets(model, by_name)
+        return flat_targets(model, self._by_name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, ModelSettings]:
+        return {name: each for each in self.models for name in (each.id, *each.aliases)}
 
 
 def load_distribution(

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.errors import (
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """A call, and where it may go.
 
     Attributes:
@@ -193,6 +192,9 @@ class Endpoint:
             except APIError as error:
                 reply.error = error
                 raise
+            except Exception:
+                reply.error = internal_error()
+                raise
             finally:
                 await reply.aclose()
 
@@ -201,11 +203,7 @@ class Endpoint:
         call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror")
         route = await runtime.models.resolve(model)
         copy = Asking(call, route, Attempts(), runtime.limits)
-
-        async def ask(provider: Provider, target: Target) -> Reply:
-            return await answer_call(provider, call, target)
-
-        return await copy.answered_by(ask)
+        return await copy.answered_by(partial(self.ask, call))
 
     async def route(self, model: str, runtime: Runtime) -> Route:
         """Where requests for `model` go.

@@ -99,7 +99,7 @@ class ResponsesEndpoint(Endpoint):
         queued = translation.queued(labels)
         await turn.save(queued)
         # What is tried when the answer has long been sent is not this answer's.
-        later = replace(asking, attempts=Attempts(asking.attempts.headers))
+        later = asking._replace(attempts=Attempts(asking.attempts.headers))
         observed = asking.observed
         if observed is not None:
             later.attempts.on_attempt = asking.attempts.on_attempt
