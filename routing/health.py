@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from llama_compat.errors import APIError
+from routing.policy.targets import TargetSnapshot
 from routing.runtime import Runtime
+
+_TOLD = [each.name for each in fields(TargetSnapshot)]
 
 
 def health(runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
@@ -28,5 +31,6 @@ def health(runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]) -> dict[str
         runtime.authenticator.principal(headers)
     except APIError:
         return told
-    told["targets"] = [asdict(target) for target in runtime.states.snapshots(time.monotonic())]
+    snapshots = runtime.states.snapshots(time.monotonic())
+    told["targets"] = [{name: getattr(each, name) for name in _TOLD} for each in snapshots]
     return told

@@ -85,8 +85,8 @@ class Runtime:
         self.ready = False
         self._running = AsyncExitStack()
         self._requests = 0
+        self._abandoned = False
         self._unused = asyncio.Event()
-        self._unused.set()
 
     async def start(self) -> None:
         """Start all providers side by side, but for those that run already.
@@ -148,7 +148,6 @@ class Runtime:
     def hold(self) -> None:
         """Keep what it has running until `release`: a request begins."""
         self._requests += 1
-        self._unused.clear()
 
     def release(self) -> None:
         """The end of what `hold` began."""
@@ -158,11 +157,14 @@ class Runtime:
 
     def abandon(self) -> None:
         """Let nobody wait for its requests any more."""
+        self._abandoned = True
         self._unused.set()
 
     async def unused(self) -> None:
         """Wait until no request has it, or it is abandoned."""
-        await self._unused.wait()
+        while self._requests and not self._abandoned:
+            self._unused.clear()
+            await self._unused.wait()
 
 
 def runtime_of(request: Request) -> Runtime:

@@ -19,7 +19,7 @@ from routing.app import Application
 from routing.http_protocol import CoalescingProtocol
 from routing.reload import Reloader, log_models
 from routing.request_log import use_log_format
-from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
+from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
 
@@ -194,9 +194,9 @@ def _ignore_signals() -> None:
     # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in a hurry,
     # would turn the end into a traceback.
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         return
-    for number in STOP_SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -11,6 +11,10 @@ RELOAD_SIGNAL: signal.Signals | None = getattr(signal, "SIGHUP", None)
 """Windows has none."""
 
 
+SIGNALS = STOP_SIGNALS if RELOAD_SIGNAL is None else (*STOP_SIGNALS, RELOAD_SIGNAL)
+"""All of them."""
+
+
 class Terminal:
     """The terminal that this process was started from, if there is one.
 

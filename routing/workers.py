@@ -22,11 +22,9 @@ from llama_compat.distribution.problems import TemplateError
 from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.registry import config_model
 from routing.operations.telemetry.sharing import forget_process
-from routing.signals import RELOAD_SIGNAL, STOP_SIGNALS, Terminal, unblock_signals
+from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
-
-SIGNALS = STOP_SIGNALS if RELOAD_SIGNAL is None else (*STOP_SIGNALS, RELOAD_SIGNAL)
 
 CANNOT_START = 3
 """A worker's exit code where another would not start either."""

@@ -16,6 +16,7 @@ from tests.integration import wire
 from tests.integration.scripted_upstream import ScriptedUpstream
 from tests.integration.server_process import (
     COMMAND,
+    START_SECONDS,
     STOP_SECONDS,
     ServerProcess,
     running,
@@ -58,7 +59,7 @@ def reloaded(server: ServerProcess, times: int = 1) -> None:
 
 
 def wait_for(server: ServerProcess, times: int, text: str) -> None:
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     while server.log.count(text) < times:
         assert time.monotonic() < deadline, server.log
         time.sleep(0.01)
@@ -147,7 +148,7 @@ def test_a_worker_that_starts_while_there_is_a_reload_follows_too(
     try:
         for number in range(8):
             template(tmp_path, upstream, "plain", headers={"x-number": str(number)})
-            server.send_signal(signal.SIGHUP) if number else server.wait_for_log("serving at")
+            server.send_signal(signal.SIGHUP) if number else wait_for(server, 1, "serving at")
             time.sleep(0.05)  # so that they come at any point of a start
         wait_for(server, 2, "serving at")
         assert server.process.poll() is None
@@ -183,7 +184,7 @@ def test_a_terminal_that_is_closed_ends_the_server_unless_it_was_to_outlive_it(
         finally:
             os._exit(1)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_SECONDS
         while not log.exists() or log.read_text().count("serving at") < int(workers):
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)

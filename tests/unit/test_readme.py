@@ -149,8 +149,7 @@ def test_the_model_with_several_targets_is_right_and_shows_the_defaults(tmp_path
 
 
 def test_every_command_is_there() -> None:
-    for command in set(
-        re.findall(r"`(?:llama-compat )?(run|check|list|pull|chat|init|keys)\b", README)
-    ):
+    commands = "run|check|list|pull|chat|status|init|keys"
+    for command in set(re.findall(rf"`(?:llama-compat )?({commands})\b", README)):
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0, command

@@ -132,6 +132,28 @@ def test_one_vendor_fails_and_no_client_does(
     assert_nothing_was_answered_twice(clients.answers, vendors)
 
 
+@pytest.mark.parametrize(
+    "faults", [("killed", "frozen"), ("server_error", "html_page"), ("too_many", "resetting")]
+)
+def test_two_vendors_fail_and_no_client_does(
+    vendors: Mapping[str, VendorProcess], tmp_path: Path, faults: tuple[str, str]
+) -> None:
+    broken = [vendors["two"], vendors["three"]]
+    with running(template(tmp_path, vendors, balance="least_busy")) as server:
+        with Clients(server.url) as clients:
+            clients.wait_for(30)
+            for vendor, fault in zip(broken, faults, strict=True):
+                vendor.break_(fault)
+            clients.wait_for(100)
+            mend_all(vendors)
+            for name in NAMES:
+                clients.wait_for(5, lambda answer, name=name: is_by(name, answer))
+        assert_all_is_over(server)
+    for answer in clients.answers:
+        assert is_right(answer) or ("killed" in faults and is_broken_off(answer)), answer
+    assert_nothing_was_answered_twice(clients.answers, vendors)
+
+
 def break_all(vendors: Mapping[str, VendorProcess]) -> None:
     for vendor, fault in zip(vendors.values(), ("killed", "frozen", "server_error"), strict=True):
         vendor.break_(fault)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -141,6 +143,20 @@ async def test_a_running_stream_keeps_its_runtime_when_the_application_swaps_it(
         await request.task
         assert request.text == "a b c"
         await until(lambda: not before.ready)
+
+
+async def test_what_was_replaced_takes_no_memory(tmp_path: Path) -> None:
+    async with serving(template(tmp_path, "0")) as app:
+        replaced = []
+        for number in range(1, 4):
+            replaced.append(weakref.ref(app.runtime))
+            path = template(tmp_path, str(number), delay_ms=number)
+            await app.reload(load_distribution(str(path), config_model))
+            request = Request(app, str(number))
+            await request.task
+        await until(lambda: not app._retiring)
+        gc.collect()
+        assert [each() for each in replaced] == [None] * 3
 
 
 async def test_stopping_does_not_wait_for_requests_that_an_earlier_runtime_has(
