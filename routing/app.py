@@ -17,10 +17,11 @@ from llama_compat import __version__
 from llama_compat.distribution import CorsSettings, Distribution, ServerSettings
 from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
+from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
-from routing.asgi import App, Receive, Scope, Send
+from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
-from routing.docs import add_operations, add_page, add_summaries
+from routing.docs import add_errors, add_operations, add_page, add_summaries
 from routing.health import health
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
@@ -28,9 +29,11 @@ from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
+from routing.logs import BoundedLog
 from routing.runtime import Runtime, runtime_of
 
 log = logging.getLogger(__name__)
+refusals = BoundedLog(log)
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
@@ -66,7 +69,7 @@ class Application(FastAPI):
         _add_routes(self)
         add_page(self)
         self._has_admin_routes = False
-        self._cors: App | None = None
+        self._cors: ASGIApplication | None = None
         self._open(distribution.server)
         for api in self.apis:
             api.add_routes(self)
@@ -107,11 +110,12 @@ class Application(FastAPI):
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
-            if endpoint is not None:
-                dialect = self.api_of(scope).dialect
-                await endpoint.refuse(scope, send, runtime, dialect, error)
-                return
-            await Answer(send, scope, self.api_of(scope).dialect).error(error)
+            answer = Answer(send, scope, self.api_of(scope).dialect)
+            _say_refused(scope, answer.request_id, error.status)
+            if endpoint is None:
+                await answer.error(error)
+            else:
+                await endpoint.refuse(answer, scope, runtime, error)
             return
         if endpoint is not None:
             await endpoint(scope, receive, send, runtime, principal, parameters)
@@ -214,7 +218,8 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)
             for api in self.apis:
-                add_summaries(schema, api.name, api.summaries, api.bodies)
+                add_summaries(schema, api.name, api.summaries, api.bodies, api.streams)
+            add_errors(schema)
             self.openapi_schema = schema
         return self.openapi_schema
 
@@ -247,7 +252,7 @@ class Application(FastAPI):
         return self._render_api_error(request, internal_error())
 
 
-def _cors(app: App, settings: CorsSettings | None) -> App | None:
+def _cors(app: ASGIApplication, settings: CorsSettings | None) -> ASGIApplication | None:
     """`app` for web pages of other origins too; None where there are to be none."""
     if settings is None:
         return None
@@ -262,12 +267,19 @@ def _cors(app: App, settings: CorsSettings | None) -> App | None:
         expose_headers=["*", "x-request-id", "retry-after"],
         max_age=settings.max_age_seconds,
     )
-    return cast(App, with_cors)
+    return cast(ASGIApplication, with_cors)
 
 
 async def _retire(runtime: Runtime) -> None:
     await runtime.unused()
     await runtime.stop()
+
+
+def _say_refused(scope: Scope, request_id: str, status: int) -> None:
+    # Calls of a model have a line of their own, whatever becomes of them.
+    refusals.warning(
+        "%s %s %s status=%s", request_id, scope["method"], one_line(scope["path"]), status
+    )
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
@@ -285,6 +297,8 @@ def _method_not_allowed(scope: Scope) -> APIError:
 def _with_request_id(scope: Scope, send: Send) -> Send:
     async def send_with_request_id(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
+            if message["status"] >= 400:
+                _say_refused(scope, request_id_of(scope), message["status"])
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"x-request-id", request_id_of(scope).encode()),

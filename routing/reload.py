@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import fields
 
 from llama_compat.distribution import Distribution, ServerSettings, load_distribution
 from llama_compat.distribution.problems import TemplateError
@@ -11,11 +12,18 @@ from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.base import ProviderStartError
 from providers.registry import config_model
 from routing.app import Application
+from routing.http.limits import Limits
 from routing.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-RESTART_FOR = ("host", "port", "apis", "shutdown_grace_seconds")
+RESTART_FOR = (
+    "host",
+    "port",
+    "apis",
+    "shutdown_grace_seconds",
+    *(field.name for field in fields(Limits)),
+)
 """The settings of the server that are looked at when it starts, and not again."""
 
 

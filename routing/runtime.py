@@ -16,6 +16,7 @@ from providers import registry
 from providers.base import Provider, ProviderModel
 from providers.shared import Shared
 from routing.auth import AdminGate, Authenticator
+from routing.ingress.body import Bodies
 from routing.models import ModelTable
 from routing.operations.assembly import observers_of
 from routing.operations.background import BackgroundResponses
@@ -50,6 +51,7 @@ class Runtime:
         states: what is known of each target.
         models: the public ids, and where each leads.
         access: stored keys, and where limits are counted; None where there is neither.
+        bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
         limits: which limits hold for whom; None where there are none.
@@ -76,6 +78,7 @@ class Runtime:
         stored = self.access.keys if self.access and self.settings.stored_keys else None
         self.authenticator = Authenticator(KeyRing.of(distribution, stored))
         self.admin = AdminGate(self.settings.admin_key)
+        self.bodies = Bodies(distribution.server.max_bodies_bytes)
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None
         self.limits = _limits(distribution, self.access)
