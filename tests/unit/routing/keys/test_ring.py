@@ -50,7 +50,7 @@ def test_there_are_keys_in_the_template_by_value_and_by_hash() -> None:
 def test_the_ring_is_open_only_where_no_keys_are_spoken_of() -> None:
     assert ring().is_open
     assert not ring(stored={}).is_open
-    assert not ring(api_keys=("sk-one",)).is_open
+    assert not ring(api_keys=("sk-one-key",)).is_open
     assert not ring({"name": "a", "key": "sk-a"}).is_open
 
 
