@@ -113,7 +113,7 @@ class ServerSettings(_Settings):
     ] = []
     """Clients send one of them; with none, everybody is let in."""
 
-    admin_key: SecretStr | None = None
+    admin_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """Opens `/admin/`, and nothing else; without it there is none."""
 
     stored_keys: bool = False

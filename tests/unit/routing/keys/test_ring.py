@@ -94,6 +94,13 @@ def test_models_by_pattern(patterns: tuple[str, ...], model: str, may: bool) -> 
     assert Principal("a", models=patterns).may_use(model) == may
 
 
+@pytest.mark.parametrize("header", [(b"authorization", b"Bearer "), (b"x-api-key", b" ")])
+def test_an_empty_key_is_none(header: tuple[bytes, bytes]) -> None:
+    keys = ring({"name": "a", "hash": f"sha256:{digest_of(b'')}"})
+    with pytest.raises(APIError):
+        Authenticator(keys).principal([header])
+
+
 def test_the_admin_key() -> None:
     from pydantic import SecretStr
 
