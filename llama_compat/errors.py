@@ -211,6 +211,17 @@ def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
     )
 
 
+def model_not_allowed(model: str) -> APIError:
+    """403: the key that came with the request does not open the model."""
+    return APIError(
+        403,
+        f"This API key does not open the model '{model[:200]}'. The list of models has those that"
+        " it opens.",
+        param="model",
+        code="model_not_allowed",
+    )
+
+
 def too_many_choices(choices: int, limit: int) -> APIError:
     """400: the request wants more replies than the template's `server.max_choices`."""
     return APIError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -12,6 +13,7 @@ from llama_compat.types import Usage
 
 if TYPE_CHECKING:
     from llama_compat.dialects.base import Operation
+    from llama_compat.distribution import BudgetSettings, LimitSettings
     from llama_compat.errors import APIError
 
 
@@ -21,9 +23,26 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: `id` names a key without telling it."""
+    """Who is asking.
+
+    Attributes:
+        id: names a key without telling it.
+        name: the same for people.
+        team: whose limits and budget hold too.
+        models: patterns of the models that it may ask for; with none, all.
+        limits, budget: its own; None for none.
+    """
 
     id: str
+    name: str = ""
+    team: str | None = None
+    models: tuple[str, ...] = ()
+    limits: LimitSettings | None = None
+    budget: BudgetSettings | None = None
+
+    def may_use(self, model: str) -> bool:
+        """Whether it may ask for the model with this public id or alias."""
+        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 ANYBODY = Principal("anybody")
@@ -43,6 +62,7 @@ class Call:
         headers: those of the client's that its dialect hands to vendors, names in lower case.
         principal: who is asking.
         counts_usage: somebody here needs the reply's usage, asked for by the client or not.
+        max_tokens: how many tokens may be generated at most, where the request says so.
     """
 
     operation: Operation
@@ -53,6 +73,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = ANYBODY
     counts_usage: bool = False
+    max_tokens: int | None = None
 
     @property
     def size(self) -> int:
@@ -115,6 +136,17 @@ class Reply:
     def usage(self) -> Usage | None:
         """What was counted, known when the body has ended; None if nobody counted."""
         return self.read_usage()
+
+    def when_closed(self, tell: Callable[[Reply], None]) -> None:
+        """Have `tell` told too, once, that the reply was closed."""
+        before = self.at_end
+
+        def tell_both(reply: Reply) -> None:
+            if before is not None:
+                before(reply)
+            tell(reply)
+
+        self.at_end = tell_both
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from llama_compat import __version__
-from llama_compat.distribution import Distribution
+from llama_compat.distribution import CorsSettings, Distribution, ServerSettings
 from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
 from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
-from routing.asgi import Receive, Scope, Send
+from routing.asgi import ASGIApplication, Receive, Scope, Send
+from routing.auth import ADMIN
 from routing.docs import add_errors, add_operations, add_page, add_summaries
 from routing.health import health
 from routing.ingress.answer import Answer, request_id_of
@@ -66,6 +68,9 @@ class Application(FastAPI):
         self._patterns = [pattern for api in self.apis for pattern in api.patterns]
         _add_routes(self)
         add_page(self)
+        self._has_admin_routes = False
+        self._cors: ASGIApplication | None = None
+        self._open(distribution.server)
         for api in self.apis:
             api.add_routes(self)
         self.add_exception_handler(APIError, self._render_api_error)
@@ -81,6 +86,12 @@ class Application(FastAPI):
             await receive()
             await refuse_websocket(scope, send)
             return
+        if self._cors is None:
+            await self._serve(scope, receive, send)
+        else:
+            await self._cors(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         runtime = self.runtime
         runtime.hold()
         try:
@@ -92,8 +103,10 @@ class Application(FastAPI):
         path, principal = scope["path"], ANYBODY
         endpoint, parameters = self._endpoint(path)
         try:
-            if path != "/health":
-                principal = runtime.authenticator.principal(scope["headers"])
+            if path.startswith(ADMIN):
+                runtime.admin.check(scope["headers"])
+            elif path != "/health":
+                principal = await runtime.principal(scope["headers"])
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
@@ -178,9 +191,19 @@ class Application(FastAPI):
             await runtime.stop()
             raise
         self.runtime = runtime
+        self._open(distribution.server)
         task = asyncio.create_task(_retire(before), name="runtime without requests")
         self._retiring[task] = before
         task.add_done_callback(self._retired)
+
+    def _open(self, settings: ServerSettings) -> None:
+        """Open what only some templates want: to whoever runs the server, to web pages."""
+        if settings.admin_key is not None and not self._has_admin_routes:
+            from routing.ingress.admin import add_admin_routes
+
+            add_admin_routes(self)
+            self._has_admin_routes, self.openapi_schema = True, None
+        self._cors = _cors(self._serve, settings.cors)
 
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._retiring.pop(task, None)
@@ -227,6 +250,24 @@ class Application(FastAPI):
 
     def _render_unexpected(self, request: Request, error: Exception) -> Response:
         return self._render_api_error(request, internal_error())
+
+
+def _cors(app: ASGIApplication, settings: CorsSettings | None) -> ASGIApplication | None:
+    """`app` for web pages of other origins too; None where there are to be none."""
+    if settings is None:
+        return None
+    from starlette.middleware.cors import CORSMiddleware
+
+    with_cors = CORSMiddleware(
+        cast(ASGIApp, app),
+        allow_origins=settings.origins,
+        allow_methods=["GET", "POST", "PATCH", "DELETE"],
+        # A page's scripts send keys as headers; cookies mean nothing here.
+        allow_headers=["*"],
+        expose_headers=["*", "x-request-id", "retry-after"],
+        max_age=settings.max_age_seconds,
+    )
+    return cast(ASGIApplication, with_cors)
 
 
 async def _retire(runtime: Runtime) -> None:

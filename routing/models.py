@@ -42,6 +42,11 @@ class Route:
         self.keepalive_seconds = next((seconds for seconds in patient if seconds), None)
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the template lists the model."""
+        return not self.name.endswith("/*")
+
+    @property
     def provider(self) -> Provider:
         """The first target's."""
         return self.targets[0].provider

@@ -5,21 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
 from llama_compat.distribution import Distribution, ResponsesStoreSettings
+from llama_compat.errors import APIError, model_not_found
+from llama_compat.types import ModelInfo
 from providers import registry
 from providers.base import Provider, ProviderModel
 from providers.shared import Shared
-from routing.auth import Authenticator
+from routing.auth import AdminGate, Authenticator
 from routing.ingress.body import Bodies
 from routing.models import ModelTable
 from routing.operations.assembly import observers_of
 from routing.operations.background import BackgroundResponses
+from routing.operations.keys.ring import KeyRing
 from routing.operations.store.responses import ResponseStore
 from routing.policy.mirror import Mirrors
 from routing.policy.targets import States
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llama_compat.exchange import Principal
+    from routing.operations.access import Access
+    from routing.operations.limits.requests import RequestLimits
 
 
 class Runtime:
@@ -31,7 +42,7 @@ class Runtime:
         distribution: what to serve.
         previous: the runtime in whose place this one comes, which runs. What both have in common
             is shared, and ends with the last of them: providers whose settings are the same, with
-            their connections, models and counts, and the store of responses.
+            their connections, models and counts, the store of responses, and what limits count.
 
     Attributes:
         distribution: what is served.
@@ -39,12 +50,15 @@ class Runtime:
         providers: by id.
         states: what is known of each target.
         models: the public ids, and where each leads.
+        access: stored keys, and where limits are counted; None where there is neither.
         bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
+        admin: lets in who may see to the server.
+        limits: which limits hold for whom; None where there are none.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
-        observers: who wants to know of requests; None where nobody does.
         mirrors: the copies of requests whose answers nobody wants.
+        observers: who wants to know of requests; None where nobody does.
         ready: whether every provider has started.
     """
 
@@ -59,14 +73,17 @@ class Runtime:
         self.models = ModelTable(
             distribution.models, self.providers, distribution.routing, self.states
         )
-        self.authenticator = Authenticator(
-            key.get_secret_value() for key in distribution.server.api_keys
-        )
+        self._access = _access(distribution, previous)
+        self.access = self._access.value if self._access else None
+        stored = self.access.keys if self.access and self.settings.stored_keys else None
+        self.authenticator = Authenticator(KeyRing.of(distribution, stored))
+        self.admin = AdminGate(self.settings.admin_key)
         self.bodies = Bodies(distribution.server.max_bodies_bytes)
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None
+        self.limits = _limits(distribution, self.access)
+        self.observers = observers_of(distribution, self.providers, self.states, self.limits)
         self.mirrors = Mirrors()
-        self.observers = observers_of(distribution, self.providers, self.states)
         self.background = BackgroundResponses(self.responses)
         self.ready = False
         self._running = AsyncExitStack()
@@ -80,6 +97,8 @@ class Runtime:
         Raises:
             ProviderStartError: one can't; those that did are still running.
         """
+        if self._access is not None:
+            await self._start(self._access)
         if self.observers is not None:
             self._running.push_async_callback(self.observers.stop)
             await self.observers.start()
@@ -98,10 +117,24 @@ class Runtime:
         self.background.start()
         self.ready = True
 
-    async def _start(self, part: Shared[Provider] | Shared[ResponseStore]) -> None:
+    async def _start(self, part: Shared[Provider] | Shared[ResponseStore] | Shared[Access]) -> None:
         self._running.push_async_callback(part.release)
         if part.hold():
             await part.value.start()
+
+    async def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
+        """Whose key there is among a request's headers; one that is new is looked for.
+
+        Raises:
+            APIError: 401.
+        """
+        try:
+            return self.authenticator.principal(headers)
+        except APIError:
+            if self.access is None or self.access.keeper is None:
+                raise
+            await self.access.keeper.refresh()
+            return self.authenticator.principal(headers)
 
     @property
     def counts_usage(self) -> bool:
@@ -143,6 +176,26 @@ def runtime_of(request: Request) -> Runtime:
     return runtime
 
 
+async def list_models(request: Request) -> list[ModelInfo]:
+    """Every model that the request's key opens, aliases included."""
+    principal: Principal = request.scope["principal"]
+    models = await runtime_of(request).models.list()
+    return [model for model in models if principal.may_use(model.id)]
+
+
+async def find_model(request: Request, model: str) -> ModelInfo:
+    """One model.
+
+    Raises:
+        APIError: 404, there is none, or the request's key does not open it.
+    """
+    principal: Principal = request.scope["principal"]
+    found = await runtime_of(request).models.get(model)
+    if not principal.may_use(model):
+        raise model_not_found(model)
+    return found
+
+
 def _providers(
     distribution: Distribution, running: Mapping[str, Shared[Provider]]
 ) -> dict[str, Shared[Provider]]:
@@ -160,6 +213,26 @@ def _providers(
             provider.adopt(before.value)
         providers[settings.id] = Shared(provider, provider.stop)
     return providers
+
+
+def _access(distribution: Distribution, previous: Runtime | None) -> Shared[Access] | None:
+    if not (distribution.server.stored_keys or distribution.has_limits or distribution.has_budgets):
+        return None
+    from routing.operations.access import Access, access_settings
+
+    before = previous._access if previous else None
+    if before is not None and before.value.settings == access_settings(distribution):
+        return before
+    access = Access(distribution)
+    return Shared(access, access.stop)
+
+
+def _limits(distribution: Distribution, access: Access | None) -> RequestLimits | None:
+    if access is None:
+        return None
+    from routing.operations.limits.requests import RequestLimits
+
+    return RequestLimits(distribution, access.limiter)
 
 
 def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:

@@ -1,28 +1,27 @@
-"""The commands: run, check, list, pull, chat, status."""
+"""The commands: run, check, list, pull, chat, status; the others have modules of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from llama_compat import __version__
+from llama_compat.cli import completion, keys, pulling
+from llama_compat.cli.init import init
 from llama_compat.cli.terminal import fail as _fail
 from llama_compat.cli.terminal import load as _load
 from llama_compat.cli.terminal import print_ as _print
 from llama_compat.cli.terminal import table as _table
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from llama_compat.distribution import Distribution, ProviderSettings
     from llama_compat.distribution.watched_file import WatchedFile
 
@@ -30,13 +29,21 @@ app = typer.Typer(
     name="llama-compat",
     help="One OpenAI-compatible endpoint for every model.",
     no_args_is_help=True,
-    add_completion=False,
     # typer's tracebacks show local variables, and those hold keys.
     pretty_exceptions_enable=False,
 )
 
+app.add_typer(keys.app, name="keys")
+
+app.command()(init)
+
 Source = Annotated[
-    str, typer.Argument(metavar="TEMPLATE", help="The name of a shipped template, or a YAML file.")
+    str,
+    typer.Argument(
+        metavar="TEMPLATE",
+        help="The name of a shipped template, or a YAML file.",
+        autocompletion=completion.templates,
+    ),
 ]
 
 
@@ -79,6 +86,9 @@ def run(
         bool,
         typer.Option("--reload-on-change", help="Reload the file when it changes, as on SIGHUP."),
     ] = False,
+    pull: Annotated[
+        bool, typer.Option("--pull", help="Pull models that are missing, without asking.")
+    ] = False,
     log_format: Annotated[
         LogFormat, typer.Option(help="Text for people, or one JSON object a line.")
     ] = LogFormat.text,
@@ -86,6 +96,7 @@ def run(
     """Serve a distribution until Ctrl-C or SIGTERM."""
     watched = _watched(template) if reload_on_change else None
     distribution = _load(template)
+    pulling.pull_missing(distribution, asked_to=pull)
 
     from providers.base import ProviderStartError
     from routing.request_log import LOG_FORMAT
@@ -128,27 +139,24 @@ def list_() -> None:
 
 @app.command()
 def pull(
-    model: Annotated[str, typer.Argument(help="'starter', or hf:ORG/NAME from Hugging Face.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="'starter', or hf:ORG/NAME from Hugging Face.",
+            autocompletion=completion.pulled_models,
+        ),
+    ],
 ) -> None:
     """Bring a model onto this machine."""
     from providers.base import ProviderStartError
-    from providers.local.models import store as model_store
+    from providers.local.models import store
 
-    # SIGTERM ends a pull as Ctrl-C does: downloads stop, what can't be used is deleted.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        try:
-            folder = model_store.resolve(model)
-        except ProviderStartError:
-            with _progress_bars() as progress:
-                folder = model_store.pull(model, progress)
-            typer.echo(f"{model} is ready in {folder}")
-        else:
-            typer.echo(f"{model} is there already, in {folder}")
-    except ProviderStartError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        _fail(f"Stopped. To go on: llama-compat pull {model}", 130)
+        folder = store.resolve(model)
+    except ProviderStartError:
+        pulling.pull(model)
+    else:
+        typer.echo(f"{model} is there already, in {folder}")
 
 
 @app.command()
@@ -157,7 +165,11 @@ def chat(
         str, typer.Option(help="The server's OpenAI base URL.")
     ] = "http://localhost:8321/v1",
     model: Annotated[
-        str | None, typer.Option(help="Whom to talk to; by default the server's first model.")
+        str | None,
+        typer.Option(
+            help="Whom to talk to; by default the server's first model.",
+            autocompletion=completion.served_models,
+        ),
     ] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     api_key: Annotated[
@@ -284,48 +296,3 @@ async def _ping(settings: ProviderSettings) -> Sequence[str] | Exception:
         return error
     finally:
         await provider.stop()
-
-
-# pull --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _progress_bars() -> Iterator[Callable[..., None]]:
-    """Shows each step of a pull as a bar on a terminal, and as a line elsewhere."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        seen: set[str] = set()
-
-        def lines(step: str, done: int = 0, total: int | None = None) -> None:
-            if step not in seen:
-                seen.add(step)
-                size = "" if total is None else f" ({total / 1e6:.0f} MB)"
-                console.print(f"{step}{size} ...", soft_wrap=True, highlight=False)
-
-        yield lines
-        return
-
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description:<23}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[size]:>13}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=console) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def bar(step: str, done: int = 0, total: int | None = None) -> None:
-            if step not in tasks:
-                for task in bars.tasks:
-                    bars.update(task.id, completed=task.total or 1, total=task.total or 1)
-                tasks[step] = bars.add_task(step, total=total, size="")
-            # What is on disk may be more than what is downloaded, for a moment.
-            done = done if total is None else min(done, total)
-            size = "" if total is None else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
-            bars.update(tasks[step], completed=done, total=total, size=size)
-
-        yield bar

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from llama_compat.dialects.rate_limits import RateLimit, openai_headers
 from llama_compat.errors import APIError
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -48,6 +49,7 @@ class Dialect:
         keep_alive_seconds: after so long a silence it is sent, unless the template says otherwise.
         forwarded_headers: names of request headers, in lower case, that a vendor with the same API
             gets.
+        rate_limit_headers: how it tells what is left of this server's limits.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Dialect:
     keep_alive: bytes = b""
     keep_alive_seconds: float | None = None
     forwarded_headers: frozenset[str] = frozenset()
+    rate_limit_headers: Callable[[Sequence[RateLimit]], Mapping[str, str]] = openai_headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,15 @@
 """A YAML template -> validated, typed settings, every mistake with its place in the file."""
 
+from llama_compat.distribution.access import (
+    BudgetSettings,
+    CorsSettings,
+    KeyGrant,
+    KeySettings,
+    LimitSettings,
+    LimitStoreSettings,
+    Period,
+    TeamSettings,
+)
 from llama_compat.distribution.operations import (
     PriceSettings,
     RecordsSettings,
@@ -19,9 +29,16 @@ from llama_compat.distribution.template import (
 )
 
 __all__ = [
+    "BudgetSettings",
+    "CorsSettings",
     "Distribution",
     "FlatTarget",
+    "KeyGrant",
+    "KeySettings",
+    "LimitSettings",
+    "LimitStoreSettings",
     "ModelSettings",
+    "Period",
     "PriceSettings",
     "ProviderSettings",
     "RecordsSettings",
@@ -29,6 +46,7 @@ __all__ = [
     "RoutingSettings",
     "ServerSettings",
     "TargetSettings",
+    "TeamSettings",
     "TracesSettings",
     "default_storage",
     "list_templates",

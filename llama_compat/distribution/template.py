@@ -7,7 +7,7 @@ offers from them. `README.md` and the files in `templates/` describe the format.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -22,6 +22,14 @@ from pydantic import (
     ValidationError,
 )
 
+from llama_compat.distribution.access import (
+    CorsSettings,
+    KeySettings,
+    LimitSettings,
+    LimitStore,
+    LimitStoreSettings,
+    TeamSettings,
+)
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.operations import (
     PriceSettings,
@@ -105,6 +113,19 @@ class ServerSettings(_Settings):
     ] = []
     """Clients send one of them; with none, everybody is let in."""
 
+    admin_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
+    """Opens `/admin/`, and nothing else; without it there is none."""
+
+    stored_keys: bool = False
+    """Let in who has a key that was made with `llama-compat keys create` or in `/admin/`; they are
+    in `storage`."""
+
+    limits: LimitStore = LimitStoreSettings()
+    """Where the limits of keys, teams, models and providers are counted."""
+
+    cors: CorsSettings | None = None
+    """Web pages that may use the server; none without it."""
+
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
 
@@ -173,6 +194,9 @@ class ProviderSettings(_Settings):
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
+    limits: LimitSettings | None = None
+    """Of all requests to it; another target of the model, if there is one, answers what is over."""
+
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     """Requests that it gets at a time; None for as many as come."""
 
@@ -207,6 +231,9 @@ class ModelSettings(_Settings):
 
     aliases: Annotated[list[_Name], _NothingIsEmpty] = []
 
+    limits: LimitSettings | None = None
+    """Of all requests for it, whoever asks."""
+
     price: PriceSettings | None = None
     """What it costs; None leaves that to the list of known prices."""
 
@@ -220,9 +247,28 @@ class Distribution(_Settings):
     ] = ServerSettings()
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
     models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+    keys: Annotated[list[KeySettings], _NothingIsEmpty] = []
+    teams: Annotated[list[TeamSettings], _NothingIsEmpty] = []
 
     routing: RoutingSettings | None = None
     """What counts for every model, unless it says otherwise."""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything in it is limited; keys that are stored may be limited too."""
+        limits = [
+            *(each.limits for each in self.keys),
+            *(each.limits for each in self.teams),
+            *(each.limits for each in self.models),
+            *(each.limits for each in self.providers),
+        ]
+        return any(each is not None for each in limits)
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether anybody in it has a budget; keys that are stored may have one too."""
+        budgets = [*(each.budget for each in self.keys), *(each.budget for each in self.teams)]
+        return any(each is not None for each in budgets)
 
     def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
         """Where requests for `model` may go, whatever other models lie between."""
@@ -372,6 +418,10 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
+    yield from _repeated(document, _texts(document, "keys", "name"))
+    teams = list(_texts(document, "teams", "id"))
+    yield from _repeated(document, teams)
+    yield from _unknown_teams(document, [team for _, team in teams])
 
 
 def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
@@ -410,6 +460,15 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
         names = [((*path, "id"), model.get("id"))]
         names += [((*path, "aliases", index), alias) for index, alias in aliases]
         yield from ((at, name) for at, name in names if isinstance(name, str))
+
+
+def _unknown_teams(document: ResolvedDocument, teams: Sequence[str]) -> Iterator[Problem]:
+    for path, team in _texts(document, "keys", "team"):
+        if team not in teams:
+            near = "" if path in document.variables else did_you_mean(team, teams)
+            hint = near or "; add it to 'teams', which may say no more than its id"
+            message = f"no team has the id {document.shown(path, team)}{hint}"
+            yield document.problem(path, message)
 
 
 def _repeated(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from llama_compat.dialects.base import Dialect
+from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.text.one_line import one_line
@@ -73,6 +74,11 @@ class Answer:
         self.last_sent = 0.0
         self.observed: Observed | None = None
         self.attempts = Attempts(scope["headers"])
+        self._limits: Mapping[str, str] = {}
+
+    def limits(self, limits: Sequence[RateLimit]) -> None:
+        """What is left of this server's limits, for the answer's headers."""
+        self._limits = self._dialect.rate_limit_headers(limits)
 
     async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
@@ -157,7 +163,7 @@ class Answer:
         self._status = status
         if self.observed is not None:
             self.observed.status = status
-        headers = {**self._dialect.reply_headers(self.request_id), **headers}
+        headers = {**self._dialect.reply_headers(self.request_id), **headers, **self._limits}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"x-request-id", self.request_id.encode()))
         raw.extend(self.attempts.answer_headers())

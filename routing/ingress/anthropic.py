@@ -18,7 +18,7 @@ from routing.ingress.answer import request_id_of
 from routing.ingress.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import Endpoint
-from routing.runtime import runtime_of
+from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -50,17 +50,17 @@ class _AnthropicsRoute(APIRoute):
 
 
 def _add_routes(app: Application) -> None:
-    async def list_models(request: Request) -> Response:
-        models = await runtime_of(request).models.list()
+    async def list_all(request: Request) -> Response:
+        models = await list_models(request)
         return _answer(request, render_models(models, request.query_params))
 
     async def retrieve_model(request: Request, model_id: str) -> Response:
-        model = await runtime_of(request).models.get(model_id)
+        model = await find_model(request, model_id)
         return _answer(request, render_model(model))
 
     endpoints: dict[str, Callable[..., Any]] = {
-        _MODELS_PATH: list_models,
-        f"{_MODELS_PATH}/": list_models,
+        _MODELS_PATH: list_all,
+        f"{_MODELS_PATH}/": list_all,
         f"{_MODELS_PATH}/{{model_id:path}}": retrieve_model,
     }
     for path, endpoint in endpoints.items():

@@ -19,6 +19,7 @@ from llama_compat.errors import (
     APIError,
     context_length_exceeded,
     internal_error,
+    model_not_allowed,
     shutting_down,
     too_many_choices,
 )
@@ -38,6 +39,7 @@ from routing.policy.dispatch import Ask, dispatch
 from routing.runtime import Runtime
 
 if TYPE_CHECKING:
+    from routing.operations.limits.requests import RequestLimits
     from routing.operations.observer import Observed
 
 log = logging.getLogger(__name__)
@@ -50,14 +52,14 @@ class Asking(NamedTuple):
         call: what the client asks.
         route: of the call's model.
         attempts: what was tried so far.
-        max_tokens: how many tokens may be generated, where the call says so.
+        limits: those of providers among them; None where there are none.
         observed: what is to be known of the request afterwards; None where nobody wants to know.
     """
 
     call: Call
     route: Route
     attempts: Attempts
-    max_tokens: int | None = None
+    limits: RequestLimits | None = None
     observed: Observed | None = None
 
     async def answered_by(self, ask: Ask) -> Reply:
@@ -66,9 +68,11 @@ class Asking(NamedTuple):
         Raises:
             APIError: none does.
         """
-        route = self.route
+        route, call = self.route, self.call
+        if self.limits is not None:
+            ask = self.limits.around(call, ask)
         return await dispatch(
-            route.targets, route.policy, self.call, ask, self.attempts, max_tokens=self.max_tokens
+            route.targets, route.policy, call, ask, self.attempts, max_tokens=call.max_tokens
         )
 
 
@@ -139,6 +143,17 @@ class Endpoint:
         )
         return answer.observed
 
+    async def _admit(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
+        """Let `call` in as far as the limits go; it is settled by whoever observes its end.
+
+        Raises:
+            APIError: 429, a limit is reached.
+        """
+        limits, observers, observed = runtime.limits, runtime.observers, answer.observed
+        if limits is not None and observers is not None and observed is not None:
+            cost = partial(observers.most, route)
+            observed.admission = await limits.admit(call, route.name, cost, answer.limits)
+
     async def _serve(
         self,
         scope: Scope,
@@ -160,6 +175,7 @@ class Endpoint:
             if asked.choices > settings.max_choices:
                 raise too_many_choices(asked.choices, settings.max_choices)
             route = await self.route(asked.model, runtime)
+            _check_allowed(principal, asked.model, route)
             _check_context(asked, route.limit)
             call = Call(
                 operation=self.operation,
@@ -170,22 +186,22 @@ class Endpoint:
                 headers=self._forwarded_headers(scope),
                 principal=principal,
                 counts_usage=runtime.counts_usage,
+                max_tokens=asked.max_tokens,
             )
+            await self._admit(call, route, answer, runtime)
             if observed is not None:
                 observed.call, observed.route = call, route
-            await self._answer(call, route, answer, runtime, asked.max_tokens)
+            await self._answer(call, route, answer, runtime)
 
     def _parse(self, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
         fields = parse_body(body)
         return fields, self.operation.look(fields, path)
 
-    async def _answer(
-        self, call: Call, route: Route, answer: Answer, runtime: Runtime, max_tokens: int | None
-    ) -> None:
+    async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
         seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
         async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
-            asking = Asking(call, route, answer.attempts, max_tokens, answer.observed)
+            asking = Asking(call, route, answer.attempts, runtime.limits, answer.observed)
             if route.policy is not None and (model := route.policy.mirrored()) is not None:
                 runtime.mirrors.send(
                     call.request_id, partial(self._mirrored, asking, model, runtime)
@@ -206,7 +222,7 @@ class Endpoint:
         """What the model `model` says to the same request; nothing of it is kept."""
         call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror")
         route = await runtime.models.resolve(model)
-        copy = Asking(call, route, Attempts(), asking.max_tokens)
+        copy = Asking(call, route, Attempts(), runtime.limits)
         return await copy.answered_by(partial(self.ask, call))
 
     async def route(self, model: str, runtime: Runtime) -> Route:
@@ -236,6 +252,11 @@ class Endpoint:
                 # One that is sent twice is a list (RFC 9110, section 5.3).
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return headers
+
+
+def _check_allowed(principal: Principal, model: str, route: Route) -> None:
+    if not (principal.may_use(model) or (route.is_listed and principal.may_use(route.name))):
+        raise model_not_allowed(model)
 
 
 def _check_context(asked: Asked, context_length: int | None) -> None:

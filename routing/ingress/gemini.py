@@ -30,7 +30,7 @@ from llama_compat.exchange import Principal
 from routing.asgi import Receive, Scope, Send
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import NO_PATH, Endpoint
-from routing.runtime import Runtime, runtime_of
+from routing.runtime import Runtime, find_model, list_models
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -69,20 +69,20 @@ class StreamEndpoint(Endpoint):
 
 
 def _add_routes(app: Application) -> None:
-    async def list_models(request: Request) -> dict[str, Any]:
+    async def list_all(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included; `pageSize` and `pageToken`."""
         size, token = (request.query_params.get(name, "") for name in ("pageSize", "pageToken"))
         if size and not (size.isascii() and size.isdecimal()):
             raise invalid_parameter("pageSize", f"Invalid value: {size[:20]!r}. Send a number.")
-        models = await runtime_of(request).models.list()
+        models = await list_models(request)
         return render_models(models, int(size[:9] or 0), token)
 
     async def retrieve_model(request: Request, model_id: str) -> dict[str, Any]:
         """One model; ids may hold slashes."""
-        return render_model(await runtime_of(request).models.get(model_id))
+        return render_model(await find_model(request, model_id))
 
     for prefix in PREFIXES:
-        for path, answer in (("", list_models), ("/{model_id:path}", retrieve_model)):
+        for path, answer in (("", list_all), ("/{model_id:path}", retrieve_model)):
             app.router.add_api_route(
                 f"{prefix}/models{path}",
                 answer,

@@ -22,7 +22,7 @@ from llama_compat.dialects.ollama.operations import (
     operation_of,
     render_nothing,
 )
-from llama_compat.errors import APIError, missing_parameter
+from llama_compat.errors import APIError, missing_parameter, model_not_found
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
@@ -32,7 +32,7 @@ from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
 from routing.ingress.endpoint import Endpoint
 from routing.models import Route
-from routing.runtime import Runtime, runtime_of
+from routing.runtime import Runtime, list_models, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -86,14 +86,14 @@ def _add_routes(app: Application) -> None:
 
     async def tags(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included."""
-        listed = await runtime_of(request).models.list()
+        listed = await list_models(request)
         return {"models": [models.render_tag(each) for each in listed]}
 
     async def running(request: Request) -> dict[str, Any]:
         """The models of the engines in this process, which are loaded as long as it runs."""
         runtime = runtime_of(request)
         engines = {each.id for each in runtime.providers.values() if each.stats()}
-        listed = [each for each in await runtime.models.list() if each.owned_by in engines]
+        listed = [each for each in await list_models(request) if each.owned_by in engines]
         return {"models": [models.render_running(each) for each in listed]}
 
     async def show(request: Request) -> Response:
@@ -118,6 +118,8 @@ def _add_routes(app: Application) -> None:
         if model is None:
             raise missing_parameter("model")
         route = await _resolve(model, runtime)
+        if not request.scope["principal"].may_use(route.name):
+            raise model_not_found(model)
         info = runtime.models.describe(model, route)
         return JSONResponse(models.render_show(info, route.provider.parameters))
 

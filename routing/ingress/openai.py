@@ -10,7 +10,7 @@ from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import Endpoint
-from routing.runtime import runtime_of
+from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -20,18 +20,18 @@ PREFIXES = ("/v1/openai/v1", "/v1")
 
 
 def _add_routes(app: Application) -> None:
-    async def list_models(request: Request) -> dict[str, Any]:
+    async def list_all(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included."""
-        models = await runtime_of(request).models.list()
+        models = await list_models(request)
         return {"object": "list", "data": [render_model(model) for model in models]}
 
     async def retrieve_model(request: Request, model_id: str) -> dict[str, Any]:
         """One model; ids may hold slashes."""
-        return render_model(await runtime_of(request).models.get(model_id))
+        return render_model(await find_model(request, model_id))
 
     for prefix in PREFIXES:
-        app.add_api_route(f"{prefix}/models", list_models, tags=["models"])
-        app.add_api_route(f"{prefix}/models/", list_models, include_in_schema=False)
+        app.add_api_route(f"{prefix}/models", list_all, tags=["models"])
+        app.add_api_route(f"{prefix}/models/", list_all, include_in_schema=False)
         app.add_api_route(f"{prefix}/models/{{model_id:path}}", retrieve_model, tags=["models"])
 
 

@@ -12,6 +12,7 @@ from providers.base import Provider, ProviderStartError
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution
+    from routing.operations.limits.requests import RequestLimits
     from routing.operations.observer import Observer, Observers
     from routing.operations.records.recorder import Recorder
     from routing.operations.telemetry.meter import Meter
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def observers_of(
-    distribution: Distribution, providers: Mapping[str, Provider], states: States
+    distribution: Distribution,
+    providers: Mapping[str, Provider],
+    states: States,
+    limits: RequestLimits | None = None,
 ) -> Observers | None:
     """Those whom a distribution has; None where it has none.
 
@@ -28,12 +32,14 @@ def observers_of(
         distribution: what is served.
         providers: by id.
         states: what is known of the targets.
+        limits: what has to be told when requests end; None where nothing is limited.
 
     Raises:
         ProviderStartError: one can't be had as the template wants it.
     """
     settings = distribution.server
-    if settings.records is None and settings.traces is None and not settings.metrics:
+    wanted = settings.records, settings.traces, limits
+    if wanted == (None, None, None) and not settings.metrics:
         return None
     from routing.operations.observer import Observers
     from routing.operations.records.prices import Prices
@@ -41,7 +47,7 @@ def observers_of(
     recorder = _recorder(distribution)
     meter = _meter(distribution, providers, states, recorder) if settings.metrics else None
     tracer = _tracer(distribution)
-    found: list[Observer] = [each for each in (recorder, meter, tracer) if each is not None]
+    found: list[Observer] = [each for each in (limits, recorder, meter, tracer) if each is not None]
     return Observers(found, Prices(distribution), meter)
 
 

@@ -21,6 +21,7 @@ from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
     from routing.models import Route
+    from routing.operations.limits.limiter import Admission
     from routing.operations.telemetry.meter import Meter
     from routing.operations.telemetry.tracer import Trace
 
@@ -47,6 +48,7 @@ class Observed:
         call, route: what came of that.
         first_sent: when the first of the reply was sent.
         reply: what a provider answered.
+        admission: what limits reserved for it; None where nothing limits it.
         sample: of what was sent.
         trace: its spans, where it is traced.
         status: HTTP status; 0 while there is none.
@@ -58,6 +60,7 @@ class Observed:
     __slots__ = (
         "_at_end",
         "_postponed",
+        "admission",
         "attempts",
         "begun",
         "body",
@@ -100,6 +103,7 @@ class Observed:
         self.route: Route | None = None
         self.first_sent = 0.0
         self.reply: Reply | None = None
+        self.admission: Admission | None = None
         self.trace: Trace | None = None
         self.status = 0
         self.error: APIError | None = None
@@ -180,6 +184,15 @@ class Observers:
         self._prices = prices
         self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
         self._running = AsyncExitStack()
+
+    def most(self, route: Route, usage: Usage) -> int | None:
+        """What a request of `route` with this usage costs at most, in billionths of a dollar; None
+        where nobody knows."""
+        costs = [
+            self._prices.cost(route.name, each.provider.id, each.target.model, usage)
+            for each in route.targets
+        ]
+        return max((cost for cost in costs if cost is not None), default=None)
 
     async def start(self) -> None:
         """Start them."""

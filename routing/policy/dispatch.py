@@ -216,7 +216,7 @@ async def _attempt(
         attempt.fail(internal_error())
         raise
     attempt.has_content()
-    reply.at_end = attempt.finish
+    reply.when_closed(attempt.finish)
     return attempt, reply
 
 

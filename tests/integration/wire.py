@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
@@ -106,3 +107,11 @@ def next_text(events: Iterator[bytes]) -> str:
             assert isinstance(content, str)
             return content
     raise AssertionError("the stream has no more text")
+
+
+def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until `true` says so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not so within {seconds} s"
+        time.sleep(0.02)

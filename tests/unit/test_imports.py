@@ -35,6 +35,7 @@ HEAVY = {
     "llama_cpp",
     "openai",
     "prometheus_client",
+    "redis",
     "safetensors",
     "torch",
     "transformers",

@@ -112,9 +112,24 @@ def test_the_template_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     template = tmp_path / "readme.yaml"
     template.write_text(text)
     monkeypatch.setenv("MY_KEY", "sk-readme")
+    monkeypatch.setenv("ADMIN_KEY", "sk-admin")
     monkeypatch.setenv("GROQ_API_KEY", "sk-groq")
     distribution = load_distribution(str(template), config_model)
     assert [model.id for model in distribution.models] == ["SmolLM2-135M-Instruct", "llama"]
+
+
+def test_the_keys_and_teams_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = re.findall(r"```yaml\n(server:\n  stored_keys: .*?)```", README, re.DOTALL)
+    template = tmp_path / "keys.yaml"
+    template.write_text(f"{text}providers: [{{id: e, type: local::echo, config: {{}}}}]\n{ECHO}")
+    monkeypatch.setenv("CI_KEY", "sk-ci")
+    distribution = load_distribution(str(template), config_model)
+    assert distribution.has_limits
+    assert distribution.has_budgets
+    assert [key.team for key in distribution.keys] == [team.id for team in distribution.teams]
+
+
+ECHO = "models: [{id: m, provider: e}]\n"
 
 
 def test_the_model_with_several_targets_is_right_and_shows_the_defaults(tmp_path: Path) -> None:
@@ -134,7 +149,7 @@ def test_the_model_with_several_targets_is_right_and_shows_the_defaults(tmp_path
 
 
 def test_every_command_is_there() -> None:
-    commands = "run|check|list|pull|chat|status"
+    commands = "run|check|list|pull|chat|status|init|keys"
     for command in set(re.findall(rf"`(?:llama-compat )?({commands})\b", README)):
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0, command

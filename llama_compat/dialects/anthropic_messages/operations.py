@@ -14,6 +14,7 @@ from llama_compat.dialects.anthropic_messages.errors import (
 )
 from llama_compat.dialects.anthropic_messages.events import PING
 from llama_compat.dialects.anthropic_messages.parameters import parameters_asked
+from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.members import optional_flag_in, optional_integer_in
 from llama_compat.dialects.openai.operations import required_model
@@ -29,6 +30,7 @@ ANTHROPIC = Dialect(
     keep_alive=PING,
     keep_alive_seconds=15.0,
     forwarded_headers=frozenset({"anthropic-version", "anthropic-beta"}),
+    rate_limit_headers=rate_limit_headers,
 )
 
 _LOOKED_AT = ("stream", "max_tokens")

@@ -55,6 +55,15 @@ def resolve(name: str) -> Path:
     return folder
 
 
+def is_missing(name: str) -> bool:
+    """Whether `name` can be pulled, and is not here; what has a path can't be."""
+    try:
+        folder = _place(name)
+    except ModelStoreError:
+        return False
+    return folder is not None and not folder.is_dir()
+
+
 def pull(name: str, progress: Progress) -> Path:
     """Bring the model `name` (`starter` or `hf:ORG/NAME`) into the store; the folder.
 

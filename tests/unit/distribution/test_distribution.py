@@ -391,15 +391,15 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "a list": (
         "- a\n",
         [
-            "1: expected a mapping with the keys version, server, providers, models, routing, got a"
-            " list",
+            "1: expected a mapping with the keys version, server, providers, models, keys, teams,"
+            " routing, got a list",
         ],
     ),
     "text": (
         "\nhello\n",
         [
-            "2: expected a mapping with the keys version, server, providers, models, routing, got a"
-            " single value",
+            "2: expected a mapping with the keys version, server, providers, models, keys, teams,"
+            " routing, got a single value",
         ],
     ),
     "tab": (
@@ -431,9 +431,9 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         ["4: modles: unknown key 'modles'; did you mean 'models'?"],
     ),
     "unknown key, nothing like it": (
-        "server:\n  colour: red\n" + LOCAL + MODEL,
+        "server:\n  paint: red\n" + LOCAL + MODEL,
         [
-            "2: server.colour: unknown key 'colour'; the keys here are "
+            "2: server.paint: unknown key 'paint'; the keys here are "
             + ", ".join(ServerSettings.model_fields),
         ],
     ),

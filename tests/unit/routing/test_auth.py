@@ -2,11 +2,20 @@
 
 import pytest
 
+from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY
 from routing.auth import Authenticator
+from routing.operations.keys.ring import KeyRing
 
-AUTHENTICATOR = Authenticator(["sk-one", "sk-zwei-ü"])
+
+def of(*keys: str) -> Authenticator:
+    named = [{"name": key, "key": key} for key in keys]
+    settings = {"keys": named, "providers": [{"id": "e", "type": "local::echo"}]}
+    return Authenticator(KeyRing.of(Distribution.model_validate(settings), None))
+
+
+AUTHENTICATOR = of("sk-one", "sk-zwei-ü")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +42,7 @@ def test_no_header() -> None:
 
 
 def test_no_keys_let_everybody_in() -> None:
-    assert Authenticator([]).principal([]) is ANYBODY
+    assert of().principal([]) is ANYBODY
 
 
 @pytest.mark.parametrize("header", [b"x-api-key", b"x-goog-api-key"])
@@ -55,4 +64,4 @@ def test_a_principal_is_its_key_s_alone_and_does_not_tell_it() -> None:
     other = AUTHENTICATOR.principal([(b"x-api-key", "sk-zwei-ü".encode())])
     assert one != other
     assert "sk-one" not in one.id
-    assert Authenticator(["sk-one"]).principal([(b"x-api-key", b"sk-one")]) == one
+    assert of("sk-one").principal([(b"x-api-key", b"sk-one")]).id == one.id

@@ -24,7 +24,10 @@ from routing.reload import RESTART_FOR, Reloader, needs_restart
 from tests.integration.server_process import write_template
 
 LIVE = {
+    "admin_key",
     "api_keys",
+    "cors",
+    "limits",
     "log_usage",
     "max_bodies_bytes",
     "max_body_bytes",
@@ -32,6 +35,7 @@ LIVE = {
     "records",
     "responses_store",
     "storage",
+    "stored_keys",
     "traces",
 }
 """The settings that a reload changes."""

@@ -1,0 +1,20 @@
+"""Anthropic's headers about limits (https://platform.claude.com/docs/en/api/rate-limits)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from llama_compat.dialects.rate_limits import RateLimit
+
+
+def rate_limit_headers(limits: Sequence[RateLimit]) -> Mapping[str, str]:
+    """`anthropic-ratelimit-{requests,tokens}-{limit,remaining,reset}`, the reset in RFC 3339."""
+    headers = {}
+    for each in limits:
+        prefix = f"anthropic-ratelimit-{each.resource}"
+        reset_at = datetime.fromtimestamp(each.reset_at, UTC)
+        headers[f"{prefix}-limit"] = str(each.limit)
+        headers[f"{prefix}-remaining"] = str(each.remaining)
+        headers[f"{prefix}-reset"] = reset_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return headers

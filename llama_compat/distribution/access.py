@@ -1,0 +1,160 @@
+"""Who may ask, how much, and from which web pages: a template's keys, teams, limits and origins."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+# A key whose items are all commented out holds nothing.
+NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+Name = Annotated[str, Field(min_length=1)]
+
+Period = Literal["day", "week", "month", "ever"]
+"""What a budget is for; days, weeks and months are UTC's."""
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class AccessSettings(BaseModel):
+    """What the settings in this module have in common."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class LimitSettings(AccessSettings):
+    """How much may be asked at most; what is not set is not limited."""
+
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    """Of prompts and completions together."""
+
+    concurrent: Positive | None = None
+    """Requests at a time."""
+
+
+class BudgetSettings(AccessSettings):
+    """What requests may cost."""
+
+    amount: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """In US dollars."""
+
+    period: Period = "month"
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def _check_hash(text: str) -> str:
+    if not _HASH.fullmatch(text):
+        raise ValueError(
+            "expected 'sha256:' and 64 hexadecimal digits, as `llama-compat keys hash` prints them"
+        )
+    return text
+
+
+class KeyGrant(AccessSettings):
+    """What a key opens, for whom and for how long, wherever the key itself is."""
+
+    name: Name
+    """For people: in lists, messages and logs."""
+
+    team: Name | None = None
+    expires: Annotated[datetime, AfterValidator(_in_utc)] | None = None
+    """Without a time zone it is UTC."""
+
+    models: Annotated[list[Name], NothingIsEmpty] = []
+    """Patterns of models that it opens, as in `gpt-*`; with none, all."""
+
+    limits: LimitSettings | None = None
+    budget: BudgetSettings | None = None
+    metadata: dict[str, str] = {}
+
+
+def _check_not_empty(key: SecretStr) -> SecretStr:
+    if not key.get_secret_value().strip():
+        raise ValueError(
+            "expected a key, got an empty one; `openssl rand -hex 24` makes a good one"
+        )
+    return key
+
+
+class KeySettings(KeyGrant):
+    """A key that stands in the template, by reference to the environment or as a hash."""
+
+    key: Annotated[SecretStr, AfterValidator(_check_not_empty)] | None = None
+    hash: Annotated[str, AfterValidator(_check_hash)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.key is None) == (self.hash is None):
+            raise ValueError("give either 'key' (${env.NAME}) or 'hash' (sha256:...), not both")
+        return self
+
+
+class TeamSettings(AccessSettings):
+    """What the keys of a team may use together."""
+
+    id: Name
+    limits: LimitSettings | None = None
+    budget: BudgetSettings | None = None
+
+
+def _store_alone(value: Any) -> Any:
+    return {"store": value} if isinstance(value, str) else value
+
+
+def _check_store(store: SecretStr) -> SecretStr:
+    url = store.get_secret_value()
+    if url != "memory" and not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("expected 'memory' or the URL of a Redis, as in redis://localhost:6379/0")
+    return store
+
+
+class LimitStoreSettings(AccessSettings):
+    """Where limits are counted."""
+
+    store: Annotated[SecretStr, AfterValidator(_check_store)] = SecretStr("memory")
+    """`memory`, each process for itself, or `redis://...`, all together."""
+
+    when_away: Literal["open", "closed"] = "open"
+    """While Redis can't be asked: let everything in uncounted, or nothing."""
+
+
+LimitStore = Annotated[LimitStoreSettings, BeforeValidator(_store_alone)]
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")
+
+
+def _check_origin(origin: str) -> str:
+    if origin != "*" and not _ORIGIN.fullmatch(origin):
+        raise ValueError(
+            "expected '*', or an origin as browsers send it, in lower case and without a path:"
+            " https://app.example.com"
+        )
+    return origin
+
+
+class CorsSettings(AccessSettings):
+    """Web pages of other origins whose scripts may use the server."""
+
+    origins: Annotated[list[Annotated[str, AfterValidator(_check_origin)]], Field(min_length=1)]
+    """As in `https://app.example.com`; `*` for every page that there is."""
+
+    max_age_seconds: Annotated[int, Field(ge=0)] = 600
+    """How long a browser may remember the answer."""

@@ -1,0 +1,110 @@
+"""`/admin/`: what whoever runs the server may see and do, with a key of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from llama_compat.distribution import BudgetSettings, KeyGrant, LimitSettings
+from llama_compat.errors import APIError, invalid_parameter
+from routing.auth import ADMIN
+from routing.operations.keys.store import KeyStore, NoSuchKey
+from routing.operations.store.storage import StorageError
+from routing.runtime import runtime_of
+
+if TYPE_CHECKING:
+    from routing.app import Application
+
+log = logging.getLogger(__name__)
+
+
+class KeyChange(BaseModel):
+    """What may be changed of a key; what is not there stays as it is, and null takes it away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    team: str | None = None
+    expires: str | None = None
+    models: list[str] | None = None
+    limits: LimitSettings | None = None
+    budget: BudgetSettings | None = None
+    metadata: dict[str, str] | None = None
+
+
+def add_admin_routes(app: Application) -> None:
+    """Add them to `app`."""
+
+    async def list_keys(request: Request) -> dict[str, Any]:
+        """All keys that are stored, those that are revoked too; never the keys themselves."""
+        async with _changing(request) as store:
+            return {"object": "list", "data": [key.shown() for key in await store.list()]}
+
+    async def create_key(request: Request, grant: KeyGrant) -> dict[str, Any]:
+        """Make a key. The answer has it in `key`; it is shown nowhere else."""
+        async with _changing(request) as store:
+            key, secret = await store.create(grant)
+            return {**key.shown(), "key": secret}
+
+    async def change_key(request: Request, name: str, change: KeyChange) -> dict[str, Any]:
+        """Change what a key, named by its id, prefix or name, opens."""
+        changes = change.model_dump(mode="json", exclude_unset=True)
+        for member, nothing in (("models", []), ("metadata", {})):
+            if member in changes and changes[member] is None:
+                changes[member] = nothing
+        async with _changing(request) as store:
+            return (await store.change(name, changes)).shown()
+
+    async def rotate_key(request: Request, name: str) -> dict[str, Any]:
+        """Make a new key in the place of one, which opens nothing any more."""
+        async with _changing(request) as store:
+            key, secret = await store.rotate(name)
+            return {**key.shown(), "key": secret}
+
+    async def revoke_key(request: Request, name: str) -> dict[str, Any]:
+        """Let nobody in with a key any more."""
+        async with _changing(request) as store:
+            return (await store.revoke(name)).shown()
+
+    keys = f"{ADMIN}keys"
+    routes: tuple[tuple[str, Callable[..., Any], str], ...] = (
+        (keys, list_keys, "GET"),
+        (keys, create_key, "POST"),
+        (f"{keys}/{{name}}", change_key, "PATCH"),
+        (f"{keys}/{{name}}", revoke_key, "DELETE"),
+        (f"{keys}/{{name}}/rotate", rotate_key, "POST"),
+    )
+    for path, answer, method in routes:
+        app.add_api_route(path, answer, methods=[method], tags=["admin"])
+
+
+@asynccontextmanager
+async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
+    """The stored keys, for a change that this process knows of at once."""
+    access = runtime_of(request).access
+    if access is None or access.keeper is None:
+        raise APIError(
+            409,
+            "This server stores no keys: set `server.stored_keys: true` in its template.",
+            code="no_key_store",
+        )
+    try:
+        yield access.keeper.store
+    except NoSuchKey as error:
+        raise APIError(404, str(error), code="key_not_found") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise invalid_parameter(name, f"'{name}': {first['msg']}.") from None
+    except StorageError as error:
+        log.error("%s", error)
+        raise APIError(
+            503, "The keys can't be read or changed now; the server's log says why."
+        ) from None
+    if request.method != "GET":
+        await access.keeper.refresh(at_once=True)

@@ -1,0 +1,188 @@
+"""Keys: made by command and in `/admin/`, given in a template; what they open, and when no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from routing.operations.keys.secret import digest_of
+from tests.integration import wire
+from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
+
+ADMIN = {"authorization": "Bearer the-admin-key"}
+GIVEN, HASHED, LATE = "sk-given", "sk-hashed", "sk-late"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keys")
+
+
+@pytest.fixture(scope="module")
+def template(folder: Path) -> Path:
+    return write_template(
+        folder / "keys.yaml",
+        server={
+            "admin_key": "${env.ADMIN_KEY}",
+            "storage": f"sqlite:{folder / 'keys.sqlite'}",
+            "stored_keys": True,
+        },
+        keys=[
+            {"name": "given", "key": "${env.GIVEN_KEY}"},
+            {"name": "hashed", "hash": f"sha256:{digest_of(HASHED.encode())}", "models": ["a*"]},
+            {"name": "late", "key": LATE, "expires": "2020-01-01"},
+        ],
+        providers=[{"id": "echo", "type": "local::echo"}],
+        models=[{"id": name, "provider": "echo"} for name in ("apple", "avocado", "banana")],
+    )
+
+
+@pytest.fixture(scope="module")
+def server(template: Path) -> Iterator[ServerProcess]:
+    with running(template, env={"ADMIN_KEY": "the-admin-key", "GIVEN_KEY": GIVEN}) as process:
+        yield process
+        assert not any(key in process.log for key in (GIVEN, HASHED, LATE, "the-admin-key"))
+
+
+def ask(server: ServerProcess, key: str, model: str = "apple") -> wire.Reply:
+    return wire.request(
+        "POST",
+        f"{server.base_url}/chat/completions",
+        {"model": model, "messages": [{"role": "user", "content": "Hi"}]},
+        headers={"authorization": f"Bearer {key}"},
+    )
+
+
+def admin(server: ServerProcess, method: str, path: str, body: Any = None) -> wire.Reply:
+    return wire.request(method, f"{server.url}/admin/{path}", body, headers=ADMIN)
+
+
+def command(template: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [COMMAND, "keys", *arguments, "--template", str(template)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "ADMIN_KEY": "another-admin-key", "GIVEN_KEY": "sk-other-key"},
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("key", [GIVEN, HASHED])
+def test_keys_of_the_template_open(server: ServerProcess, key: str) -> None:
+    assert ask(server, key).status == 200
+
+
+@pytest.mark.parametrize("key", [LATE, "sk-none", "the-admin-key", digest_of(HASHED.encode())])
+def test_what_is_no_good_key_does_not(server: ServerProcess, key: str) -> None:
+    reply = ask(server, key)
+    assert (reply.status, reply.error()["code"]) == (401, "invalid_api_key")
+
+
+def test_a_key_opens_its_models_alone(server: ServerProcess) -> None:
+    assert ask(server, HASHED, "avocado").status == 200
+    refused = ask(server, HASHED, "banana")
+    assert (refused.status, refused.error()["code"]) == (403, "model_not_allowed")
+    headers = {"authorization": f"Bearer {HASHED}"}
+    listed = wire.request("GET", f"{server.base_url}/models", headers=headers).json()
+    assert [each["id"] for each in listed["data"]] == ["apple", "avocado"]
+    one = wire.request("GET", f"{server.base_url}/models/banana", headers=headers)
+    assert one.status == 404
+    tags = wire.request("GET", f"{server.url}/api/tags", headers=headers).json()
+    assert len(tags["models"]) == 2
+    shown = wire.request("POST", f"{server.url}/api/show", {"model": "banana"}, headers=headers)
+    assert shown.status == 404
+    gemini = wire.request("GET", f"{server.url}/v1beta/models", headers=headers).json()
+    assert len(gemini["models"]) == 2
+    claude = {**headers, "anthropic-version": "2023-06-01"}
+    assert len(wire.request("GET", f"{server.url}/v1/models", headers=claude).json()["data"]) == 2
+
+
+def test_a_key_by_command_is_good_at_once_and_until_it_is_revoked(
+    server: ServerProcess, template: Path, folder: Path
+) -> None:
+    key = command(template, "create", "mine").strip()
+    assert key.startswith("sk-lc-")
+    assert ask(server, key).status == 200
+    # It is kept as a hash alone.
+    kept = b"".join(each.read_bytes() for each in folder.glob("keys.sqlite*"))
+    assert key.encode() not in kept
+    assert key.split("-")[2].encode() in kept
+    second = command(template, "rotate", "mine").strip()
+    assert ask(server, second).status == 200
+    assert ask(server, key).status == 401
+    command(template, "revoke", "mine")
+    wire.eventually(lambda: ask(server, second).status == 401)
+    listed = json.loads(command(template, "list", "--json"))
+    assert [each["revoked"] is None for each in listed if each["name"] == "mine"] == [False]
+
+
+def test_the_admin_s_routes(server: ServerProcess) -> None:
+    made = admin(server, "POST", "keys", {"name": "page", "models": ["banana"], "team": "t"}).json()
+    key, key_id = made["key"], made["id"]
+    assert made["prefix"] == key[: len(made["prefix"])]
+    assert ask(server, key, "banana").status == 200
+    assert ask(server, key, "apple").status == 403
+    listed = admin(server, "GET", "keys").json()["data"]
+    assert [each for each in listed if each["id"] == key_id] == [
+        {name: value for name, value in made.items() if name != "key"}
+    ]
+    changed = admin(server, "PATCH", f"keys/{key_id}", {"models": ["apple"], "team": None}).json()
+    assert (changed["models"], changed["team"], changed["name"]) == (["apple"], None, "page")
+    assert ask(server, key, "apple").status == 200
+    assert ask(server, key, "banana").status == 403
+    limited = admin(server, "PATCH", f"keys/{key_id}", {"limits": {"requests_per_minute": 1}})
+    assert limited.json()["models"] == ["apple"]
+    assert [ask(server, key).status for _ in range(2)] == [200, 429]
+    admin(server, "PATCH", f"keys/{key_id}", {"limits": None})
+    assert ask(server, key).status == 200
+    second = admin(server, "POST", f"keys/{key_id}/rotate").json()["key"]
+    assert [ask(server, each).status for each in (key, second)] == [401, 200]
+    assert admin(server, "DELETE", f"keys/{key_id}").json()["revoked"]
+    assert ask(server, second).status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "keys", {}, 400),
+        ("POST", "keys", {"name": "x", "limit": 1}, 400),
+        ("POST", "keys", {"name": "x", "budget": {"amount": -1}}, 400),
+        ("PATCH", "keys/nobody", {"name": "x"}, 404),
+        ("PATCH", "keys/nobody", {"nam": "x"}, 400),
+        ("DELETE", "keys/nobody", None, 404),
+        ("GET", "nothing", None, 404),
+    ],
+)
+def test_what_the_admin_gets_wrong(
+    server: ServerProcess, method: str, path: str, body: Any, status: int
+) -> None:
+    reply = admin(server, method, path, body)
+    assert reply.status == status
+    assert reply.error()["message"]
+
+
+@pytest.mark.parametrize("key", [GIVEN, "x", ""])
+def test_the_admin_s_routes_are_the_admin_s(server: ServerProcess, key: str) -> None:
+    headers = {"authorization": f"Bearer {key}"}
+    for path in ("keys", "nothing"):
+        reply = wire.request("GET", f"{server.url}/admin/{path}", headers=headers)
+        assert (reply.status, reply.error()["code"]) == (401, "invalid_admin_key")
+
+
+def test_without_an_admin_key_there_are_no_admin_routes(tmp_path: Path) -> None:
+    template = write_template(
+        tmp_path / "plain.yaml",
+        providers=[{"id": "echo", "type": "local::echo"}],
+        models=[{"id": "echo", "provider": "echo"}],
+    )
+    with running(template) as process:
+        reply = wire.request("GET", f"{process.url}/admin/keys", headers=ADMIN)
+        assert (reply.status, reply.error()["code"]) == (403, "admin_disabled")

@@ -1,0 +1,222 @@
+"""Keys and spending in a storage, and the servers that keep in step with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from llama_compat.distribution import KeyGrant
+from providers.base import ProviderStartError
+from routing.operations.keys.keeper import Keeper
+from routing.operations.keys.secret import digest_of
+from routing.operations.keys.store import KEYS, KeyStore, NoSuchKey
+from routing.operations.limits.memory import MemoryCounters
+from routing.operations.limits.rules import Charge, Resource, Rule
+from routing.operations.store.storage import open_storage
+
+
+@pytest.fixture
+async def store(address: str) -> AsyncIterator[KeyStore]:
+    storage = open_storage(address, [KEYS])
+    await storage.start()
+    yield KeyStore(storage, clock=lambda: 1000.0)
+    await storage.stop()
+
+
+GRANT = KeyGrant.model_validate(
+    {
+        "name": "ci",
+        "team": "tools",
+        "expires": "2030-01-01",
+        "models": ["gpt-*"],
+        "limits": {"concurrent": 3},
+        "budget": {"amount": 5, "period": "day"},
+        "metadata": {"mail": "a@b"},
+    }
+)
+
+
+async def test_a_key_is_kept_as_it_was_made(store: KeyStore) -> None:
+    made, secret = await store.create(GRANT)
+    (kept,) = await store.list()
+    assert kept == made
+    assert kept.grant == GRANT
+    assert kept.digest == digest_of(secret.encode())
+    assert secret.startswith(f"{kept.prefix}-")
+    assert kept.shown() == {
+        "id": made.id,
+        "prefix": made.prefix,
+        "created": "1970-01-01T00:16:40Z",
+        "revoked": None,
+        **GRANT.model_dump(mode="json"),
+    }
+    assert secret not in str(kept.shown())
+    assert kept.digest not in str(kept.shown())
+
+
+async def test_a_key_is_found_by_id_prefix_or_name(store: KeyStore) -> None:
+    made, _ = await store.create(GRANT)
+    for name in (made.id, made.prefix, "ci"):
+        assert (await store.change(name, {"team": name})).grant.team == name
+    with pytest.raises(NoSuchKey):
+        await store.change("c", {})
+    other, _ = await store.create(GRANT)
+    with pytest.raises(NoSuchKey, match=f"{made.id}, {other.id}"):
+        await store.revoke("ci")
+    await store.revoke(other.id)
+    # Of two of one name, the one that is not revoked.
+    assert (await store.revoke("ci")).id == made.id
+    with pytest.raises(NoSuchKey):
+        await store.revoke("ci")
+    assert (await store.revoke(made.id)).revoked == 1000.0
+    with pytest.raises(NoSuchKey, match="revoked"):
+        await store.rotate(made.id)
+
+
+async def test_a_change_leaves_the_rest(store: KeyStore) -> None:
+    made, _ = await store.create(GRANT)
+    changed = await store.change(made.id, {"limits": None, "name": "other"})
+    assert changed.grant == GRANT.model_copy(update={"limits": None, "name": "other"})
+    assert (changed.digest, changed.created) == (made.digest, made.created)
+    with pytest.raises(ValidationError):
+        await store.change(made.id, {"budget": {"amount": 0}})
+    assert (await store.list())[0].grant == changed.grant
+
+
+async def test_each_change_has_a_revision(store: KeyStore) -> None:
+    first, _ = await store.create(GRANT)
+    second, _ = await store.create(GRANT)
+    assert (first.revision, second.revision) == (1, 2)
+    third, _ = await store.rotate(first.id)
+    assert third.revision == 3
+    assert {each.id for each in await store.list(2)} == {first.id, second.id}
+    assert [each.id for each in await store.list(3)] == [first.id]
+    assert await store.list(4) == []
+
+
+async def test_spending_adds_up_and_ends(store: KeyStore) -> None:
+    assert await store.spend({"a": (1.0, 2000.0), "b": (0.5, 0.0), "old": (9.0, 999.0)}) == {
+        "a": (1.0, 2000.0),
+        "b": (0.5, 0.0),
+    }
+    assert await store.spend({"a": (0.25, 2000.0)}) == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
+    assert await store.spend({}) == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
+
+
+@asynccontextmanager
+async def keeping(
+    address: str, counters: MemoryCounters | None = None, look_seconds: float = 1000.0
+) -> AsyncIterator[Keeper]:
+    keeper = Keeper(address, counters or MemoryCounters(), look_seconds)
+    await keeper.start()
+    try:
+        yield keeper
+    finally:
+        await keeper.stop()
+
+
+async def test_a_server_knows_the_keys_that_there_are(address: str, store: KeyStore) -> None:
+    before, _ = await store.create(GRANT)
+    async with keeping(address) as keeper:
+        keys = keeper.keys
+        assert set(keys) == {before.digest}
+        new, _ = await store.create(GRANT)
+        await keeper.refresh()
+        assert set(keys) == {before.digest, new.digest}
+        rotated, _ = await store.rotate(before.id)
+        await store.revoke(new.id)
+        await keeper.refresh(at_once=True)
+        assert set(keys) == {rotated.digest, new.digest}
+        assert not keys[new.digest].is_good(0)
+        assert keys[rotated.digest].is_good(0)
+
+
+async def test_keys_that_nobody_knows_are_not_looked_for_again_and_again(
+    address: str, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with keeping(address) as keeper:
+        looks = 0
+        read = keeper.store.list
+
+        async def counted(since: int = 0) -> list[object]:
+            nonlocal looks
+            looks += 1
+            return list(await read(since))
+
+        monkeypatch.setattr(keeper.store, "list", counted)
+        await asyncio.gather(*(keeper.refresh() for _ in range(50)))
+        await asyncio.gather(*(keeper.refresh() for _ in range(50)))
+        assert looks == 1
+
+
+RULE = Rule("key:a", Resource.budget, 2.0, "key 'a'")
+CHARGE = Charge(RULE, "key:a:budget:ever", reserve=0.1)
+
+
+async def used(counters: MemoryCounters) -> float:
+    taken = await counters.take([CHARGE])
+    counters.settle(taken.lease, [CHARGE], [0.0])
+    return taken.levels[0][0]
+
+
+async def test_spending_is_shared_and_outlives_a_server(address: str) -> None:
+    first, second = MemoryCounters(), MemoryCounters()
+    async with keeping(address, first, 0.01) as one, keeping(address, second, 0.01) as other:
+        for counters, keeper in ((first, one), (second, other)):
+            taken = await counters.take([CHARGE])
+            counters.settle(taken.lease, [CHARGE], [0.5])
+            keeper.spent(CHARGE, 0.5)
+        async with asyncio.timeout(10):
+            for counters in (first, second):
+                await _until_used(counters, 1.0)
+    third = MemoryCounters()
+    async with keeping(address, third):
+        assert await used(third) == pytest.approx(1.0)
+
+
+async def _until_used(counters: MemoryCounters, amount: float) -> None:
+    found = await used(counters)
+    while found != pytest.approx(amount):
+        assert found <= amount
+        await asyncio.sleep(0.01)
+        found = await used(counters)
+
+
+async def execute(address: str, statement: str) -> None:
+    storage = open_storage(address, [KEYS])
+    await storage.start()
+    async with storage.transaction() as transaction:
+        await transaction.fetch(statement)
+    await storage.stop()
+
+
+async def test_what_could_not_be_written_is_written_later(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    counters = MemoryCounters()
+    async with keeping(address, counters) as keeper:
+        await execute(address, "ALTER TABLE spending RENAME TO elsewhere")
+        keeper.spent(CHARGE, 0.5)
+        with keeper._away_is_told():
+            await keeper._write_spent()
+        with keeper._away_is_told():
+            await keeper._write_spent()
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        keeper.spent(CHARGE, 0.25)
+        await execute(address, "ALTER TABLE elsewhere RENAME TO spending")
+    after = MemoryCounters()
+    async with keeping(address, after):
+        assert await used(after) == pytest.approx(0.75)
+
+
+async def test_a_storage_that_can_t_be_used_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "no.sqlite").write_text("this is no database, whatever its name says")
+    keeper = Keeper(f"sqlite:{tmp_path / 'no.sqlite'}", MemoryCounters())
+    with pytest.raises(ProviderStartError, match=r"server\.storage"):
+        await keeper.start()
+    await keeper.stop()

@@ -1,0 +1,326 @@
+"""Counters in memory and in Redis against a model: never over, and never a refusal for nothing.
+
+The model knows every request that was let in and computes from them, without any state of its own,
+what may be let in next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from routing.operations.limits.memory import MemoryCounters
+from routing.operations.limits.rules import Charge, Resource, Rule, period_at
+from routing.operations.limits.shared import RedisCounters
+from tests.redis_server import RedisServer, needs_redis
+
+DAY = 86400.0
+
+
+@dataclass
+class Clock:
+    """What the counters see, which may jump."""
+
+    raw: float = 1_000_000.0
+    seen: float = 1_000_000.0
+    elapsed: float = 0.0
+
+    def __call__(self) -> float:
+        return self.raw
+
+    def look(self) -> float:
+        """The seconds that went by from one look to the next; a step back is none."""
+        self.elapsed += max(0.0, self.raw - self.seen)
+        self.seen = self.raw
+        return self.elapsed
+
+
+@dataclass
+class Model:
+    """One rule's: what was used, and when, and what runs."""
+
+    rule: Rule
+    used: list[tuple[float, float]] = field(default_factory=list)
+    running: dict[int, float] = field(default_factory=dict)
+
+    def level(self, now: float) -> float:
+        """Of all that was used, what has not drained."""
+        level, last = 0.0, 0.0
+        for time, amount in self.used:
+            level = max(0.0, level - (time - last) * self.rule.drains) + amount
+            last = time
+        return max(0.0, level - (now - last) * self.rule.drains)
+
+    def room(self, now: float) -> float:
+        return self.rule.limit - self.level(now) - sum(self.running.values())
+
+
+RULES = [
+    Rule("key:a", Resource.requests, 6, "key 'a'"),
+    Rule("key:a", Resource.tokens, 600, "key 'a'"),
+    Rule("team:t", Resource.concurrent, 3, "team 't'"),
+    Rule("key:a", Resource.budget, 2.0, "key 'a'", "ever"),
+]
+
+ASK = st.tuples(
+    st.just("ask"),
+    st.integers(min_value=0, max_value=700),
+    st.sampled_from([0.0, 0.01, 0.1, 0.25, 1.0]),
+)
+END = st.tuples(
+    st.just("end"), st.integers(min_value=0, max_value=5), st.sampled_from([0.0, 0.3, 1.0, 1.5])
+)
+MOVE = st.tuples(
+    st.just("move"), st.sampled_from([0.0, 0.5, 3.0, 20.0, 90.0, 5000.0, -7.0, -9000.0])
+)
+STEPS = st.lists(st.one_of(ASK, ASK, END, MOVE), min_size=1, max_size=60)
+
+
+def charges(tokens: float, cost: float) -> list[Charge]:
+    requests, minutely, concurrent, budget = RULES
+    return [
+        Charge(requests, "key:a:requests", use=1.0),
+        Charge(minutely, "key:a:tokens", reserve=tokens),
+        Charge(concurrent, "team:t:concurrent", reserve=1.0),
+        Charge(budget, "key:a:budget:ever", reserve=cost),
+    ]
+
+
+async def play(steps: list[tuple[object, ...]]) -> int:
+    """Play `steps`; how many decisions were made."""
+    clock = Clock()
+    counters = MemoryCounters(clock, wall=lambda: 0.0)
+    models = [Model(rule) for rule in RULES]
+    running: dict[int, tuple[str, list[Charge]]] = {}
+    decisions = 0
+    for number, step in enumerate(steps):
+        match step:
+            case ("ask", int(tokens), float(cost)):
+                asked = charges(tokens, cost)
+                taken = await counters.take(asked)
+                decisions += 1
+                now = clock.look()
+                slack = [
+                    model.room(now) - charge.amount
+                    for model, charge in zip(models, asked, strict=True)
+                ]
+                if min(slack) > 1e-6:
+                    assert taken.lease, f"refused for nothing: {slack}"
+                if min(slack) < -1e-6:
+                    assert not taken.lease, f"over: {slack}"
+                for level, model, charge in zip(taken.levels, models, asked, strict=True):
+                    taken_now = charge.amount if taken.lease else 0.0
+                    left = model.rule.limit - sum(level)
+                    assert left == pytest.approx(model.room(now) - taken_now, abs=1e-6)
+                if taken.lease:
+                    running[number] = (taken.lease, asked)
+                    for model, charge in zip(models, asked, strict=True):
+                        if charge.use:
+                            model.used.append((now, charge.use))
+                        model.running[number] = charge.reserve
+            case ("end", int(which), float(share)):
+                if not running:
+                    continue
+                number = sorted(running)[which % len(running)]
+                lease, taken_charges = running.pop(number)
+                used = [
+                    charge.settled(charge.reserve * share, charge.reserve * share)
+                    for charge in taken_charges
+                ]
+                counters.settle(lease, taken_charges, used)
+                counters.settle(lease, taken_charges, used)
+                for model, amount in zip(models, used, strict=True):
+                    del model.running[number]
+                    model.used.append((clock.look(), amount))
+            case ("move", float(seconds)):
+                clock.raw += seconds
+    for lease, taken_charges in running.values():
+        counters.settle(lease, taken_charges, [0.0] * len(taken_charges))
+    # After all ends nothing is reserved, and after a while nothing is used but of the budget.
+    clock.look()
+    clock.raw += DAY
+    last = await counters.take(charges(600, 0.0))
+    assert last.lease or models[3].room(clock.look()) < 0
+    return decisions
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_memory_decides_as_the_model_does(steps: list[tuple[object, ...]]) -> None:
+    asyncio.run(play(steps))
+
+
+def test_ten_thousand_decisions() -> None:
+    made = 0
+    for seed in range(60):
+        dice = Random(seed)
+        made += asyncio.run(play([_any_step(dice) for _ in range(250)]))
+    assert made >= 10_000
+
+
+def _any_step(dice: Random) -> tuple[object, ...]:
+    match dice.choices(["ask", "end", "move"], [7, 2, 1])[0]:
+        case "ask":
+            return "ask", dice.randrange(300), dice.choice([0.0, 0.01, 0.1])
+        case "end":
+            return "end", dice.randrange(6), dice.choice([0.0, 0.3, 1.0, 1.5])
+        case _:
+            return "move", dice.choice([0.5, 3.0, 20.0, 90.0, 5000.0, -7.0, -9000.0])
+
+
+async def test_all_are_taken_or_none() -> None:
+    counters = MemoryCounters(Clock())
+    assert not (await counters.take(charges(601, 0.0))).lease
+    assert not (await counters.take(charges(0, 2.5))).lease
+    for _ in range(3):
+        assert (await counters.take(charges(200, 0.0))).lease
+    assert not (await counters.take(charges(0, 0.0))).lease
+
+
+async def test_counters_of_past_budgets_are_forgotten() -> None:
+    now = 0.0
+    counters = MemoryCounters(Clock(), wall=lambda: now)
+    rule = Rule("key:a", Resource.budget, 2.0, "key 'a'", "day")
+    for day in range(10):
+        now = day * DAY + 10
+        name, ends = period_at("day", now)
+        charge = Charge(rule, f"key:a:budget:{name}", reserve=2.0, ends=ends)
+        taken = await counters.take([charge])
+        assert taken.lease
+        counters.settle(taken.lease, [charge], [2.0])
+        assert not (await counters.take([charge])).lease
+    assert len(counters._counters) <= 2
+
+
+# Redis ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def shared(redis: RedisServer) -> RedisCounters:
+    counters = RedisCounters(redis.url)
+    await counters.start()
+    assert counters._client is not None
+    await counters._client.flushall()
+    return counters
+
+
+SLOW = Rule("key:a", Resource.tokens, 600, "key 'a'")
+"""What drains of it while a test runs is little; and it is taken into account."""
+
+
+@needs_redis
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(steps=st.lists(st.one_of(ASK, ASK, END), min_size=1, max_size=60))
+def test_redis_decides_as_the_model_does(
+    redis: RedisServer, steps: list[tuple[object, ...]]
+) -> None:
+    asyncio.run(_play_on_redis(redis.url, steps))
+
+
+async def _play_on_redis(url: str, steps: list[tuple[object, ...]]) -> None:
+    """As `play`, but the clock is the server's: only the limits that do not drain are exact."""
+    counters = RedisCounters(url)
+    await counters.start()
+    assert counters._client is not None
+    await counters._client.flushall()
+    begun = asyncio.get_running_loop().time()
+    models = [Model(rule) for rule in RULES]
+    running: dict[int, tuple[str, list[Charge]]] = {}
+    for number, step in enumerate(steps):
+        now = asyncio.get_running_loop().time() - begun
+        match step:
+            case ("ask", int(tokens), float(cost)):
+                asked = charges(tokens, cost)
+                taken = await counters.take(asked)
+                slack = [
+                    model.room(now) - charge.amount
+                    for model, charge in zip(models, asked, strict=True)
+                ]
+                # A tenth of a second's drain: 0.01 requests, 1 token.
+                margin = [0.05, 5.0, 1e-6, 1e-6]
+                if all(over > least for over, least in zip(slack, margin, strict=True)):
+                    assert taken.lease, f"refused for nothing: {slack}"
+                if any(over < -least for over, least in zip(slack, margin, strict=True)):
+                    assert not taken.lease, f"over: {slack}"
+                if taken.lease:
+                    running[number] = (taken.lease, asked)
+                    for model, charge in zip(models, asked, strict=True):
+                        if charge.use:
+                            model.used.append((now, charge.use))
+                        model.running[number] = charge.reserve
+            case ("end", int(which), float(share)):
+                if not running:
+                    continue
+                number = sorted(running)[which % len(running)]
+                lease, taken_charges = running.pop(number)
+                used = [
+                    charge.settled(charge.reserve * share, charge.reserve * share)
+                    for charge in taken_charges
+                ]
+                await counters.settle(lease, taken_charges, used)
+                await counters.settle(lease, taken_charges, used)
+                for model, amount in zip(models, used, strict=True):
+                    del model.running[number]
+                    model.used.append((now, amount))
+    await counters.stop()
+
+
+@needs_redis
+async def test_a_crashed_process_holds_nothing_for_long(redis: RedisServer) -> None:
+    crashed = RedisCounters(redis.url, lease_seconds=0.3, renew_seconds=1000)
+    alive = RedisCounters(redis.url, lease_seconds=0.3, renew_seconds=0.05)
+    await crashed.start()
+    await alive.start()
+    assert alive._client is not None
+    await alive._client.flushall()
+    charge = Charge(Rule("key:c", Resource.concurrent, 2, "key 'c'"), "key:c:concurrent", 1.0)
+    assert (await crashed.take([charge])).lease
+    assert (await alive.take([charge])).lease
+    assert not (await alive.take([charge])).lease
+    # What the crashed one held is free after a while; what the other holds it renews.
+    async with asyncio.timeout(10):
+        while not await _lets_in(alive, charge):
+            pass
+    assert not (await alive.take([charge])).lease
+    for each in (crashed, alive):
+        await each.stop()
+
+
+async def _lets_in(counters: RedisCounters, charge: Charge) -> bool:
+    await asyncio.sleep(0.02)
+    return bool((await counters.take([charge])).lease)
+
+
+@needs_redis
+async def test_an_end_while_redis_is_away_is_counted_later(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    from tests.redis_server import redis_server
+
+    with redis_server(tmp_path_factory.mktemp("away")) as server:
+        now = 0.0
+        counters = RedisCounters(server.url, clock=lambda: now, renew_seconds=0.05)
+        await counters.start()
+        budget = Rule("key:a", Resource.budget, 2.0, "key 'a'")
+        charge = Charge(budget, "key:a:budget:ever", reserve=1.0)
+        taken = await counters.take([charge])
+        server.kill()
+        await counters.settle(taken.lease, [charge], [1.5])
+        server.start()
+        now += 100
+        more = [Charge(budget, charge.counter, reserve=0.6)]
+        async with asyncio.timeout(10):
+            # Whether it is counted shows in what is left.
+            while (taken := await counters.take(more)).lease:
+                await counters.settle(taken.lease, more, [0.0])
+                await asyncio.sleep(0.02)
+        await counters.stop()

@@ -1,0 +1,303 @@
+"""Requests let in and settled: what they reserve, what clients are told, what is left behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
+from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
+from llama_compat.dialects.rate_limits import RateLimit, duration, openai_headers
+from llama_compat.distribution import BudgetSettings, Distribution, LimitSettings
+from llama_compat.errors import APIError
+from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.types import Usage
+from llama_compat.wire.json_fields import parse_fields
+from routing.operations.limits.estimates import COMPLETION_TOKENS, expected_usage
+from routing.operations.limits.limiter import Limiter
+from routing.operations.limits.memory import CountersAway, MemoryCounters, Taken
+from routing.operations.limits.requests import RequestLimits
+from routing.operations.limits.rules import Demand, Resource, Rule, rules_of
+
+LIMITS = LimitSettings(requests_per_minute=3, tokens_per_minute=600, concurrent=2)
+RULES = list(rules_of("key:a", "key 'a'", LIMITS, BudgetSettings(amount=2, period="day")))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def limiter(clock: Clock) -> Limiter:
+    return Limiter(MemoryCounters(clock, clock), wall=clock)
+
+
+async def refusal(limiter: Limiter, rules: list[Rule], demand: Demand) -> APIError:
+    with pytest.raises(APIError) as raised:
+        await limiter.admit(rules, demand)
+    return raised.value
+
+
+async def test_what_is_left_is_told(limiter: Limiter, clock: Clock) -> None:
+    told: list[list[RateLimit]] = []
+    await limiter.admit(RULES, Demand(150), lambda limits: told.append(list(limits)))
+    assert told == [
+        [
+            RateLimit("requests", 3, 2, 20.0, clock.now + 20.0),
+            RateLimit("tokens", 600, 450, 0.0, clock.now),
+        ]
+    ]
+
+
+async def test_of_several_limits_the_tightest_is_told(limiter: Limiter) -> None:
+    wide = Rule("team:t", Resource.requests, 10, "team 't'")
+    narrow = Rule("key:a", Resource.requests, 2, "key 'a'")
+    for rules in ([wide, narrow], [narrow, wide]):
+        told: list[RateLimit] = []
+        await limiter.admit(rules, Demand(), told.extend)
+        assert [each.limit for each in told] == [2]
+
+
+async def test_who_asks_too_often_is_told_when_to_come_back(limiter: Limiter, clock: Clock) -> None:
+    for _ in range(3):
+        (await limiter.admit(RULES, Demand())).settle(0, 0)
+    error = await refusal(limiter, RULES, Demand())
+    assert (error.status, error.type, error.code) == (429, "requests", "rate_limit_exceeded")
+    assert error.headers == {"retry-after": "20", "retry-after-ms": "20000"}
+    assert error.message == (
+        "Rate limit reached for key 'a': 3 requests a minute, 0 left, 1 asked for. Try again in 20"
+        " s."
+    )
+    assert limiter.refusals[Resource.requests] == 1
+    assert limiter.refusals[Resource.tokens] == 0
+    clock.now += 19.9
+    assert (await refusal(limiter, RULES, Demand())).headers["retry-after-ms"] == "100"
+    clock.now += 0.1
+    await limiter.admit(RULES, Demand())
+
+
+async def test_tokens_are_reserved_and_settled(limiter: Limiter) -> None:
+    rules = [RULES[1]]
+    first = await limiter.admit(rules, Demand(500, is_guess=False))
+    error = await refusal(limiter, rules, Demand(101, is_guess=False))
+    assert (error.type, error.headers["retry-after"]) == ("tokens", "1")
+    assert "100 left, 101 asked for" in error.message
+    first.settle(50, 0)
+    first.settle(600, 0)
+    second = await limiter.admit(rules, Demand(550, is_guess=False))
+    # More than it was let in with: the next one waits for what is over.
+    second.settle(650, 0)
+    error = await refusal(limiter, rules, Demand(1))
+    assert error.headers["retry-after-ms"] == "10100"
+
+
+async def test_nobody_knows_what_it_used(limiter: Limiter) -> None:
+    rules = RULES[1:2] + RULES[3:]
+    (await limiter.admit(rules, Demand(500, cost=1.5))).settle(None, None)
+    assert "100 left" in (await refusal(limiter, rules, Demand(200, cost=0.1))).message
+    assert "$0.5 left" in (await refusal(limiter, rules, Demand(10, cost=0.6))).message
+
+
+async def test_too_much_at_once_is_told_for_good(limiter: Limiter) -> None:
+    error = await refusal(limiter, RULES, Demand(601, is_guess=False))
+    assert error.headers == {"x-should-retry": "false"}
+    assert "lower max_tokens" in error.message
+    # What nobody asked for is not held against it.
+    await limiter.admit(RULES, Demand(601))
+
+
+async def test_over_budget(limiter: Limiter, clock: Clock) -> None:
+    (await limiter.admit(RULES, Demand(cost=1.9))).settle(0, 1.75)
+    error = await refusal(limiter, RULES, Demand(cost=0.3))
+    assert (error.status, error.type) == (429, "insufficient_quota")
+    assert error.code == "insufficient_quota"
+    assert error.headers == {"x-should-retry": "false"}
+    assert error.message.startswith(
+        "The budget of key 'a' is used up: $2 a day, $0.25 left, and this request may cost $0.3."
+    )
+    (await limiter.admit(RULES, Demand(cost=0.25))).settle(0, 0)
+    clock.now += 86400
+    await limiter.admit(RULES, Demand(cost=2))
+
+
+async def test_what_was_spent_is_told_once(clock: Clock) -> None:
+    spent: list[tuple[str, float]] = []
+    limiter = Limiter(
+        MemoryCounters(clock, clock),
+        wall=clock,
+        on_spent=lambda charge, cost: spent.append((charge.counter, cost)),
+    )
+    admission = await limiter.admit(RULES, Demand(cost=1))
+    admission.settle_usage(Usage(100, 20), 250_000_000)
+    admission.settle_usage(Usage(100, 20), 250_000_000)
+    assert spent == [("key:a:budget:day-2027-01-15", 0.25)]
+    error = await refusal(limiter, RULES, Demand(481, is_guess=False))
+    assert "480 left, 481 asked for" in error.message
+    (await limiter.admit(RULES, Demand())).settle_usage(Usage(), None)
+    assert spent[1:] == [("key:a:budget:day-2027-01-15", 0.0)]
+
+
+class Away(MemoryCounters):
+    is_away = True
+
+    async def take(self, charges: Any) -> Taken:
+        if self.is_away:
+            raise CountersAway
+        return await super().take(charges)
+
+
+async def test_what_to_do_while_nobody_counts() -> None:
+    spent: list[float] = []
+    counters = Away()
+    closed = Limiter(counters, "closed")
+    error = await refusal(closed, RULES, Demand())
+    assert (error.status, error.code) == (503, "limits_unavailable")
+    assert error.headers["retry-after"] == "1"
+    opened = Limiter(counters, "open", on_spent=lambda charge, cost: spent.append(cost))
+    admission = await opened.admit(RULES, Demand(1, cost=1))
+    counters.is_away = False
+    # What it cost is known all the same, and nothing is freed that was never taken.
+    admission.settle(1, 0.5)
+    assert spent == [0.5]
+    assert (await opened.admit(RULES, Demand())).settle(0, 0) is None
+
+
+# Which rules ------------------------------------------------------------------------------------
+
+DISTRIBUTION = Distribution.model_validate(
+    {
+        "providers": [
+            {"id": "p", "type": "local::echo", "limits": {"concurrent": 1}},
+            {"id": "q", "type": "local::echo"},
+        ],
+        "models": [
+            {"id": "m", "provider": "p", "aliases": ["n"], "limits": {"requests_per_minute": 5}},
+            {"id": "o", "provider": "q"},
+        ],
+        "teams": [{"id": "t", "limits": {"concurrent": 7}, "budget": {"amount": 9}}],
+    }
+)
+KEY = Principal("key-1", "ci", "t", limits=LimitSettings(concurrent=2))
+
+
+def call_of(operation: Any = CHAT, max_tokens: int | None = None, **fields: Any) -> Call:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}], **fields}
+    raw = parse_fields(json.dumps(body).encode())
+    return Call(operation, raw, "m", False, "req", principal=KEY, max_tokens=max_tokens)
+
+
+@pytest.fixture
+def limits(limiter: Limiter) -> RequestLimits:
+    return RequestLimits(DISTRIBUTION, limiter)
+
+
+def test_the_rules_of_key_team_and_model_hold(limits: RequestLimits) -> None:
+    assert [(each.subject, each.resource, each.limit) for each in limits.rules(KEY, "n")] == [
+        ("key:key-1", "concurrent", 2),
+        ("team:t", "concurrent", 7),
+        ("team:t", "budget", 9),
+        ("model:m", "requests", 5),
+    ]
+    assert limits.rules(KEY, "m")[0].name == "key 'ci'"
+    assert limits.rules(Principal("x"), "o") == ()
+    assert limits.rules(Principal("x", team="none"), "o") == ()
+
+
+async def test_who_has_no_limits_is_not_counted(limits: RequestLimits) -> None:
+    call = call_of()
+    nobody = Call(call.operation, call.fields, "o", False, "req", principal=Principal("x"))
+    assert await limits.admit(nobody, "o", lambda usage: 0) is None
+
+
+async def test_what_a_request_may_cost_is_reserved(limits: RequestLimits) -> None:
+    asked: list[Usage] = []
+
+    def cost(usage: Usage) -> int:
+        asked.append(usage)
+        return 5_000_000_000
+
+    assert await limits.admit(call_of(max_tokens=7), "o", cost)
+    assert asked[0].completion_tokens == 7
+    with pytest.raises(APIError, match=r"team 't' .* may cost \$5"):
+        await limits.admit(call_of(max_tokens=7), "o", cost)
+    assert await limits.admit(call_of(), "o", lambda usage: None)
+
+
+async def test_an_attempt_at_a_provider_ends_with_its_reply(limits: RequestLimits) -> None:
+    ended: list[Reply] = []
+
+    async def ask(provider: Any, target: Any) -> Reply:
+        reply = Reply(b"", read_usage=lambda: Usage(1, 2))
+        reply.when_closed(ended.append)
+        return reply
+
+    async def fail(provider: Any, target: Any) -> Reply:
+        raise ZeroDivisionError
+
+    class P:
+        id = "p"
+
+    asking, failing = limits.around(call_of(), ask), limits.around(call_of(), fail)
+    reply = await asking(P(), None)  # type: ignore[arg-type]
+    with pytest.raises(APIError, match="provider 'p'"):
+        await asking(P(), None)  # type: ignore[arg-type]
+    await reply.aclose()
+    assert ended == [reply]
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            await failing(P(), None)  # type: ignore[arg-type]
+    await asking(P(), None)  # type: ignore[arg-type]
+
+
+# Estimates and headers --------------------------------------------------------------------------
+
+
+def test_what_a_request_may_come_to() -> None:
+    prompt = expected_usage(call_of(max_tokens=5)).prompt_tokens
+    assert 100 <= prompt <= 120
+    assert expected_usage(call_of(max_tokens=5)) == Usage(prompt, 5)
+    assert expected_usage(call_of(max_tokens=5, n=3)) == Usage(prompt, 15)
+    assert expected_usage(call_of(n=None)) == Usage(prompt, COMPLETION_TOKENS)
+    assert expected_usage(call_of(EMBEDDINGS, input="x" * 400)).completion_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0ms"),
+        (0.12, "120ms"),
+        (1, "1s"),
+        (1.5, "1.5s"),
+        (59.9, "59.9s"),
+        (60, "1m0s"),
+        (360, "6m0s"),
+        (90.25, "1m30.25s"),
+    ],
+)
+def test_durations_are_openai_s(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_headers() -> None:
+    limit = RateLimit("tokens", 600, 450, 15.0, 0.0)
+    assert openai_headers([limit]) == {
+        "x-ratelimit-limit-tokens": "600",
+        "x-ratelimit-remaining-tokens": "450",
+        "x-ratelimit-reset-tokens": "15s",
+    }
+    assert rate_limit_headers([limit]) == {
+        "anthropic-ratelimit-tokens-limit": "600",
+        "anthropic-ratelimit-tokens-remaining": "450",
+        "anthropic-ratelimit-tokens-reset": "1970-01-01T00:00:00Z",
+    }
