@@ -80,6 +80,9 @@ class LocalProvider(
     modules: ClassVar[Sequence[str]] = ()
     """The packages that the engine needs."""
 
+    extra: ClassVar[str] = ""
+    """The extra of this project that brings them."""
+
     parameters = frozenset(
         {
             "max_tokens",
@@ -134,7 +137,7 @@ class LocalProvider(
         Raises:
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
-        require(self.modules, f"by the provider '{self.id}'")
+        require(self.modules, f"by the provider '{self.id}'", self.extra)
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
             opened = await asyncio.to_thread(
@@ -150,13 +153,13 @@ class LocalProvider(
         """Break off what is running and let the models go."""
         running: list[Engine | Embedder] = [*self.engines.values(), *self.embedders.values()]
         self.engines, self.embedders = {}, {}
-        for each in running:
-            await asyncio.to_thread(each.stop)
-        for grammars in self._grammars.values():
-            grammars.close()
         if self._tokenizing is not None:
             # It waits for the prompt that is being tokenized, which may be a long one.
             await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
+        for grammars in self._grammars.values():
+            await asyncio.to_thread(grammars.close)
+        for each in running:
+            await asyncio.to_thread(each.stop)
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
         """An engine or an embedder that runs; called in a thread.

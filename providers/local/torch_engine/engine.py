@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -238,7 +239,7 @@ class Engine:
         self,
         batch: Batch,
         logits: torch.Tensor,
-        constrained: dict[LocalSequence, Future[torch.Tensor | None]],
+        constrained: dict[LocalSequence, Future[Any]],
     ) -> None:
         """Count the step, and choose the tokens that come next."""
         self._counts.steps += 1
@@ -287,13 +288,14 @@ class Engine:
     def _masks(
         self,
         sampling: Sequence[LocalSequence],
-        constrained: dict[LocalSequence, Future[torch.Tensor | None]],
+        constrained: dict[LocalSequence, Future[Any]],
     ) -> dict[LocalSequence, torch.Tensor | None]:
         """What each sequence's next token may be; one whose grammar fails ends with that."""
         masks: dict[LocalSequence, torch.Tensor | None] = {}
         for each in sampling:
             try:
-                masks[each] = constrained[each].result() if each in constrained else None
+                allowed = constrained[each].result() if each in constrained else None
+                masks[each] = None if allowed is None else torch.from_numpy(allowed)
             except APIError as error:
                 self._scheduler.end(each)
                 self._fail(each, error)
