@@ -19,7 +19,8 @@ PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
-	@echo '             TEMPLATE=echo   another template, by name or path'
+	@echo '             TEMPLATE=echo   another template, by name or path; starter-llama-cpp'
+	@echo '             compiles llama.cpp first, once on this machine, which takes minutes'
 	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
@@ -32,12 +33,21 @@ help:
 	@echo '             TORCH_INDEX=URL     where to get torch, if not from the usual index:'
 	@echo '                                 the CPU build is a tenth of the size'
 
-serve: $(VENV)/.has-torch
-	@if [ '$(TEMPLATE)' = starter ]; then $(BIN)/llama-compat pull starter; fi
+# What the template needs: llama.cpp is compiled only for one that names it.
+USES_LLAMA_CPP := $(shell grep -ls '^[^\#]*local::llama_cpp' '$(TEMPLATE)' 'templates/$(TEMPLATE).yaml')
+USES_TORCH := $(shell grep -ls '^[^\#]*local::torch' '$(TEMPLATE)' 'templates/$(TEMPLATE).yaml')
+comma := ,
+SERVED := $(if $(USES_LLAMA_CPP),$(if $(USES_TORCH),torch$(comma))llama-cpp,torch)
+
+serve: $(VENV)/.has-$(SERVED)
+	@case '$(TEMPLATE)' in \
+	  starter) $(BIN)/llama-compat pull starter;; \
+	  starter-llama-cpp) $(BIN)/llama-compat pull starter.gguf;; \
+	esac
 	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
-test: $(VENV)/.has-torch,dev
+test: $(VENV)/.has-torch,llama-cpp,dev
 	@failed=; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
 	step $(BIN)/llama-compat pull starter; \
@@ -47,7 +57,8 @@ test: $(VENV)/.has-torch,dev
 	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
-floors: $(VENV)/.has-torch,dev
+floors: $(VENV)/.has-torch,llama-cpp,dev
+	PIP_FIND_LINKS="$$PIP_FIND_LINKS $$($(BIN)/python scripts/llama_cpp_wheel.py)" \
 	$(BIN)/python -m tests.floors $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)') $(PYTEST_ARGS)
 
 conformance: $(VENV)/.has-dev
@@ -58,7 +69,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `.has-EXTRAS` says that the environment has what those extras need, as pinned today.
-$(VENV)/.has-%: pyproject.toml constraints.txt
+$(VENV)/.has-%: pyproject.toml constraints.txt scripts/llama_cpp.cmake
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  python=; \
 	  for each in $(PYTHONS); do \
@@ -77,9 +88,11 @@ $(VENV)/.has-%: pyproject.toml constraints.txt
 	  echo "== Making the environment in $(VENV) with $$("$$python" --version)"; \
 	  "$$python" -m venv --clear $(VENV) || { echo 'That failed. Mend what it says and run make again.' >&2; exit 1; }; \
 	fi
-	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes, as torch is large'
-	@$(if $(TORCH_INDEX),$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
-	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt -e '.[$*]' || { \
+	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes$(if $(findstring torch,$*),$(comma) as torch is large)'
+	@$(if $(findstring llama-cpp,$*),links="$$($(BIN)/python scripts/llama_cpp_wheel.py)" || exit 1;) \
+	$(if $(and $(TORCH_INDEX),$(findstring torch,$*)),$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
+	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt \
+	  $(if $(findstring llama-cpp,$*),--find-links "$$links") -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
 	}

@@ -100,7 +100,7 @@ class Vocabulary:
 
 
 class ByteDetokenizer:
-    """For a vocabulary whose tokens stand for bytes; the arguments as in `Vocabulary.detokenizer`."""
+    """For a vocabulary whose tokens stand for bytes; arguments as in `Vocabulary.detokenizer`."""
 
     def __init__(
         self, vocabulary: AnyVocabulary, context: Sequence[int], shown: Collection[int]

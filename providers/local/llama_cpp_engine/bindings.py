@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,13 @@ import numpy as np
 
 TESTED = "0.3.36"
 """The version of llama-cpp-python that this was written for."""
+
+WAIT_POLICY = "passive"
+"""How llama.cpp's threads wait for each other, many times a layer, unless the environment says it.
+
+`active` ones turn in circles, which is quicker while each has a core of its own; where anything else
+runs, be it the event loop of this very process, they take ten times as long.
+"""
 
 FUNCTIONS: dict[str, int] = {
     "llama_adapter_lora_init": 2,
@@ -122,6 +130,9 @@ def _library() -> Any:
     Raises:
         ImportError: it can't be loaded, or does not fit.
     """
+    # Read when its OpenMP is loaded, and meant for that alone.
+    waiting = os.environ.get("OMP_WAIT_POLICY")
+    os.environ["OMP_WAIT_POLICY"] = waiting or WAIT_POLICY
     mends = f"the version that works is {TESTED}: pip install 'llama-cpp-python=={TESTED}'"
     try:
         import llama_cpp
@@ -129,6 +140,9 @@ def _library() -> Any:
         raise ImportError(
             f"llama-cpp-python {_version()} can't be loaded ({error}); {mends}"
         ) from error
+    finally:
+        if waiting is None:
+            del os.environ["OMP_WAIT_POLICY"]
     misfit = _misfit(llama_cpp)
     if misfit is not None:
         raise ImportError(f"llama-cpp-python {_version()} does not fit: {misfit}; {mends}")
@@ -337,7 +351,7 @@ class Model:
 
 
 class Context:
-    """The KV cache of a model, whose cells all sequences share, and the batch that is computed next.
+    """The KV cache of a model, whose cells all sequences share, and the batch to be computed next.
 
     One thread at a time may use it.
 
@@ -349,7 +363,7 @@ class Context:
         outputs: after how many tokens of a batch there can be logits.
         threads: of the CPU.
         embeddings: whether embeddings are computed in place of logits.
-        offload: whether the cache goes where the layers are; else it stays in this machine's memory.
+        offload: whether the cache goes where the layers are, and not into this machine's memory.
 
     Attributes:
         tokens, positions, sequence_ids, wants_logits: the batch's arrays, `[batch_tokens]`; int32,

@@ -201,6 +201,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         return APIError(
             503,
             f"The KV cache of the model '{self.model.name}' has no room for this request, though"
-            " nothing else runs. Send a shorter prompt, or set a larger 'kv_cache' in the template.",
+            " nothing else runs. Send a shorter prompt, or set a larger 'kv_cache' in the"
+            " template.",
             code="out_of_memory",
         )

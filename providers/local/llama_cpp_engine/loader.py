@@ -166,9 +166,7 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
     )
 
 
-def _cells(
-    name: str, model: Model, options: LoadOptions, length: int, sequences: int
-) -> int:
+def _cells(name: str, model: Model, options: LoadOptions, length: int, sequences: int) -> int:
     """How many tokens the KV cache is to hold: the longest requests, or what memory there is for.
 
     Raises:

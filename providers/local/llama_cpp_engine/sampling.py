@@ -125,4 +125,3 @@ def scores_of(logprobs: Logits, token_id: int, top: int) -> TokenScores:
     return TokenScores(
         float(logprobs[token_id]), tuple((each, float(logprobs[each])) for each in best)
     )
-

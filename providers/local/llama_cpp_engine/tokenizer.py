@@ -79,15 +79,15 @@ class GGUFTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
         """The tokens of `text`; special tokens that it spells out are those tokens."""
-        return tuple(
-            self._model.tokenize(text, add_special=add_special_tokens, parse_special=True)
-        )
+        return tuple(self._model.tokenize(text, add_special=add_special_tokens, parse_special=True))
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> str:
         """What the chat template writes, up to where the reply begins; it may raise anything."""
-        made = self._formatter(messages=list(messages), tools=None if tools is None else list(tools))
+        made = self._formatter(
+            messages=list(messages), tools=None if tools is None else list(tools)
+        )
         return str(made.prompt)
 
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:

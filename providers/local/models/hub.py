@@ -131,7 +131,9 @@ def _gguf_files(repository: str, file: str, listed: dict[str, int]) -> dict[str,
         names = [f"{file[: split.start()]}-{n:05}-of-{split[2]}.gguf" for n in range(1, count + 1)]
     if names[0] != file or not all(name in listed for name in names):
         ggufs = sorted(name for name in listed if name.endswith(".gguf"))
-        firsts = [each for each in ggufs if (part := _PART.search(each)) is None or part[1] == FIRST]
+        firsts = [
+            each for each in ggufs if (part := _PART.search(each)) is None or part[1] == FIRST
+        ]
         raise ModelStoreError(
             f"{repository} has no {file} that is whole or the first of its parts. It has: "
             f"{', '.join(firsts) or 'no GGUF file at all'}."
