@@ -26,8 +26,8 @@ TESTED = "0.3.36"
 WAIT_POLICY = "passive"
 """How llama.cpp's threads wait for each other, many times a layer, unless the environment says it.
 
-`active` ones turn in circles, which is quicker while each has a core of its own; where anything else
-runs, be it the event loop of this very process, they take ten times as long.
+`active` ones turn in circles, which is quicker while each has a core of its own; where anything
+else runs, be it the event loop of this very process, they take ten times as long.
 """
 
 FUNCTIONS: dict[str, int] = {

@@ -109,10 +109,11 @@ def forbid(
 
 def log_softmax(logits: Logits) -> Logits:
     """The log probabilities that `logits` `[vocab_size]` stand for, as a new array."""
-    shifted = logits - logits.max()
+    shifted: Logits = logits - logits.max()
     # In float64, since so many small numbers are summed.
     total = np.log(np.exp(shifted, dtype=np.float64).sum())
-    return shifted - np.float32(total)
+    shifted -= np.float32(total)
+    return shifted
 
 
 def scores_of(logprobs: Logits, token_id: int, top: int) -> TokenScores:

@@ -117,7 +117,8 @@ def _model_files(repository: str, listed: dict[str, int]) -> dict[str, int]:
     if not any(name.endswith(".safetensors") for name in sizes):
         raise ModelStoreError(
             f"{repository} has no safetensors weights, the only ones that are loaded here: choose a"
-            f" repository that has them, or a GGUF file: llama-compat pull hf:{repository}:FILE.gguf"
+            " repository that has them, or a GGUF file of it:"
+            f" llama-compat pull hf:{repository}:FILE.gguf"
         )
     return sizes
 

@@ -57,8 +57,8 @@ def resolve(name: str) -> Path:
     """
     if _is_gguf(name):
         raise ModelStoreError(
-            f"'{name}' is a GGUF file, which 'local::llama_cpp' runs as it is: use that provider, or"
-            " name a model in Hugging Face's layout."
+            f"'{name}' is a GGUF file, which 'local::llama_cpp' runs as it is: use that provider,"
+            " or name a model in Hugging Face's layout."
         )
     folder = _place(name)
     if folder is not None:
