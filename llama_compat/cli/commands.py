@@ -105,7 +105,10 @@ def list_() -> None:
 
 @app.command()
 def pull(
-    model: Annotated[str, typer.Argument(help="'starter', or hf:ORG/NAME from Hugging Face.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="'starter', 'starter.gguf', hf:ORG/NAME or hf:ORG/NAME:FILE.gguf."),
+    ],
 ) -> None:
     """Bring a model onto this machine."""
     from providers.base import ProviderStartError

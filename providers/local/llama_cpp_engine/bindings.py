@@ -477,6 +477,10 @@ class Context:
 
     # The KV cache ---------------------------------------------------------------------------------
 
+    def length(self, sequence: int) -> int:
+        """How many tokens there are of `sequence`."""
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+
     def keep(self, sequence: int, tokens: int) -> bool:
         """Remove what `sequence` has behind its first `tokens`; False if nothing could be kept.
 
@@ -488,7 +492,7 @@ class Context:
             lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
             return True
         lib.llama_memory_seq_rm(self._memory, sequence, tokens, -1)
-        if lib.llama_memory_seq_pos_max(self._memory, sequence) == tokens - 1:
+        if self.length(sequence) == tokens:
             return True
         lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
         return False

