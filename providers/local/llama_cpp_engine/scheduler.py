@@ -10,7 +10,7 @@ from typing import NamedTuple
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.llama_cpp_engine.slots import Slots
 
-WORTH_WAITING = 32
+WORTH_WAITING = 16
 """Tokens: if another prompt is about to compute so many that this one begins with too, this one
 waits for them."""
 
@@ -21,7 +21,7 @@ class Limits:
 
     Attributes:
         tokens: how many a step computes, of prompts and of replies together.
-        scored_tokens: how many of a prompt whose tokens are scored, since each has its logits.
+        scored_tokens: how many of prompts whose tokens are scored, since each has its logits.
         waiting: how many sequences may wait; more are refused.
     """
 
@@ -44,9 +44,10 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """One step."""
+    """One step: its chunks, and how many tokens in them are scored."""
 
     chunks: list[Chunk] = field(default_factory=list)
+    scored: int = 0
 
 
 class Scheduler:
@@ -170,9 +171,13 @@ class Scheduler:
         heapq.heappush(self._waiting, (*self._places[sequence], sequence))
 
     def _put(self, batch: Batch, sequence: LlamaSequence, budget: int) -> int:
-        limit = self._limits.scored_tokens if sequence.scores_prompt else budget
-        tokens = min(sequence.uncomputed, budget, limit)
-        batch.chunks.append(Chunk(sequence, tokens))
+        """Put the next tokens of `sequence` into the batch; how many."""
+        tokens = min(sequence.uncomputed, budget)
+        if sequence.scores_prompt:
+            tokens = min(tokens, self._limits.scored_tokens - batch.scored)
+            batch.scored += tokens
+        if tokens:
+            batch.chunks.append(Chunk(sequence, tokens))
         return tokens
 
 
