@@ -7,9 +7,11 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
 OPENRESPONSES ?= ../openresponses
-# The address of an index with another build of torch, such as the one for CPUs alone. Without it
-# torch comes from pip's own index, which on Linux means the large build for CUDA.
+# The address of an index with another build of torch. Without it a Linux machine that has no NVIDIA
+# GPU takes torch from the index of builds for CPUs, which are a tenth of the size, if it can be
+# reached; everything else takes it from pip's own.
 TORCH_INDEX ?=
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,8 +32,8 @@ help:
 	@echo 'make clean   delete the environment and what tools left; models stay'
 	@echo
 	@echo 'For these:   PYTHON=python3.12   the Python to make the environment with'
-	@echo '             TORCH_INDEX=URL     where to get torch, if not from the usual index:'
-	@echo '                                 the CPU build is a tenth of the size'
+	@echo '             TORCH_INDEX=URL     where to get torch; on Linux without an NVIDIA GPU it is'
+	@echo '                                 the build for CPUs anyway, if its index can be reached'
 
 # What the template needs: llama.cpp is compiled only for one that names it.
 USES_LLAMA_CPP := $(shell grep -ls '^[^\#]*local::llama_cpp' '$(TEMPLATE)' 'templates/$(TEMPLATE).yaml')
@@ -88,11 +90,17 @@ $(VENV)/.has-%: pyproject.toml constraints.txt scripts/llama_cpp.cmake
 	  echo "== Making the environment in $(VENV) with $$("$$python" --version)"; \
 	  "$$python" -m venv --clear $(VENV) || { echo 'That failed. Mend what it says and run make again.' >&2; exit 1; }; \
 	fi
-	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes$(if $(findstring torch,$*),$(comma) as torch is large)'
-	@$(if $(findstring llama-cpp,$*),links="$$($(BIN)/python scripts/llama_cpp_wheel.py)" || exit 1;) \
-	$(if $(and $(TORCH_INDEX),$(findstring torch,$*)),$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --index-url '$(TORCH_INDEX)' torch &&) \
-	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt \
-	  $(if $(findstring llama-cpp,$*),--find-links "$$links") -e '.[$*]' || { \
+	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes'
+	@links=; $(if $(findstring llama-cpp,$*),links="$$($(BIN)/python scripts/llama_cpp_wheel.py)" || exit 1;) \
+	index='$(TORCH_INDEX)'; \
+	if [ -z "$$index" ] && [ -n '$(findstring torch,$*)' ] && [ "$$(uname -s)" = Linux ] && ! nvidia-smi -L >/dev/null 2>&1; then \
+	  if $(BIN)/python -c 'from urllib.request import urlopen; urlopen("$(TORCH_CPU_INDEX)/torch/", timeout=5)' 2>/dev/null; then \
+	    index='$(TORCH_CPU_INDEX)'; \
+	  else \
+	    echo "== No NVIDIA GPU here, but $(TORCH_CPU_INDEX) can't be reached: torch comes from pip's own index, where it may be the large build for CUDA"; \
+	  fi; \
+	fi; \
+	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt $${index:+--extra-index-url "$$index"} $${links:+--find-links "$$links"} -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
 	}

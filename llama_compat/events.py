@@ -41,6 +41,8 @@ class Collector:
     def __init__(self) -> None:
         self._parts: dict[tuple[int, type[Delta], int], list[Delta]] = {}
         self._logprobs: list[TokenLogProbs] | None = None
+        self._prompt_token_ids: tuple[int, ...] | None = None
+        self._token_ids: list[int] = []
         self._complete = StreamComplete(StopReason.end_of_turn)
         self.usage = Usage()
 
@@ -51,6 +53,7 @@ class Collector:
                 if self._logprobs is None:
                     self._logprobs = []
                 self._logprobs.extend(event.logprobs)
+            self._token_ids += event.token_ids or ()
             delta = event.delta
             if not isinstance(delta, ToolCallDelta):
                 if not (isinstance(delta, TextDelta) and not delta.text):
@@ -62,6 +65,7 @@ class Collector:
             self.usage = event.usage
         elif isinstance(event, StreamStart):
             self.usage = Usage(prompt_tokens=event.prompt_tokens)
+            self._prompt_token_ids = event.token_ids
 
     def completion(self) -> CompletionResponse:
         """The events as the continuation of a prompt."""
@@ -73,6 +77,8 @@ class Collector:
             logprobs=self._whole_logprobs(),
             usage=self.usage,
             stop_string=self._complete.stop_string,
+            prompt_token_ids=self._prompt_token_ids,
+            token_ids=self._whole_token_ids(),
         )
 
     def chat_completion(self) -> ChatCompletionResponse:
@@ -81,6 +87,8 @@ class Collector:
             completion_message=self._message(),
             logprobs=self._whole_logprobs(),
             usage=self.usage,
+            prompt_token_ids=self._prompt_token_ids,
+            token_ids=self._whole_token_ids(),
         )
 
     def _message(self) -> CompletionMessage:
@@ -92,6 +100,9 @@ class Collector:
 
     def _whole_logprobs(self) -> tuple[TokenLogProbs, ...] | None:
         return None if self._logprobs is None else tuple(self._logprobs)
+
+    def _whole_token_ids(self) -> tuple[int, ...] | None:
+        return None if self._prompt_token_ids is None else tuple(self._token_ids)
 
 
 def _number(key: tuple[int, type[Delta], int]) -> int:

@@ -23,9 +23,10 @@ class ReplyParts:
         delta: Delta,
         logprobs: tuple[TokenLogProbs, ...] | None = None,
         completion_tokens: int = 0,
+        token_ids: tuple[int, ...] | None = None,
     ) -> StreamProgress:
         """The event of `delta`, whose part it continues or begins."""
-        return StreamProgress(delta, logprobs, completion_tokens, self._number(delta))
+        return StreamProgress(delta, logprobs, completion_tokens, self._number(delta), token_ids)
 
     def end_part(self) -> None:
         """What comes next begins another part, even if it is of the same kind."""

@@ -329,6 +329,7 @@ class CompletionRequest(Struct, frozen=True):
     caller reads along: the events are the same either way, but a vendor may be asked differently.
     `request_id` names the request to whoever else takes part in it. `context_length` is how many
     tokens prompt and completion may have together, where that is to be less than the model's own.
+    With `return_token_ids` the events say of which tokens prompt and reply consist.
     """
 
     model: str
@@ -339,13 +340,14 @@ class CompletionRequest(Struct, frozen=True):
     stream: bool = True
     request_id: str = ""
     context_length: int | None = None
+    return_token_ids: bool = False
 
 
 class ChatCompletionRequest(Struct, frozen=True):
     """Say the next message of a conversation.
 
-    `verbosity` is OpenAI's (`low`, `medium`, `high`). `logprobs`, `stream`, `request_id` and
-    `context_length` as in `CompletionRequest`.
+    `verbosity` is OpenAI's (`low`, `medium`, `high`). `logprobs`, `stream`, `request_id`,
+    `context_length` and `return_token_ids` as in `CompletionRequest`.
     """
 
     model: str
@@ -361,6 +363,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     stream: bool = True
     request_id: str = ""
     context_length: int | None = None
+    return_token_ids: bool = False
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -425,21 +428,25 @@ class Usage(Struct, frozen=True):
 
 
 class CompletionResponse(Struct, frozen=True):
-    """The continuation of one prompt."""
+    """The continuation of one prompt; the ids of the tokens of both, where they were asked for."""
 
     content: str
     stop_reason: StopReason
     logprobs: tuple[TokenLogProbs, ...] | None = None
     usage: Usage = Usage()
     stop_string: str | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
 
 
 class ChatCompletionResponse(Struct, frozen=True):
-    """The next message of a conversation."""
+    """The next message of a conversation; token ids as in `CompletionResponse`."""
 
     completion_message: CompletionMessage
     logprobs: tuple[TokenLogProbs, ...] | None = None
     usage: Usage = Usage()
+    prompt_token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
 
 
 class EmbeddingResponse(Struct, frozen=True):
@@ -523,13 +530,17 @@ Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
 
 
 class StreamStart(Struct, frozen=True, tag="start"):
-    """The prompt was accepted and counted (0 where the provider counts only at the end)."""
+    """The prompt was accepted and counted (0 where the provider counts only at the end).
+
+    `token_ids` are the prompt's, where they were asked for.
+    """
 
     prompt_tokens: int = 0
+    token_ids: tuple[int, ...] | None = None
 
 
 class StreamProgress(Struct, frozen=True, tag="progress"):
-    """More of the reply, and the log probabilities of the tokens that it came from.
+    """More of the reply, and the log probabilities and ids of the tokens that it came from.
 
     `completion_tokens` is how many tokens have been generated so far (0 where the provider counts
     only at the end). `part` is the place of the part that it belongs to, counted from 0 in the
@@ -540,6 +551,7 @@ class StreamProgress(Struct, frozen=True, tag="progress"):
     logprobs: tuple[TokenLogProbs, ...] | None = None
     completion_tokens: int = 0
     part: int = 0
+    token_ids: tuple[int, ...] | None = None
 
 
 class StreamComplete(Struct, frozen=True, tag="complete"):

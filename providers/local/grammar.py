@@ -9,12 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import Guide, ToolDefinition
+from providers.local.call_grammar import (
+    arguments_schema,
+    demanded_call,
+    free_reply,
+    json_rule,
+    string,
+)
 from providers.local.engine import Constraint, LocalModel
 
 if TYPE_CHECKING:
@@ -25,9 +32,6 @@ CACHED = 64
 
 MAX_SOURCE = 256 * 1024
 """Characters that a schema, pattern or grammar can have."""
-
-COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""JSON as Python writes it. With free white space a small model may write nothing else."""
 
 
 class Grammars:
@@ -73,6 +77,27 @@ class Grammars:
         """
         return await self._in_thread(self._compile_calls, tools, openings)
 
+    async def reply_constraint(
+        self,
+        tools: Sequence[ToolDefinition],
+        guide: Guide | None,
+        *,
+        prefix: str = "",
+        single: bool = False,
+    ) -> Constraint:
+        """A constraint under which a reply may call `tools`, the strict ones by their schemas.
+
+        Args:
+            tools: those that it may call, in the model's own format, which is known.
+            guide: what its text has to be, if anything; a reply is either that or calls.
+            prefix: text that comes before guided text; it ends the model's reasoning.
+            single: whether there may be one call only.
+
+        Raises:
+            APIError: 400; a strict tool's parameters or the guide can't be enforced.
+        """
+        return await self._in_thread(self._compile_reply, tools, guide, prefix, single)
+
     async def _in_thread(self, compile_: Callable[..., Constraint], *args: object) -> Constraint:
         loop = asyncio.get_running_loop()
         try:
@@ -90,18 +115,38 @@ class Grammars:
     def _compile_calls(
         self, tools: Sequence[ToolDefinition], openings: Mapping[str, str]
     ) -> Constraint:
-        rules = []
-        for index, tool in enumerate(tools):
-            schema = _arguments_schema(tool)
-            path = f"tools.{tool.tool_name}.parameters"
-            # By itself, so that an error names the tool.
-            self._compile_guide(Guide("json_schema", schema, path), "")
-            opening = _literal(openings[tool.tool_name][:-1], self._model)
-            rules.append(f"call_{index}: {opening} arguments_{index}")
-            rules.append(f"arguments_{index}: {_json_rule(schema)}")
-        start = " | ".join(f"call_{index}" for index in range(len(tools)))
-        source = "\n".join([f"start: {start}", *rules, ""])
+        self._check_arguments(tools)
+        source = demanded_call(tools, openings, self._model)
         return self._compile(source, Guide("grammar", source, "tools"))
+
+    def _compile_reply(
+        self,
+        tools: Sequence[ToolDefinition],
+        guide: Guide | None,
+        prefix: str,
+        single: bool,
+    ) -> Constraint:
+        self._check_arguments(tool for tool in tools if tool.strict)
+        guided = None
+        if guide is not None:
+            if guide.kind == "grammar":
+                raise invalid_parameter(
+                    guide.path,
+                    f"'{guide.path}' and 'tools' can't be honoured in one request by a model in"
+                    " this process. Leave one of them out, or set 'tool_choice' to 'none'.",
+                    "unsupported_parameter",
+                )
+            # By itself, so that an error names the guide.
+            self._compile_guide(guide, prefix)
+            guided = _rule(guide)
+        source = free_reply(tools, self._model, guided=guided, prefix=prefix, single=single)
+        return self._compile(source, Guide("grammar", source, "tools"))
+
+    def _check_arguments(self, tools: Iterable[ToolDefinition]) -> None:
+        """Each tool's schema by itself, so that an error names the tool."""
+        for tool in tools:
+            path = f"tools.{tool.tool_name}.parameters"
+            self._compile_guide(Guide("json_schema", arguments_schema(tool), path), "")
 
     def _compile(self, source: str, guide: Guide) -> Constraint:
         if len(source) > MAX_SOURCE:
@@ -182,82 +227,21 @@ def _source(guide: Guide, prefix: str) -> str:
     if guide.kind == "grammar":
         source: str = guide.value
         return source
-    return f"start: {_string(prefix)} guided\nguided: {_rule(guide)}\n"
+    return f"start: {string(prefix)} guided\nguided: {_rule(guide)}\n"
 
 
 def _rule(guide: Guide) -> str:
     match guide.kind:
         case "json_schema":
-            return _json_rule(guide.value)
+            return json_rule(guide.value)
         case "choice":
-            return " | ".join(_string(each) for each in guide.value)
+            return " | ".join(string(each) for each in guide.value)
         case "regex":
             # The library knows how to write a pattern between slashes.
             made = json.loads(_library().LLMatcher.grammar_from_regex(guide.value))
             grammar: str = made["grammars"][0]["lark_grammar"]
             return grammar.removeprefix("start: ")
-    return _json_rule({"type": "object"})
-
-
-def _json_rule(schema: Mapping[str, Any]) -> str:
-    return f"%json {json.dumps({**schema, 'x-guidance': COMPACT}, ensure_ascii=False)}"
-
-
-def _arguments_schema(tool: ToolDefinition) -> dict[str, Any]:
-    """The schema of a tool's arguments, without members that it does not name.
-
-    A schema that says nothing of others allows any, and small models would write them without end.
-    """
-    if not tool.parameters:
-        return {"type": "object", "properties": {}, "additionalProperties": False}
-    return {"type": "object", **_closed(tool.parameters)}
-
-
-def _closed(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_closed(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {
-        name: (
-            {member: _closed(value) for member, value in inner.items()}
-            if name in ("properties", "$defs", "definitions") and isinstance(inner, dict)
-            else _closed(inner)
-            if name in ("items", "prefixItems", "anyOf", "oneOf")
-            else inner
-        )
-        for name, inner in schema.items()
-    }
-    if "properties" in closed and "additionalProperties" not in closed and "allOf" not in closed:
-        closed["additionalProperties"] = False
-    return closed
-
-
-def _literal(text: str, model: LocalModel) -> str:
-    """`text` in Lark's notation, with the model's special tokens for those that it spells out."""
-    markers = model.tool_format.markers if model.tool_format is not None else ()
-    pieces = [text]
-    for marker in markers:
-        token_id = model.vocabulary.id_of(marker)
-        if token_id is None or not model.vocabulary.is_special(token_id):
-            continue
-        pieces = [part for piece in pieces for part in _split(piece, marker, f"<[{token_id}]>")]
-    return " ".join(piece if piece.startswith("<[") else _string(piece) for piece in pieces)
-
-
-def _split(piece: str, marker: str, reference: str) -> Iterator[str]:
-    if piece.startswith("<["):
-        yield piece
-        return
-    for index, part in enumerate(piece.split(marker)):
-        if index:
-            yield reference
-        if part:
-            yield part
-
-
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json_rule({"type": "object"})
 
 
 # Errors -------------------------------------------------------------------------------------------

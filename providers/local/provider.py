@@ -27,11 +27,11 @@ from llama_compat.types import (
     StreamEvent,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
-from providers.local.call_rules import before_reply, call_rules
+from providers.local.call_rules import CallRules, before_reply, call_rules
 from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel
 from providers.local.grammar import Grammars
 from providers.local.limits import check_token_ids, max_tokens
-from providers.local.prompts import chat_prompt, text_prompt
+from providers.local.prompts import ChatPrompt, chat_prompt, text_prompt
 from providers.local.reply import text_events
 from providers.local.requirements import require
 from providers.local.tool_replies import CallingParser, read_reply
@@ -112,7 +112,9 @@ class LocalProvider(
             "guided_regex",
             "guided_choice",
             "guided_grammar",
+            "return_token_ids",
             "echo",
+            "best_of",
             *_TOOL_PARAMETERS,
         }
     )
@@ -227,7 +229,12 @@ class LocalProvider(
             prompt_logprobs=request.echo and request.logprobs is not None,
             constraint=await self._constraint(request, sampling.guide),
         )
-        reply = text_events(engine, generation, echo=_echoed_text(request, model))
+        reply = text_events(
+            engine,
+            generation,
+            echo=_echoed_text(request, model),
+            with_token_ids=request.return_token_ids,
+        )
         async with aclosing(reply) as events:
             async for event in events:
                 yield event
@@ -242,12 +249,9 @@ class LocalProvider(
         check_token_ids(sampling, model)
         prompt = await self._tokenize(request.messages, chat_prompt, model, request, rules)
         parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
-        constraint = await self._constraint(request, _guide_of(request), prompt.text)
+        constraint = await self._chat_constraint(request, rules, prompt)
         if prompt.openings:
             parser = ForcedCallParser(prompt.openings)
-            constraint = await self._grammars[request.model].call_constraint(
-                rules.demanded, prompt.openings
-            )
             # It has no text that they could end.
             sampling = structs.replace(sampling, stop=())
         generation = Generation(
@@ -258,11 +262,27 @@ class LocalProvider(
             constraint=constraint,
         )
         text = text_events(
-            engine, generation, shown_tokens=_shown_tokens(model, with_calls=bool(rules.tools))
+            engine,
+            generation,
+            shown_tokens=_shown_tokens(model, with_calls=bool(rules.tools)),
+            with_token_ids=request.return_token_ids,
         )
         async with aclosing(read_reply(text, parser, single_call=rules.single)) as events:
             async for event in events:
                 yield event
+
+    async def _chat_constraint(
+        self, request: ChatCompletionRequest, rules: CallRules, prompt: ChatPrompt
+    ) -> Constraint | None:
+        grammars = self._grammars[request.model]
+        guide = _guide_of(request)
+        if prompt.openings:
+            return await grammars.call_constraint(rules.demanded, prompt.openings)
+        if rules.tools and (guide is not None or any(tool.strict for tool in rules.tools)):
+            return await grammars.reply_constraint(
+                rules.tools, guide, prefix=before_reply(prompt.text), single=rules.single
+            )
+        return await self._constraint(request, guide, prompt.text)
 
     async def _constraint(
         self,
@@ -316,7 +336,7 @@ def _guide_of(request: ChatCompletionRequest) -> Guide | None:
     """What the whole reply has to be.
 
     Raises:
-        APIError: 400; the request says it twice, or wants the model to call tools as well.
+        APIError: 400; the request says it twice.
     """
     asked, guide = request.response_format, request.sampling.guide
     if asked is not None and asked.type != "text":
@@ -328,15 +348,6 @@ def _guide_of(request: ChatCompletionRequest) -> Guide | None:
             guide = Guide("json_schema", asked.schema or {}, "response_format.json_schema.schema")
         else:
             guide = Guide("json_object", None, "response_format")
-    may_call = request.tools and (request.tool_choice is None or request.tool_choice.mode != "none")
-    if guide is not None and may_call:
-        field = guide.path.partition(".")[0]
-        raise invalid_parameter(
-            field,
-            f"'{field}' and 'tools' can't be honoured in one request by a model in this process."
-            " Leave one of them out, or set 'tool_choice' to 'none'.",
-            "unsupported_parameter",
-        )
     return guide
 
 

@@ -32,6 +32,7 @@ async def text_events(
     *,
     echo: str | None = None,
     shown_tokens: Collection[int] = frozenset(),
+    with_token_ids: bool = False,
 ) -> AsyncGenerator[StreamEvent, None]:
     """The events of a reply that is nothing but text.
 
@@ -40,6 +41,7 @@ async def text_events(
         generation: what is asked of it.
         echo: the prompt's text, if the reply begins with it.
         shown_tokens: special tokens that are part of the text.
+        with_token_ids: whether the events say which tokens prompt and reply are made of.
 
     Raises (from the generator):
         APIError: as in `Engine.generate`.
@@ -50,6 +52,7 @@ async def text_events(
         prompt_ids,
         generation.sampling,
         with_logprobs=generation.logprobs is not None,
+        with_token_ids=with_token_ids,
         shown_tokens=shown_tokens,
     )
     cached_tokens = 0
@@ -63,12 +66,11 @@ async def text_events(
             for output in outputs:
                 if isinstance(output, Prefilled):
                     cached_tokens = output.cached_tokens
-                    yield StreamStart(len(prompt_ids))
+                    yield StreamStart(len(prompt_ids), prompt_ids if with_token_ids else None)
                     if echo is not None:
                         yield _echoed(echo, vocabulary, generation, output)
                 elif isinstance(output, Ended):
-                    reply.tokens += output.token_id is not None
-                    rest = reply.end()
+                    rest = reply.end(output.token_id)
                     if rest is not None:
                         yield rest
                     yield complete(output.stop_reason)
@@ -111,6 +113,7 @@ class Reply:
         prompt_ids: what the reply follows.
         sampling: with the strings that end it, and when.
         with_logprobs: whether the events carry log probabilities.
+        with_token_ids: whether they carry the ids of all tokens, also of those that show nothing.
         shown_tokens: special tokens that are part of the text.
 
     Attributes:
@@ -124,6 +127,7 @@ class Reply:
         sampling: SamplingParams,
         *,
         with_logprobs: bool,
+        with_token_ids: bool = False,
         shown_tokens: Collection[int] = frozenset(),
     ) -> None:
         self.tokens = 0
@@ -137,6 +141,7 @@ class Reply:
         self._shown = 0
         self._unshown: deque[tuple[int, TokenLogProbs]] = deque()
         self._any_logprobs = False
+        self._token_ids: list[int] | None = [] if with_token_ids else None
 
     @property
     def stopped(self) -> bool:
@@ -150,16 +155,27 @@ class Reply:
 
     def push(self, token_id: int, scores: TokenScores | None) -> StreamProgress | None:
         """What the next token adds to what is shown, if anything; `scores` if they are wanted."""
-        self.tokens += 1
+        self._count(token_id)
         if scores is not None:
             entry = describe_token(self._vocabulary, token_id, scores)
             self._unshown.append((self._length, entry))
         return self._progress(self._shown_of(self._detokenizer.push(token_id)))
 
-    def end(self) -> StreamProgress | None:
-        """What is still to be shown when there are no more tokens, if anything."""
+    def end(self, token_id: int | None = None) -> StreamProgress | None:
+        """What is still to be shown when there are no more tokens, if anything.
+
+        Args:
+            token_id: the token that ended the reply, if one did.
+        """
+        if token_id is not None:
+            self._count(token_id)
         text = self._shown_of(self._detokenizer.flush()) + self._stops.flush()
         return self._progress(text, last=True)
+
+    def _count(self, token_id: int) -> None:
+        self.tokens += 1
+        if self._token_ids is not None:
+            self._token_ids.append(token_id)
 
     def _shown_of(self, text: str) -> str:
         self._length += len(text)
@@ -173,17 +189,23 @@ class Reply:
 
     def _progress(self, text: str, *, last: bool = False) -> StreamProgress | None:
         self._shown += len(text)
+        token_ids = None
+        if self._token_ids and (text or last):
+            token_ids, self._token_ids = tuple(self._token_ids), []
         if not self._with_logprobs:
-            return StreamProgress(TextDelta(text), None, self.tokens) if text else None
+            if not text and token_ids is None:
+                return None
+            return StreamProgress(TextDelta(text), None, self.tokens, token_ids=token_ids)
         everything = last and not self.stopped
         logprobs = []
         while self._unshown and (everything or self._unshown[0][0] < self._shown):
             logprobs.append(self._unshown.popleft()[1])
         # A reply without any token still has the (empty) list that was asked for.
-        if not text and not logprobs and not (last and not self._any_logprobs):
+        needed = last and (not self._any_logprobs or token_ids is not None)
+        if not text and not logprobs and not needed:
             return None
         self._any_logprobs = True
-        return StreamProgress(TextDelta(text), tuple(logprobs), self.tokens)
+        return StreamProgress(TextDelta(text), tuple(logprobs), self.tokens, token_ids=token_ids)
 
 
 def describe_token(

@@ -10,7 +10,7 @@ beside which there is no text, an engine should leave stop strings out.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from llama_compat.types import (
     StopReason,
     StreamComplete,
     StreamEvent,
+    StreamProgress,
     StreamStart,
     TextDelta,
     TokenLogProbs,
@@ -50,7 +51,7 @@ async def read_reply(
         parser: of this reply.
         single_call: the reply ends with its first call.
     """
-    held = _HeldLogprobs()
+    held = _Held()
     parts = ReplyParts()
     complete: StreamComplete | None = None
     prompt_tokens = tokens = 0
@@ -66,41 +67,50 @@ async def read_reply(
                 deltas: Sequence[Delta] = parser.flush()
             else:
                 assert isinstance(event.delta, TextDelta)
-                held.push(event.logprobs)
+                held.push(event)
                 tokens = event.completion_tokens
                 deltas = parser.push(event.delta.text)
             if single_call:
                 deltas = _through_first_call(deltas)
             for delta in deltas:
-                yield parts.progress(delta, held.pop(), tokens)
+                logprobs, token_ids = held.pop()
+                yield parts.progress(delta, logprobs, tokens, token_ids)
             if complete is None and single_call and deltas and _is_whole_call(deltas[-1]):
                 complete = StreamComplete(StopReason.end_of_turn, Usage(prompt_tokens, tokens))
                 break
     assert complete is not None
-    left = held.pop()
-    if left is not None:
-        yield parts.progress(TextDelta(""), left, tokens)
+    logprobs, token_ids = held.pop()
+    if logprobs is not None or token_ids is not None:
+        yield parts.progress(TextDelta(""), logprobs, tokens, token_ids)
     if parser.called and complete.stop_reason is StopReason.end_of_turn:
         complete = structs.replace(complete, stop_reason=StopReason.end_of_message)
     yield complete
 
 
-class _HeldLogprobs:
-    """The log probabilities of tokens of which nothing has been given yet."""
+class _Held:
+    """The log probabilities and the ids of tokens of which nothing has been given yet."""
 
     def __init__(self) -> None:
-        self._held: list[TokenLogProbs] | None = None
+        self._logprobs: list[TokenLogProbs] | None = None
+        self._token_ids: list[int] | None = None
 
-    def push(self, logprobs: Iterable[TokenLogProbs] | None) -> None:
-        """Those of more tokens; None if none are wanted."""
-        if logprobs is not None:
-            self._held = self._held or []
-            self._held.extend(logprobs)
+    def push(self, event: StreamProgress) -> None:
+        """Those of more tokens, where they are wanted."""
+        if event.logprobs is not None:
+            self._logprobs = self._logprobs or []
+            self._logprobs += event.logprobs
+        if event.token_ids is not None:
+            self._token_ids = self._token_ids or []
+            self._token_ids += event.token_ids
 
-    def pop(self) -> tuple[TokenLogProbs, ...] | None:
+    def pop(self) -> tuple[tuple[TokenLogProbs, ...] | None, tuple[int, ...] | None]:
         """Those that go with what is given now."""
-        held, self._held = self._held, None
-        return None if held is None else tuple(held)
+        logprobs, token_ids = self._logprobs, self._token_ids
+        self._logprobs = self._token_ids = None
+        return (
+            None if logprobs is None else tuple(logprobs),
+            None if token_ids is None else tuple(token_ids),
+        )
 
 
 def _through_first_call(deltas: Sequence[Delta]) -> Sequence[Delta]:

@@ -47,6 +47,14 @@ class ChunkRenderer:
         return chunk
 
 
+def token_ids(
+    ids: Iterable[int] | None, *, prompt: Iterable[int] | None = None
+) -> dict[str, list[int]]:
+    """The members, vLLM's, that say of which tokens a reply and its prompt consist, if asked."""
+    named = {"prompt_token_ids": prompt, "token_ids": ids}
+    return {name: list(value) for name, value in named.items() if value is not None}
+
+
 class EncodedChunks:
     """A `StreamRenderer` that writes the chunks of `renderer` as server-sent events."""
 

@@ -9,7 +9,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, EncodedChunks
+from llama_compat.dialects.openai.chunks import (
+    ChunkParser,
+    ChunkRenderer,
+    EncodedChunks,
+    token_ids,
+)
 from llama_compat.dialects.openai.finish_reasons import (
     finish_reason,
     matched_stop_string,
@@ -48,37 +53,59 @@ Prompt = str | tuple[int, ...]
 class CompletionCall(Struct, frozen=True):
     """One request as it came: its prompts, how often each is continued, and how to answer.
 
-    Choices are numbered as OpenAI does: all of the first prompt's, then all of the second's.
+    Choices are numbered as OpenAI does: all of the first prompt's, then all of the second's. With
+    `best_of` more are made than the `n` that are given.
     """
 
     prompts: tuple[Prompt, ...]
     request: CompletionRequest
     n: int = 1
+    best_of: int = 1
     stream: bool = False
     include_usage: bool = False
 
     @property
     def choices_per_prompt(self) -> int:
-        return self.n
+        return max(self.n, self.best_of)
 
     def render_reply(
         self, responses: Sequence[CompletionResponse], usage: Usage, labels: Labels
     ) -> bytes:
-        """The `text_completion` object."""
+        """The `text_completion` object, of each prompt's best."""
+        if self.best_of > self.n:
+            made = self.best_of
+            batches = [responses[at : at + made] for at in range(0, len(responses), made)]
+            responses = [each for batch in batches for each in self._best(batch)]
         return msgspec.json.encode(render_reply(responses, usage, **_said_of(labels)))
 
     def stream_renderer(self, labels: Labels) -> EncodedChunks:
         """A renderer of chunks, which are `text_completion` objects too."""
         return EncodedChunks(StreamRenderer(**_said_of(labels), include_usage=self.include_usage))
 
+    def _best(self, made: Sequence[CompletionResponse]) -> list[CompletionResponse]:
+        """The `n` whose tokens are the likeliest, the best first."""
+        best = sorted(made, key=self._mean_logprob, reverse=True)[: self.n]
+        if self.request.logprobs is None:
+            best = [structs.replace(response, logprobs=None) for response in best]
+        return best
+
+    def _mean_logprob(self, response: CompletionResponse) -> float:
+        tokens = response.logprobs or ()
+        if self.request.echo:
+            tokens = tokens[response.usage.prompt_tokens :]
+        return sum(each.chosen.logprob or 0.0 for each in tokens) / max(len(tokens), 1)
+
     @property
     def requests(self) -> list[CompletionRequest]:
         """One request a choice; a seed counts up within a prompt so that its choices differ."""
-        sampling = self.request.sampling
+        request = self.request
+        if self.best_of > self.n and request.logprobs is None:
+            # By them the best are chosen.
+            request = structs.replace(request, logprobs=0)
         return [
-            structs.replace(self.request, prompt=prompt, sampling=sampling.for_choice(index))
+            structs.replace(request, prompt=prompt, sampling=request.sampling.for_choice(index))
             for prompt in self.prompts
-            for index in range(self.n)
+            for index in range(self.choices_per_prompt)
         ]
 
 
@@ -105,8 +132,10 @@ def parse_request(body: Mapping[str, Any], model: str) -> CompletionCall:
             logprobs=body.get("logprobs"),
             echo=bool(body.get("echo")),
             stream=bool(body.get("stream")),
+            return_token_ids=bool(body.get("return_token_ids")),
         ),
         n=body.get("n") or 1,
+        best_of=body.get("best_of") or 1,
         stream=bool(body.get("stream")),
         include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
     )
@@ -196,6 +225,7 @@ def render_reply(
                 "text": response.content,
                 "logprobs": render_text_logprobs(response.logprobs, 0),
                 "finish_reason": finish_reason(response.stop_reason),
+                **token_ids(response.token_ids, prompt=response.prompt_token_ids),
             }
             for index, response in enumerate(responses)
         ],
@@ -223,9 +253,13 @@ class StreamRenderer(ChunkRenderer):
         """The chunks that `event` of the choice `choice` makes, none or one."""
         if isinstance(event, StreamProgress):
             if isinstance(event.delta, TextDelta):
-                yield self._render_chunk(choice, event.delta.text, logprobs=event.logprobs)
+                yield self._render_chunk(
+                    choice, event.delta.text, logprobs=event.logprobs, ids=event.token_ids
+                )
         elif isinstance(event, StreamComplete):
             yield self._render_chunk(choice, "", finish_reason(event.stop_reason))
+        elif event.token_ids is not None:
+            yield self._render_chunk(choice, "", prompt_ids=event.token_ids)
 
     def _render_chunk(
         self,
@@ -233,6 +267,8 @@ class StreamRenderer(ChunkRenderer):
         text: str,
         reason: str | None = None,
         logprobs: Sequence[TokenLogProbs] | None = None,
+        ids: Sequence[int] | None = None,
+        prompt_ids: Sequence[int] | None = None,
     ) -> dict[str, Any]:
         offset = self._token_offsets.get(choice, 0)
         if logprobs:
@@ -243,6 +279,7 @@ class StreamRenderer(ChunkRenderer):
                 "text": text,
                 "logprobs": render_text_logprobs(logprobs, offset),
                 "finish_reason": reason,
+                **token_ids(ids, prompt=prompt_ids),
             }
         )
 

@@ -184,6 +184,7 @@ CHECKS: dict[str, Check] = {
     "allowed_token_ids": _token_ids,
     "priority": partial(_integer, low=-(2**31), high=2**31 - 1),
     "cache_salt": _string,
+    "return_token_ids": _boolean,
     "structured_outputs": _structured_outputs,
     **{f"guided_{member}": check for member, (_, check) in GUIDES.items()},
 }
@@ -226,8 +227,15 @@ def check_parameters(fields: JSONFields, checks: Mapping[str, Check]) -> dict[st
         )
     if checked.get("max_tokens") == 0 and not checked.get("echo"):
         raise _out_of_range("max_tokens", 0, 1, None)
-    if checked.get("best_of", 128) < checked.get("n", 1):
+    best_of, n = checked.get("best_of"), checked.get("n", 1)
+    if best_of is not None and best_of < n:
         raise invalid_parameter("best_of", "'best_of' must be at least 'n'.")
+    if best_of is not None and best_of > n and checked.get("stream"):
+        raise invalid_parameter(
+            "best_of",
+            "'best_of' can't be streamed: which replies are the best is known when all have ended."
+            " Leave 'stream' out, or set 'best_of' to 'n'.",
+        )
     return checked
 
 
@@ -264,6 +272,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "best_of": (1,),
     "echo": (False,),
+    "return_token_ids": (False,),
     "suffix": ("",),
     "stop": ([],),
     "top_k": (-1, 0),

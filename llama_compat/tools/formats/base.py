@@ -47,6 +47,13 @@ class ToolFormat(Protocol):
         It ends with the `{` of the arguments, which are JSON.
         """
 
+    def call_frame(self, tool_name: str) -> tuple[str, str]:
+        """What stands before and behind the arguments, which are JSON, of a call in a free reply.
+
+        The format's own parser reads it; it begins with one of `markers`, or with a bracket that
+        begins a line.
+        """
+
     def parser(self, tools: Sequence[ToolDefinition]) -> TextParser:
         """A parser for one reply of a model that was offered `tools`."""
 

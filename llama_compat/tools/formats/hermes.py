@@ -59,6 +59,10 @@ class Hermes:
         """The tag and the object that begins."""
         return f"<tool_call>\n{open_call(tool_name, 'arguments')}"
 
+    def call_frame(self, tool_name: str) -> tuple[str, str]:
+        """The tag and the object, and what closes them."""
+        return f"<tool_call>\n{open_call(tool_name, 'arguments')[:-1]}", "}\n</tool_call>"
+
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """A closing tag may be missing: some models end the reply instead."""
         syntax = Syntax(

@@ -64,6 +64,10 @@ class Llama3JSON:
         """The object that begins; a built-in tool can be called so too."""
         return open_call(tool_name, "parameters")
 
+    def call_frame(self, tool_name: str) -> tuple[str, str]:
+        """One object."""
+        return open_call(tool_name, "parameters")[:-1], "}"
+
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """An object that begins like a call is held back until it is known to be one or not."""
         return CallParser(_syntax(_read_json_sequence), tools)

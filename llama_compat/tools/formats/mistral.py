@@ -47,6 +47,10 @@ class Mistral:
         """The marker and the array that begins."""
         return f"{_MARKER}[{open_call(tool_name, 'arguments')}"
 
+    def call_frame(self, tool_name: str) -> tuple[str, str]:
+        """The marker and an array of one."""
+        return f"{_MARKER}[{open_call(tool_name, 'arguments')[:-1]}", "}]"
+
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """Both ways of writing calls are understood."""
         return CallParser(Syntax(attempt=lambda opener: _Attempt(), markers=(_MARKER,)), tools)

@@ -60,6 +60,10 @@ class Pythonic:
         """As JSON: these models write it too, and it can name any tool and take any argument."""
         return open_call(tool_name, "parameters")
 
+    def call_frame(self, tool_name: str) -> tuple[str, str]:
+        """A list of one call, whose arguments are a dictionary: JSON's words are understood."""
+        return f"[{tool_name}(**", ")]"
+
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """Names with other characters than Python's can't be called in this format."""
         read = partial(_read_list, names=parameter_names(tools))

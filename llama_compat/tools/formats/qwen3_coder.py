@@ -53,7 +53,7 @@ class Qwen3Coder:
     """Functions and their parameters in tags; text may stand before them."""
 
     name = "qwen3_coder"
-    markers = (_CALL, _CALL_END)
+    markers = (_CALL, _CALL_END, _FUNCTION)
 
     def render_tools(self, tools: Sequence[ToolDefinition]) -> str:
         """The tools between tags, one a line, and how to call them."""
@@ -70,6 +70,10 @@ class Qwen3Coder:
     def call_opening(self, tool_name: str) -> str:
         """As Hermes': these models write it too, and its arguments are JSON."""
         return f"{_CALL}\n{open_call(tool_name, 'arguments')}"
+
+    def call_frame(self, tool_name: str) -> tuple[str, str]:
+        """As Hermes'."""
+        return f"{_CALL}\n{open_call(tool_name, 'arguments')[:-1]}", f"}}\n{_CALL_END}"
 
     def parser(self, tools: Sequence[ToolDefinition]) -> CallParser:
         """Values are read by the types that the tools' schemas say."""

@@ -57,6 +57,7 @@ GOOD: list[tuple[str, list[Any]]] = [
     ("allowed_token_ids", [[], [3]]),
     ("priority", [-1, 0, 2**31 - 1]),
     ("cache_salt", ["x"]),
+    ("return_token_ids", [True, False]),
     ("guided_json", [{}, '{"type": "object"}']),
     ("guided_regex", ["a+"]),
     ("guided_choice", [["a", "b"]]),
@@ -90,6 +91,7 @@ BAD: list[tuple[str, list[Any]]] = [
     ("allowed_token_ids", [[1.5], {}]),
     ("priority", [2**31, "high"]),
     ("cache_salt", [1]),
+    ("return_token_ids", [1, "true"]),
     ("guided_json", [5, "{", "[]"]),
     ("guided_regex", [["a"]]),
     ("guided_choice", [[], [1], "a"]),
@@ -184,7 +186,9 @@ def test_no_tokens_at_all_are_wanted_only_with_an_echo():
 
 def test_the_best_of_fewer_than_wanted_is_refused():
     assert checked(COMPLETION_CHECKS, best_of=2, n=2)
-    for body in ({"best_of": 1, "n": 2}, {"best_of": 0}, {"echo": "x"}):
+    assert checked(COMPLETION_CHECKS, best_of=2, n=2, stream=True)
+    unstreamable = {"best_of": 3, "n": 2, "stream": True}
+    for body in ({"best_of": 1, "n": 2}, {"best_of": 0}, {"echo": "x"}, unstreamable):
         with pytest.raises(APIError):
             checked(COMPLETION_CHECKS, **body)
 

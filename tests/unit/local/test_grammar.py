@@ -272,8 +272,9 @@ async def test_what_excludes_each_other(provider: TorchProvider) -> None:
     both = Guide("regex", "a", "guided_regex")
     error = await refused(provider, guide=both, response_format=ResponseFormat("json_object"))
     assert error.param == "response_format"
-    error = await refused(provider, response_format=ResponseFormat("json_object"), tools=TOOLS)
-    assert (error.param, error.code) == ("response_format", "unsupported_parameter")
+    grammar = Guide("grammar", 'start: "a"', "guided_grammar")
+    error = await refused(provider, guide=grammar, tools=TOOLS)
+    assert (error.param, error.code) == ("guided_grammar", "unsupported_parameter")
     with pytest.raises(APIError, match="exclude each other"):
         parse_sampling({"guided_regex": "a", "guided_choice": ["b"]})
 

@@ -1,6 +1,5 @@
 """The engine on llama.cpp: what it generates is the model's, whatever else runs beside it."""
 
-
 from __future__ import annotations
 
 import asyncio

@@ -81,6 +81,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         verbosity=optional_text_in(body, "verbosity"),
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
         stream=bool(body.get("stream")),
+        return_token_ids=bool(body.get("return_token_ids")),
     )
     return ChatCall(
         request=request,

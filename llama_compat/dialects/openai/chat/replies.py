@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.openai.chat.requests import render_call, thought_signature
+from llama_compat.dialects.openai.chunks import token_ids
 from llama_compat.dialects.openai.finish_reasons import (
     finish_reason,
     matched_stop_string,
@@ -46,6 +47,7 @@ def render_reply(
         "model": model,
         "choices": [_render_choice(index, response) for index, response in enumerate(responses)],
         "usage": render_usage(usage),
+        **token_ids(None, prompt=responses[0].prompt_token_ids),
     }
 
 
@@ -68,6 +70,7 @@ def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, An
         "message": rendered,
         "logprobs": render_chat_logprobs(response.logprobs),
         "finish_reason": finish_reason(reason, called_tools=bool(calls)),
+        **token_ids(response.token_ids),
     }
 
 

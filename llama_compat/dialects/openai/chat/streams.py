@@ -11,7 +11,7 @@ from llama_compat.dialects.openai.chat.replies import (
     tool_call_fragments,
 )
 from llama_compat.dialects.openai.chat.requests import extra_content, thought_signature
-from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer
+from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.parts import ReplyParts
@@ -55,13 +55,16 @@ class StreamRenderer(ChunkRenderer):
         """The chunks that `event` of the choice `choice` makes, none to two."""
         if isinstance(event, StreamProgress):
             delta = self._render_delta(choice, event.delta)
-            if delta or event.logprobs:
-                yield self._render_chunk(choice, delta, logprobs=event.logprobs)
+            if delta or event.logprobs or event.token_ids:
+                yield self._render_chunk(
+                    choice, delta, logprobs=event.logprobs, ids=event.token_ids
+                )
         elif isinstance(event, StreamComplete):
             reason = finish_reason(event.stop_reason, called_tools=choice in self._calls)
             yield self._render_chunk(choice, {}, reason)
         else:
-            yield self._render_chunk(choice, {"role": "assistant", "content": ""})
+            chunk = self._render_chunk(choice, {"role": "assistant", "content": ""})
+            yield chunk | token_ids(None, prompt=event.token_ids)
 
     def _render_chunk(
         self,
@@ -69,6 +72,7 @@ class StreamRenderer(ChunkRenderer):
         delta: dict[str, Any],
         reason: str | None = None,
         logprobs: Sequence[TokenLogProbs] | None = None,
+        ids: Sequence[int] | None = None,
     ) -> dict[str, Any]:
         return self._chunk(
             {
@@ -76,6 +80,7 @@ class StreamRenderer(ChunkRenderer):
                 "delta": delta,
                 "logprobs": render_chat_logprobs(logprobs),
                 "finish_reason": reason,
+                **token_ids(ids),
             }
         )
 
