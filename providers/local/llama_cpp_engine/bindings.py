@@ -301,17 +301,14 @@ class Model:
             )
         return buffer[:count]
 
-    def pieces(self) -> list[bytes]:
-        """The bytes of every token, special ones by their names."""
-        buffer, room = ctypes.create_string_buffer(256), 256
-        found = []
-        for token_id in range(self.vocab_size):
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of a token, a special one's by its name."""
+        for room in (64, 2**16):
+            buffer = ctypes.create_string_buffer(room)
             size = lib.llama_token_to_piece(self._vocab, token_id, buffer, room, 0, True)
-            if size < 0:
-                buffer, room = ctypes.create_string_buffer(-size), -size
-                size = lib.llama_token_to_piece(self._vocab, token_id, buffer, room, 0, True)
-            found.append(buffer.raw[:size])
-        return found
+            if size >= 0:
+                break
+        return buffer.raw[:size]
 
     def special_tokens(self) -> frozenset[int]:
         """The tokens that are marks for the model and no text."""
@@ -329,19 +326,31 @@ class Model:
             if lib.llama_vocab_is_eog(self._vocab, token_id)
         )
 
-    def grammar_tokenizer(self, end_tokens: Sequence[int]) -> Any:
-        """The tokenizer as llguidance wants it; it must not outlive the model."""
-        from llguidance.llamacpp import lltokenizer_from_vocab
+    def grammar_tokenizer(self, pieces: Sequence[bytes], end_tokens: Sequence[int]) -> Any:
+        """The tokenizer as llguidance wants it; it must not outlive the model.
 
-        return lltokenizer_from_vocab(self._vocab, eos_token=list(end_tokens))
+        Args:
+            pieces: of all tokens.
+            end_tokens: those that end a reply.
+        """
+        from llguidance import LLTokenizer
+
+        special = self.special_tokens()
+        # How llguidance tells a special token from a text that is written alike.
+        tokens = [b"\xff" + piece if id in special else piece for id, piece in enumerate(pieces)]
+        return LLTokenizer.from_llamacpp(
+            tokens=tokens,
+            vocab_ptr=self._vocab,
+            tokenize_fptr=ctypes.cast(lib.llama_tokenize, ctypes.c_void_p).value,
+            eos_token=list(end_tokens),
+        )
 
     def chat_formatter(self, template: str) -> Any:
         """What renders `template` with `messages` and `tools`; its result has the `prompt`."""
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-        pieces = self.pieces()
         first, last = (
-            "" if token_id is None else pieces[token_id].decode("utf-8", "replace")
+            "" if token_id is None else self.piece(token_id).decode("utf-8", "replace")
             for token_id in (self.first_token, self.last_token)
         )
         return Jinja2ChatFormatter(template, eos_token=last, bos_token=first)

@@ -137,13 +137,13 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
             f" {error} If there is not enough memory, set a smaller 'context_length' for the model"
             " or a smaller 'kv_cache'."
         ) from error
+    vocabulary = GGUFVocabulary(model)
     try:
-        tokenizer = GGUFTokenizer(model)
+        tokenizer = GGUFTokenizer(model, vocabulary)
     except ValueError as error:
         raise ProviderStartError(
             f"The model '{name}' in {path} can't be used: {error}. Choose another file."
         ) from error
-    vocabulary = GGUFVocabulary(model)
     length = min(length, context.size)
     local = LocalModel(
         name=name,

@@ -14,13 +14,16 @@ class GGUFVocabulary:
 
     Args:
         model: whose they are.
+
+    Attributes:
+        pieces: the bytes of each, special ones by their names.
     """
 
     def __init__(self, model: Model) -> None:
-        self._pieces = model.pieces()
+        self.pieces = [model.piece(token_id) for token_id in range(model.vocab_size)]
         self._special = model.special_tokens()
         # Of tokens that are written alike, such as a byte and the letter that it is, the first.
-        self._ids = {piece: id for id, piece in reversed(list(enumerate(self._pieces)))}
+        self._ids = {piece: id for id, piece in reversed(list(enumerate(self.pieces)))}
 
     def id_of(self, token: str) -> int | None:
         """The id of the token that is written so, if there is one."""
@@ -32,7 +35,7 @@ class GGUFVocabulary:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The UTF-8 bytes of one token, perhaps part of a character; a special token's name."""
-        return self._pieces[token_id] if token_id < len(self._pieces) else b""
+        return self.pieces[token_id] if token_id < len(self.pieces) else b""
 
     def decode(self, token_ids: Sequence[int], shown: Collection[int] = frozenset()) -> str:
         """The text of a whole sequence of tokens, of its special tokens only those in `shown`."""
@@ -57,13 +60,15 @@ class GGUFTokenizer:
 
     Args:
         model: whose it is.
+        vocabulary: the model's.
 
     Raises:
         ValueError: its chat template is no template.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, vocabulary: GGUFVocabulary) -> None:
         self._model = model
+        self._vocabulary = vocabulary
         self.chat_template = model.chat_template
         self._formatter: Any = None
         if self.chat_template:
@@ -92,4 +97,4 @@ class GGUFTokenizer:
 
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
         """The same as llguidance wants it."""
-        return self._model.grammar_tokenizer(end_tokens)
+        return self._model.grammar_tokenizer(self._vocabulary.pieces, end_tokens)
