@@ -94,7 +94,7 @@ def test_every_vendor_is_named() -> None:
 def test_every_template_ships_that_is_spoken_of() -> None:
     names = {name for name, _ in list_templates()}
     assert {"starter", "echo", "openai", "vllm", "passthrough", "vendors", "native"} <= names
-    for name in re.findall(r"llama-compat run ([a-z]+)", README):
+    for name in re.findall(r"llama-compat run ([a-z-]+)", README):
         assert name in names
 
 

@@ -29,7 +29,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_which_templates_ship() -> None:
-    assert NAMES == ["echo", "native", "openai", "passthrough", "starter", "vendors", "vllm"]
+    starters = ["starter", "starter-llama-cpp"]
+    assert NAMES == ["echo", "native", "openai", "passthrough", *starters, "vendors", "vllm"]
 
 
 def test_each_has_a_description() -> None:
