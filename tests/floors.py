@@ -11,8 +11,8 @@ is gigabytes large. Give an index with another build as `--torch-index`, or conf
 finds one. Only the version that is its floor has been tried, as no older build was to be had; an
 older one may well do.
 
-llama-cpp-python's floor is the version that the tests ran with, which `make floors` takes from where
-it was compiled; pip by itself would compile it anew, for a quarter of an hour.
+llama-cpp-python's floor is the version that the tests ran with, which `make floors` takes from
+where it was compiled; pip by itself would compile it anew, for a quarter of an hour.
 """
 
 from __future__ import annotations

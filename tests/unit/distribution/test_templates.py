@@ -30,7 +30,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_which_templates_ship() -> None:
     starters = ["starter", "starter-llama-cpp"]
-    assert NAMES == ["echo", "native", "openai", "passthrough", *starters, "vendors", "vllm"]
+    assert ["echo", "native", "openai", "passthrough", *starters, "vendors", "vllm"] == NAMES
 
 
 def test_each_has_a_description() -> None:

