@@ -60,21 +60,18 @@ class EngineThread(Generic[S]):
 
     Sequences and cancellations wait in an inbox for the thread to look at it, between two steps.
     What came of a step is handed to the event loops that asked all at once. A subclass says what a
-    sequence is (`_new_sequence`) and what a step does (`_step`); `_append` and `_fail` deliver.
+    sequence is (`_new_sequence`), how many run at a time (`sequences`) and what a step does
+    (`_step`); `_append` and `_fail` deliver.
 
     Args:
         model: the model.
         scheduler: an empty one.
-        sequences: how many run at the same time.
         waiting: how many may wait; more are refused.
     """
 
-    def __init__(
-        self, model: LocalModel, scheduler: Scheduler[S], *, sequences: int, waiting: int
-    ) -> None:
+    def __init__(self, model: LocalModel, scheduler: Scheduler[S], *, waiting: int) -> None:
         self._model = model
         self._scheduler = scheduler
-        self._sequences = sequences
         self._may_wait = waiting
         self._counts = Stats()
         self._changed = threading.Condition()
@@ -100,6 +97,11 @@ class EngineThread(Generic[S]):
             waiting=self._scheduler.waiting + len(self._arrived),
             running=len(self._scheduler.running),
         )
+
+    @property
+    def sequences(self) -> int:
+        """How many run at the same time."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Start the thread."""
@@ -134,7 +136,7 @@ class EngineThread(Generic[S]):
             if self._closed:
                 raise shutting_down()
             waiting = self._scheduler.waiting + len(self._arrived)
-            room = self._sequences - len(self._scheduler.running)
+            room = self.sequences - len(self._scheduler.running)
             if waiting >= self._may_wait + max(0, room):
                 raise self._too_many(waiting)
             self._arrived.append(sequence)
@@ -142,7 +144,7 @@ class EngineThread(Generic[S]):
 
     def _too_many(self, waiting: int) -> APIError:
         # A place is free when each of those that run now has made room for one that waits.
-        rounds = waiting / max(1, self._sequences)
+        rounds = waiting / max(1, self.sequences)
         seconds = min(60, max(1, round(rounds * self._seconds_a_sequence)))
         return APIError(
             429,

@@ -44,12 +44,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self._scheduler: Scheduler = Scheduler(loaded.slots, loaded.limits)
-        super().__init__(
-            loaded.model,
-            self._scheduler,
-            sequences=loaded.slots.total,
-            waiting=loaded.limits.waiting,
-        )
+        super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -62,6 +57,11 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             used_blocks=slots.used,
             total_blocks=slots.total,
         )
+
+    @property
+    def sequences(self) -> int:
+        """How many run at the same time."""
+        return self.loaded.slots.total
 
     def stop(self) -> None:
         """Break off what there is with an error, and give the context's memory back."""
