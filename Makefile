@@ -53,6 +53,7 @@ test: $(VENV)/.has-torch,llama-cpp,dev
 	@failed=; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
 	step $(BIN)/llama-compat pull starter; \
+	step $(BIN)/llama-compat pull starter.gguf; \
 	step $(BIN)/ruff check; \
 	step $(BIN)/mypy; \
 	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \

@@ -16,6 +16,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SETTINGS = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={ROOT}/scripts/llama_cpp.cmake -DLLAVA_BUILD=OFF"
+INCLUDED = ROOT / "scripts/llama_cpp.cmake"
+SETTINGS = f"{shlex.quote(f'-DCMAKE_PROJECT_llama.cpp_INCLUDE={INCLUDED}')} -DLLAVA_BUILD=OFF"
 
 TICK_SECONDS = 15
 """How often a line says how far the compiler is."""
@@ -68,7 +70,7 @@ def fingerprint() -> str:
     """What a wheel depends on, beside its version: settings, platform, the CPU's instructions."""
     parts = [os.environ.get("CMAKE_ARGS", ""), sys.platform, platform.machine()]
     # The text that it adds, and not where it lies: checkouts share the wheel.
-    parts += [SETTINGS.replace(str(ROOT), ""), (ROOT / "scripts/llama_cpp.cmake").read_text()]
+    parts += [SETTINGS.replace(str(ROOT), ""), INCLUDED.read_text("utf-8")]
     try:
         cpu = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -45,6 +45,7 @@ class LlamaEmbedder:
         wanted = options.context_length or MAX_TOKENS
         self.max_tokens = min(model.context_length, wanted, MAX_TOKENS)
         self._texts = min(BATCH_TEXTS, MAX_SEQUENCES)
+        self._longest_token = max(len(model.piece(id)) for id in range(model.vocab_size))
         try:
             self._context = Context(
                 model,
@@ -138,12 +139,16 @@ class LlamaEmbedder:
         return EmbeddingResponse(tuple(vectors), tokens)
 
     def _encode(self, index: int, text: str) -> list[int]:
-        token_ids = self._model.tokenize(text, add_special=True, parse_special=False)
-        if len(token_ids) > self.max_tokens:
+        token_ids: list[int] = []
+        # What is too long by its length alone is not worth the time.
+        is_longer = len(text) > self.max_tokens * self._longest_token
+        if not is_longer:
+            token_ids = self._model.tokenize(text, add_special=True, parse_special=False)
+        if is_longer or len(token_ids) > self.max_tokens:
             raise APIError(
                 400,
-                f"Text {index} of 'input' has {len(token_ids)} tokens, more than the"
-                f" {self.max_tokens} that the model '{self._name}' takes. Cut it.",
+                f"Text {index} of 'input' has more than the {self.max_tokens} tokens that the model"
+                f" '{self._name}' takes. Cut it.",
                 param="input",
                 code="context_length_exceeded",
             )

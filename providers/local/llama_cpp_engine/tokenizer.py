@@ -62,6 +62,11 @@ class GGUFTokenizer:
         model: whose it is.
         vocabulary: the model's.
 
+    Attributes:
+        chat_template: the source of the chat template, if it has one.
+        control_tokens: how the tokens are written that are no text.
+        longest_token: the most bytes that one token stands for.
+
     Raises:
         ValueError: its chat template is no template.
     """
@@ -70,6 +75,11 @@ class GGUFTokenizer:
         self._model = model
         self._vocabulary = vocabulary
         self.chat_template = model.chat_template
+        self.control_tokens = frozenset(
+            vocabulary.pieces[token_id].decode("utf-8", "replace")
+            for token_id in model.special_tokens()
+        )
+        self.longest_token = max(map(len, vocabulary.pieces))
         self._formatter: Any = None
         if self.chat_template:
             try:

@@ -131,6 +131,13 @@ async def test_tokens_are_those_of_the_hub_s_tokenizer(
     assert "".join(map(detokenizer.push, ids)) + detokenizer.flush() == text
 
 
+async def test_what_is_no_text_is_known(provider: LlamaCppProvider) -> None:
+    [engine] = provider.engines.values()
+    tokenizer = engine.model.tokenizer
+    assert tokenizer.control_tokens == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
+    assert tokenizer.longest_token == len("<|endoftext|>")
+
+
 async def test_what_ends_a_reply(provider: LlamaCppProvider) -> None:
     [engine] = provider.engines.values()
     named = {engine.model.vocabulary.token_bytes(id) for id in engine.model.stop_tokens}
@@ -422,6 +429,8 @@ async def test_embeddings_are_the_mean_of_the_model_s_states(folder: Path, tmp_p
         for request, param in (
             (EmbeddingRequest(str(path), ("x",), dimensions=65), "dimensions"),
             (EmbeddingRequest(str(path), ("x " * 5000,)), "input"),
+            # Too long by its length alone.
+            (EmbeddingRequest(str(path), ("x" * 10**7,)), "input"),
         ):
             with pytest.raises(APIError) as caught:
                 await provider.embed(request)
@@ -499,10 +508,7 @@ QUESTIONS = [
 
 
 async def test_greedy_text_is_that_of_create_completion() -> None:
-    try:
-        path = resolve_gguf("starter.gguf")
-    except ProviderStartError:
-        pytest.skip("needs the starter: llama-compat pull starter.gguf")
+    path = resolve_gguf("starter.gguf")
     from llama_cpp import Llama
 
     theirs = Llama(
