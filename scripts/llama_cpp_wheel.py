@@ -18,13 +18,14 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +41,7 @@ def main() -> int:
     requirement = pinned()
     folder = cache_folder() / "wheels" / f"{requirement.replace('==', '-')}-{fingerprint()}"
     if not has_wheel(folder):
-        with lock(folder.with_suffix(".lock")):
+        with lock(beside(folder, ".lock")):
             # Another checkout may have built it meanwhile.
             if not has_wheel(folder):
                 build(requirement, folder)
@@ -78,6 +79,11 @@ def fingerprint() -> str:
     else:
         parts += re.findall(r"^(?:flags|Features)\s*:.*", cpu, re.MULTILINE)[:1]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def beside(folder: Path, suffix: str) -> Path:
+    """A file next to `folder` with its name, which has dots of its own."""
+    return folder.with_name(folder.name + suffix)
 
 
 def has_wheel(folder: Path) -> bool:
@@ -120,19 +126,22 @@ def build(requirement: str, folder: Path) -> None:
         f" {folder.parent}"
     )
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
-        made, log_path = Path(scratch, "wheel"), folder.with_suffix(".log")
+        made, log_path = Path(scratch, "wheel"), beside(folder, ".log")
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-cache-dir", "--verbose"]
         command += ["--disable-pip-version-check", "--no-binary=llama-cpp-python"]
         command += ["--wheel-dir", str(made), requirement]
         settings = f"{SETTINGS} {os.environ.get('CMAKE_ARGS', '')}".strip()
         environment = {**os.environ, "CMAKE_ARGS": settings, "TMPDIR": scratch}
         with log_path.open("w") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
             try:
                 watch(process, log_path)
+            except KeyboardInterrupt:
+                sys.exit("Stopped; what was compiled is gone.")
             finally:
-                process.kill()
-                process.wait()
+                end(process)
         if process.returncode != 0:
             tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-15:])
             sys.exit(f"{tail}\n\nllama.cpp could not be compiled; all of the output: {log_path}")
@@ -158,6 +167,16 @@ def watch(process: subprocess.Popen[bytes], log_path: Path) -> None:
     finally:
         done.set()
         telling.join()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End `process` and the compilers that it runs."""
+    with suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.kill()
+    process.wait()
 
 
 def say(text: str) -> None:
