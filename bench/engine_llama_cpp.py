@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import statistics
@@ -206,7 +207,7 @@ def main(arguments: Sequence[str]) -> None:
     measured = {
         "model": options.model,
         "threads": options.threads,
-        "waiting threads are": WAIT_POLICY,
+        "waiting threads are": os.environ.get("OMP_WAIT_POLICY", WAIT_POLICY),
         "rounds": options.rounds,
         "input_len": options.input_len,
         "output_len": options.output_len,

@@ -219,7 +219,8 @@ class Model:
             self._model = lib.llama_model_load_from_file(str(path).encode(), params)
             if not self._model:
                 raise _refusal()
-        weakref.finalize(self, lib.llama_model_free, self._model)
+        # When the process ends, a thread may still be at work with it.
+        weakref.finalize(self, lib.llama_model_free, self._model).atexit = False
         self._vocab = lib.llama_model_get_vocab(self._model)
         self.vocab_size = int(lib.llama_vocab_n_tokens(self._vocab))
 

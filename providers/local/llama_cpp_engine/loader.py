@@ -116,6 +116,13 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
     Raises:
         ProviderStartError: there is not enough memory, or its tokenizer or template won't do.
     """
+    vocabulary = GGUFVocabulary(model)
+    try:
+        tokenizer = GGUFTokenizer(model, vocabulary)
+    except ValueError as error:
+        raise ProviderStartError(
+            f"The model '{name}' in {path} can't be used: {error}. Choose another file."
+        ) from error
     sequences = min(options.max_sequences, MAX_SEQUENCES)
     on_gpu = offloads() and options.gpu_layers != 0
     step_tokens = options.max_step_tokens or STEP_TOKENS["gpu" if on_gpu else "cpu"]
@@ -136,13 +143,6 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
             f"The model '{name}' was loaded, but its context of {cells} tokens can't be made:"
             f" {error} If there is not enough memory, set a smaller 'context_length' for the model"
             " or a smaller 'kv_cache'."
-        ) from error
-    vocabulary = GGUFVocabulary(model)
-    try:
-        tokenizer = GGUFTokenizer(model, vocabulary)
-    except ValueError as error:
-        raise ProviderStartError(
-            f"The model '{name}' in {path} can't be used: {error}. Choose another file."
         ) from error
     length = min(length, context.size)
     local = LocalModel(
