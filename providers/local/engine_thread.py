@@ -184,7 +184,9 @@ class EngineThread(Generic[S]):
                 for sequence in self._scheduler.clear():
                     self._fail(sequence, internal_error())
             self._send()
-        for sequence in [*self._scheduler.clear(), *self._arrived]:
+        with self._changed:
+            arrived, self._arrived = self._arrived, []
+        for sequence in [*self._scheduler.clear(), *arrived]:
             sequence.ended = True
             self._counts.cancelled += 1
             sequence.deliver(shutting_down())

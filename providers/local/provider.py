@@ -155,13 +155,13 @@ class LocalProvider(
         """Break off what is running and let the models go."""
         running: list[Engine | Embedder] = [*self.engines.values(), *self.embedders.values()]
         self.engines, self.embedders = {}, {}
+        for each in running:
+            await asyncio.to_thread(each.stop)
+        for grammars in self._grammars.values():
+            grammars.close()
         if self._tokenizing is not None:
             # It waits for the prompt that is being tokenized, which may be a long one.
             await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
-        for grammars in self._grammars.values():
-            await asyncio.to_thread(grammars.close)
-        for each in running:
-            await asyncio.to_thread(each.stop)
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
         """An engine or an embedder that runs; called in a thread.
