@@ -111,6 +111,8 @@ def llama_cpp_server(
     command = [python, "-m", "llama_cpp.server", "--model", str(model), "--port", str(port)]
     command += ["--n_ctx", str(CONTEXT), "--n_threads", str(threads)]
     command += ["--n_threads_batch", str(threads), "--flash_attn", "true"]
+    # Or a stream is cut when another request arrives.
+    command += ["--interrupt_requests", "false"]
     with _running("llama_cpp.server", command, port, scratch):
         url = f"http://127.0.0.1:{port}/v1/completions"
         biases = {str(token): -100 for token in end_tokens}
