@@ -17,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
-.PHONY: help serve test floors conformance clean
+.PHONY: help serve test abuse floors conformance clean
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
@@ -26,6 +26,7 @@ help:
 	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
+	@echo 'make abuse   what abuses a server for minutes; on a machine that does nothing else'
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make conformance OPENRESPONSES=FOLDER'
 	@echo '             run the Open Responses suite, of which FOLDER is a checkout with bun and zod'
@@ -49,7 +50,7 @@ serve: $(VENV)/.has-$(SERVED)
 	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
-test: $(VENV)/.has-torch,llama-cpp,dev
+test: $(VENV)/.has-torch,llama-cpp,dev,abuse
 	@failed=; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
 	step $(BIN)/llama-compat pull starter; \
@@ -59,6 +60,9 @@ test: $(VENV)/.has-torch,llama-cpp,dev
 	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
 	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
+
+abuse: $(VENV)/.has-torch,llama-cpp,dev,abuse,fuzz
+	$(BIN)/python -m pytest tests/abuse --abuse $(PYTEST_ARGS)
 
 floors: $(VENV)/.has-torch,llama-cpp,dev
 	PIP_FIND_LINKS="$$PIP_FIND_LINKS $$($(BIN)/python scripts/llama_cpp_wheel.py)" \

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,51 @@ def python(script: Path, *arguments: object) -> list[str]:
 
 
 def resident_mib(pid: int) -> float:
-    """The resident memory of the process `pid`, in MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    """The resident memory of the process `pid` and of those that it started, in MiB."""
+    return _mib(_status(each, "VmRSS") for each in family(pid))
+
+
+def peak_mib(pid: int) -> float:
+    """The most that each of them has had resident so far, added up, in MiB."""
+    return _mib(_status(each, "VmHWM") for each in family(pid))
+
+
+def proportional_mib(pid: int) -> float:
+    """The memory of the process `pid` alone, in MiB; of a page that n processes share 1/n."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return _mib(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def private_mib(pid: int) -> float:
+    """The memory that the process `pid` has to itself, in MiB."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return _mib(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time of the process `pid` and of those that it started and that live."""
+    ticks = 0
+    for each in family(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # utime and stime, see proc(5)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family(pid: int) -> list[int]:
+    """The process `pid` and all that it started, and those started, and that live."""
+    children = " ".join(
+        children.read_text() for children in Path(f"/proc/{pid}/task").glob("*/children")
+    )
+    return [pid, *(each for child in children.split() for each in family(int(child)))]
+
+
+def _status(pid: int, name: str) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
+
+
+def _mib(kib: Iterable[int]) -> float:
+    return sum(kib) / 1024
 
 
 def _cpu_model() -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -19,10 +20,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from bench.gateway import EVENTS, UPSTREAM_PORT, generate
 from bench.load import peers
-from bench.machine import resident_mib, start_pinned, write_results
+from bench.load.stage import generate, upstream
+from bench.machine import resident_mib, write_results
 
 SLICES = 40
 
@@ -73,30 +75,25 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        command = [sys.executable, "-m", "bench.load.upstream", str(UPSTREAM_PORT), str(EVENTS)]
-        upstream = start_pinned(command, load_core, cwd=peers.ROOT)
-        gateway = peers.ours(f"http://127.0.0.1:{UPSTREAM_PORT}", 18082, scratch)
-        assert gateway.command is not None
         counts = scratch / "tasks"
-        template = str(scratch / "ours-18082.yaml")
-        counted = [sys.executable, "-m", "bench.load.counted_server", template, str(counts)]
-        gateway = peers.Gateway("llama_compat", 18082, counted, {})
-        try:
+        with upstream(load_core, scratch / "upstream.log") as behind:
+            origin = behind.url.removesuffix(behind.gateway.path)
+            ours = peers.ours(origin, peers.free_port(), scratch)
+            template = ours.command[2]
+            counted = [sys.executable, "-m", "bench.load.counted_server", template, str(counts)]
+            gateway = dataclasses.replace(ours, command=counted)
             with peers.running(gateway, gateway_core, scratch / "log") as started:
-                pid = int(started["pid"])
-                tasks_before = count_tasks(pid, counts)
+                port = urlsplit(started.url).port
+                tasks_before = count_tasks(started.pid, counts)
                 rounds = options.requests // SLICES // 32
                 for number in range(SLICES):
-                    generate(gateway.url, load_core, "--connections", 32, "--rounds", rounds)
-                    asyncio.run(abort_streams(gateway.port, options.aborted // SLICES))
-                    memory.append(round(resident_mib(pid), 2))
-                    descriptors.append(open_descriptors(pid))
+                    generate(started, load_core, "--connections", 32, "--rounds", rounds)
+                    asyncio.run(abort_streams(port, options.aborted // SLICES))
+                    memory.append(round(resident_mib(started.pid), 2))
+                    descriptors.append(open_descriptors(started.pid))
                     print(f"{number + 1}/{SLICES}: {memory[-1]} MiB", file=sys.stderr)
                 time.sleep(2)
-                tasks_after = count_tasks(pid, counts)
-        finally:
-            upstream.terminate()
-            upstream.wait()
+                tasks_after = count_tasks(started.pid, counts)
 
     quarter = SLICES // 4
     second, last = (

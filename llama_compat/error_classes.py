@@ -12,6 +12,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What an error of one class means for the request and for the target that gave it.
+
+    Attributes:
+        retries: the same target may be asked again.
+        falls_back: another target may be, where the template's `fall_back_on` lists the class.
+        blames_target: it counts against the target, which cools after some of them.
+        cools_at_once: the next request would meet it too: the target cools after the first.
+        heeds_retry_after: the vendor may have said when to come back.
+        skips: nothing was sent: another target is looked for, whatever the template lists.
+    """
+
+    retries: bool = False
+    falls_back: bool = True
+    blames_target: bool = True
+    cools_at_once: bool = False
+    heeds_retry_after: bool = False
+    skips: bool = False
+
+
 class ErrorClass(StrEnum):
     """What can be done about an error depends on which of these it is."""
 
@@ -26,7 +47,39 @@ class ErrorClass(StrEnum):
     not_found = "not_found"
     bad_request = "bad_request"
     server_error = "server_error"
+    unsupported = "unsupported"
+    """A provider here can't do what the request asks for, and has not sent it."""
     other = "other"
+
+    @property
+    def handling(self) -> Handling:
+        """What it means for the request and its target."""
+        return _HANDLING[self]
+
+
+_ITS_OWN_FAULT = Handling(falls_back=False, blames_target=False)
+"""The request's: it would be the same everywhere."""
+
+_HANDLING = {
+    ErrorClass.context_length: Handling(blames_target=False),
+    ErrorClass.content_filter: Handling(blames_target=False),
+    ErrorClass.quota: Handling(cools_at_once=True, heeds_retry_after=True),
+    ErrorClass.rate_limit: Handling(retries=True, heeds_retry_after=True),
+    ErrorClass.authentication: Handling(cools_at_once=True),
+    ErrorClass.overloaded: Handling(retries=True, heeds_retry_after=True),
+    ErrorClass.timeout: Handling(),
+    ErrorClass.connection: Handling(retries=True),
+    ErrorClass.not_found: Handling(blames_target=False),
+    ErrorClass.bad_request: _ITS_OWN_FAULT,
+    ErrorClass.server_error: Handling(retries=True, heeds_retry_after=True),
+    ErrorClass.unsupported: Handling(blames_target=False, skips=True),
+    ErrorClass.other: _ITS_OWN_FAULT,
+}
+
+FALLS_BACK = tuple(
+    kind for kind, handling in _HANDLING.items() if handling.falls_back and not handling.skips
+)
+"""What a template may list in `fall_back_on`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +183,8 @@ _ROWS = (
         frozenset({408, 504}),
     ),
     _Row(
-        ErrorClass.connection, frozenset({"upstream_connection_lost", "upstream_connection_failed"})
+        ErrorClass.connection,
+        frozenset({"upstream_connection_lost", "upstream_connection_failed"}),
     ),
     _Row(ErrorClass.not_found, frozenset({"model_not_found", "not_found_error"}), frozenset({404})),
     _Row(

@@ -124,6 +124,16 @@ def _part(deltas: Sequence[Delta]) -> MessagePart:
     return ReasoningContent(text, last.signature, last.sealed_by, last.redacted)
 
 
+def says_something(event: StreamEvent) -> bool:
+    """Whether the model says something with it, or has come to its end."""
+    if not isinstance(event, StreamProgress):
+        return isinstance(event, StreamComplete)
+    delta = event.delta
+    if isinstance(delta, ReasoningDelta):
+        return bool(delta.text or delta.signature)
+    return isinstance(delta, ToolCallDelta) or bool(delta.text)
+
+
 def add_usage(
     usages: Sequence[Usage], choices_per_prompt: int, *, pays_each_choice: bool = False
 ) -> Usage:

@@ -54,6 +54,11 @@ class Call:
     principal: Principal = ANYBODY
     counts_usage: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of what is asked, about."""
+        return sum(memoryview(raw).nbytes for raw in self.fields.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -72,8 +77,9 @@ class Target:
 class Reply:
     """What a provider answers a call with: a whole body, or a stream in the client's language.
 
-    A stream has begun when it is handed over: what comes first is there, in `first`, so that what
-    failed earlier could still have its own status. (And a generator that has begun runs its
+    A stream has begun when it is handed over: its first content is there, in `first` with all that
+    came before it, so that what failed earlier could still have its own status, or be answered by
+    another provider. (And a generator that has begun runs its
     `finally` when it is closed; one that has not would not.) The router puts the dialect's
     `stream_end` after it. If it raises `APIError` the router tells the client so in the stream.
     Whoever takes a reply calls `aclose` when done with it, read to the end or not.
@@ -84,6 +90,9 @@ class Reply:
         dropped: names of parameters left out because the template sets `unsupported: drop`.
         read_usage: gives the usage, once the body has come to its end.
         render_error: how this stream tells of an error, where that depends on what it has said.
+        at_end: is told, once, that the reply was closed.
+        error: what a stream broke off with, as whoever read it noted.
+        read_to_end: whether a stream came to its end, as whoever read it noted.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
@@ -93,6 +102,14 @@ class Reply:
     dropped: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
+    at_end: Callable[[Reply], None] | None = None
+    error: APIError | None = None
+    read_to_end: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was there."""
+        return self.read_to_end or isinstance(self.body, bytes)
 
     @property
     def usage(self) -> Usage | None:
@@ -101,5 +118,31 @@ class Reply:
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""
-        if not isinstance(self.body, bytes):
-            await self.body.aclose()
+        try:
+            if not isinstance(self.body, bytes):
+                await self.body.aclose()
+        finally:
+            at_end, self.at_end = self.at_end, None
+            if at_end is not None:
+                at_end(self)
+
+
+async def until_content(
+    body: AsyncGenerator[bytes, None], has_content: Callable[[], bool]
+) -> bytes:
+    """What comes of `body` until the model has said something, for `Reply.first`.
+
+    Headers, an empty first chunk, `message_start` or `response.created` say nothing yet. A stream
+    that ends before there is content is given whole.
+
+    Args:
+        body: from its beginning.
+        has_content: whether there was content in what `body` has given.
+    """
+    pieces = [await anext(body)]
+    while not has_content():
+        try:
+            pieces.append(await anext(body))
+        except StopAsyncIteration:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -21,9 +21,10 @@ from llama_compat.dialects.base import (
     Translation,
 )
 from llama_compat.errors import nested_too_deeply, unsupported_parameter, upstream_error
-from llama_compat.events import Collector, add_usage
-from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.events import Collector, add_usage, says_something
+from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target, until_content
 from llama_compat.fan_out import Events, interleave
+from llama_compat.off_loop import off_loop
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -77,7 +78,9 @@ async def answer_generation(
     Raises:
         APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    translation, dropped = honoured(provider, provider.parameters, call, target)
+    translation, dropped = await off_loop(
+        call.size, honoured, provider, provider.parameters, call, target
+    )
     translation = cast(Translation, translation)
     requests = [
         structs.replace(request, request_id=call.request_id, context_length=target.context_length)
@@ -95,7 +98,7 @@ async def answer_generation(
         body = generation.rendered(renderer)
         return Reply(
             body,
-            first=await anext(body),
+            first=await until_content(body, lambda: generation.spoken),
             dropped=dropped,
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
@@ -124,7 +127,9 @@ async def answer_embedding(
         APIError: 400 for what the provider can't honour, 502 for other than one vector a text, or
             what the provider raised itself.
     """
-    translation, dropped = honoured(provider, provider.embedding_parameters, call, target)
+    translation, dropped = await off_loop(
+        call.size, honoured, provider, provider.embedding_parameters, call, target
+    )
     translation = cast(EmbeddingTranslation, translation)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: EmbeddingResponse = await embed(request)
@@ -147,7 +152,7 @@ async def answer_token_count(
     Raises:
         APIError: what the provider raised.
     """
-    parsed = call.operation.parse(_decoded(call), target.model)
+    parsed = await off_loop(call.size, _parsed, call, target)
     translation = cast(TokenCountTranslation, parsed)
     request = structs.replace(translation.request, request_id=call.request_id)
     tokens: int = await count_tokens(request)
@@ -159,6 +164,7 @@ class _Generation:
 
     Attributes:
         usage: what all of it cost, once every choice is complete.
+        spoken: whether any of them has said something, or come to its end.
     """
 
     def __init__(
@@ -168,6 +174,7 @@ class _Generation:
         self._choices_per_prompt = choices_per_prompt
         self._pays_each_choice = pays_each_choice
         self.usage: Usage | None = None
+        self.spoken = False
 
     async def collected(self) -> list[Collector]:
         """What each stream says."""
@@ -185,6 +192,8 @@ class _Generation:
             async for choice, event in events:
                 if isinstance(event, StreamComplete):
                     completed[choice] = event
+                if not self.spoken:
+                    self.spoken = says_something(event)
                 if rendered := renderer.render(choice, event):
                     yield rendered
         usage = self._add_up([completed[choice].usage for choice in sorted(completed)])
@@ -241,6 +250,12 @@ def _remove(body: dict[str, Any], path: str) -> None:
             return
         body = inner
     body.pop(name, None)
+
+
+def _parsed(
+    call: Call, target: Target
+) -> Translation | EmbeddingTranslation | TokenCountTranslation:
+    return call.operation.parse(_decoded(call), target.model)
 
 
 def _decoded(call: Call) -> dict[str, Any]:

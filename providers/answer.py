@@ -7,16 +7,17 @@ from llama_compat.translation import answer_token_count
 from providers.base import Provider
 
 
-async def answer(provider: Provider, call: Call, target: Target) -> Reply:
+async def answer(provider: Provider, call: Call, target: Target, *, relays: bool = True) -> Reply:
     """Have `provider` answer `call` from its model `target`.
 
-    A wire that it speaks itself is relayed; for all others the call is put into the vocabulary.
+    A wire that it speaks itself is relayed; for all others the call is put into the vocabulary, and
+    for those as well if not `relays`.
 
     Raises:
         APIError: the call can't be answered, or was not.
     """
     operation = call.operation
-    if operation.name in provider.relays:
+    if relays and operation.name in provider.relays:
         return await provider.relay(call, target)
     match operation.kind:
         case "chat":

@@ -70,6 +70,9 @@ class Provider:
     pays_each_choice: bool = False
     """Whether a prompt is read, and paid for, once for each of `n` choices."""
 
+    loads_models: bool = False
+    """Whether `start` loads the models that the template wants, and can answer from no others."""
+
     relays: Set[str] = frozenset()
     """The names of the operations (`chat`, `messages`, ...) that are relayed."""
 
@@ -83,6 +86,16 @@ class Provider:
         self.id = provider_id
         self.config = config
         self.models = tuple(models)
+
+    def serves(self, config: ProviderConfig, models: Sequence[ProviderModel]) -> bool:
+        """Whether a new provider with these settings would be no other than this one, so that this
+        one can stay when its server gets another template."""
+        same_models = tuple(models) == self.models or not self.loads_models
+        return config == self.config and same_models
+
+    def adopt(self, previous: Provider) -> None:
+        """Take over what can be used again of `previous`, which runs, has the same id, and is
+        stopped after this one has started. Called before `start`."""
 
     async def start(self) -> None:
         """Open what is held while the server runs: sessions, models.
@@ -107,8 +120,9 @@ class Provider:
         """How many tokens `model` (the provider's name) holds, if known."""
         return None
 
-    async def discovered_models(self) -> Sequence[str]:
-        """The models that the vendor itself lists, by its own names; none unless asked to look."""
+    def discovered_models(self) -> Sequence[str]:
+        """The models that the vendor itself listed last, by its own names; none unless asked to
+        look."""
         return ()
 
     async def live_models(self) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,14 +18,19 @@ from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
 from routing.asgi import Receive, Scope, Send
-from routing.docs import add_operations, add_page, add_summaries
-from routing.ingress.answer import Answer, request_id_of
+from routing.docs import add_errors, add_operations, add_page, add_summaries
+from routing.health import health
+from routing.ingress.answer import Answer, one_line, request_id_of
 from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
-from routing.runtime import Runtime
+from routing.logs import BoundedLog
+from routing.runtime import Runtime, runtime_of
+
+log = logging.getLogger(__name__)
+refusals = BoundedLog(log)
 
 
 class Application(FastAPI):
@@ -37,7 +42,7 @@ class Application(FastAPI):
         distribution: what to serve.
 
     Attributes:
-        runtime: what requests are answered from.
+        runtime: what new requests are answered from.
     """
 
     def __init__(self, distribution: Distribution) -> None:
@@ -49,6 +54,7 @@ class Application(FastAPI):
             redoc_url=None,
         )
         self.runtime = Runtime(distribution)
+        self._retiring: dict[asyncio.Task[None], Runtime] = {}
         self.apis = tuple(api for api in CLIENT_APIS if api.name in distribution.server.apis)
         self._endpoints = {
             path: endpoint for api in self.apis for path, endpoint in api.endpoints.items()
@@ -71,7 +77,15 @@ class Application(FastAPI):
             await receive()
             await refuse_websocket(scope, send)
             return
-        runtime, path, principal = self.runtime, scope["path"], ANYBODY
+        runtime = self.runtime
+        runtime.hold()
+        try:
+            await self._answer(scope, receive, send, runtime)
+        finally:
+            runtime.release()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, runtime: Runtime) -> None:
+        path, principal = scope["path"], ANYBODY
         endpoint, parameters = self._endpoint(path)
         try:
             if path != "/health":
@@ -79,12 +93,19 @@ class Application(FastAPI):
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
-            await Answer(send, scope, self.api_of(scope).dialect).error(error)
+            answer = Answer(send, scope, self.api_of(scope).dialect)
+            _say_refused(scope, answer.request_id, error.status)
+            await answer.error(error)
             return
         if endpoint is not None:
             await endpoint(scope, receive, send, runtime, principal, parameters)
             return
-        scope = {**scope, "principal": principal, "request_id": request_id_of(scope)}
+        scope = {
+            **scope,
+            "principal": principal,
+            "request_id": request_id_of(scope),
+            "runtime": runtime,
+        }
         if path == self.openapi_url and self.openapi_schema is None:
             await asyncio.to_thread(self.openapi)
         await super().__call__(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
@@ -131,8 +152,33 @@ class Application(FastAPI):
         await self.runtime.start()
 
     async def stop(self) -> None:
-        """Stop the runtime."""
+        """Stop the runtime, and those before it that still have requests."""
+        for runtime in self._retiring.values():
+            runtime.abandon()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
         await self.runtime.stop()
+
+    async def reload(self, distribution: Distribution) -> None:
+        """Answer new requests from `distribution`; those that run keep what they have to their end.
+
+        Raises:
+            ProviderStartError: a provider can't start; all goes on as it was.
+        """
+        runtime, before = Runtime(distribution, self.runtime), self.runtime
+        try:
+            await runtime.start()
+        except BaseException:
+            await runtime.stop()
+            raise
+        self.runtime = runtime
+        task = asyncio.create_task(_retire(before), name="runtime without requests")
+        self._retiring[task] = before
+        task.add_done_callback(self._retired)
+
+    def _retired(self, task: asyncio.Task[None]) -> None:
+        self._retiring.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("what a reload replaced did not stop", exc_info=task.exception())
 
     def openapi(self) -> dict[str, Any]:
         """The schema behind `/docs`, the plain endpoints included; built when first asked for.
@@ -142,7 +188,8 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)
             for api in self.apis:
-                add_summaries(schema, api.name, api.summaries, api.bodies)
+                add_summaries(schema, api.name, api.summaries, api.bodies, api.streams)
+            add_errors(schema)
             self.openapi_schema = schema
         return self.openapi_schema
 
@@ -175,6 +222,18 @@ class Application(FastAPI):
         return self._render_api_error(request, internal_error())
 
 
+async def _retire(runtime: Runtime) -> None:
+    await runtime.unused()
+    await runtime.stop()
+
+
+def _say_refused(scope: Scope, request_id: str, status: int) -> None:
+    # Calls of a model have a line of their own, whatever becomes of them.
+    refusals.warning(
+        "%s %s %s status=%s", request_id, scope["method"], one_line(scope["path"]), status
+    )
+
+
 def _method_not_allowed(scope: Scope) -> APIError:
     if any(
         name == b"upgrade" and b"websocket" in value.lower() for name, value in scope["headers"]
@@ -190,6 +249,8 @@ def _method_not_allowed(scope: Scope) -> APIError:
 def _with_request_id(scope: Scope, send: Send) -> Send:
     async def send_with_request_id(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
+            if message["status"] >= 400:
+                _say_refused(scope, request_id_of(scope), message["status"])
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"x-request-id", request_id_of(scope).encode()),
@@ -201,18 +262,16 @@ def _with_request_id(scope: Scope, send: Send) -> Send:
 
 def _add_routes(app: Application) -> None:
     @app.get("/health", tags=["server"])
-    async def health() -> Response:
+    async def tell_health(request: Request) -> Response:
         """200 once every provider has started and all local models are loaded, 503 before.
 
-        `running` and `waiting` count the requests in the engines of this process.
+        `running` and `waiting` count the requests in the engines of this process. `targets`, which
+        only those are told who may ask the models, says of each provider's models how many requests
+        are in flight there, how many there were, how many failed and of what class the last failure
+        was, for how many seconds it is left alone, and how long it takes to the first content.
         """
-        runtime = app.runtime
-        if runtime.ready:
-            counts = Counter({"running": 0, "waiting": 0})
-            for provider in runtime.providers.values():
-                counts.update(provider.stats())
-            return JSONResponse({"status": "ok", **counts})
-        return JSONResponse({"status": "starting"}, 503)
+        told = health(runtime_of(request), request.scope["headers"])
+        return JSONResponse(told, 200 if told["status"] == "ok" else 503)
 
     @app.get("/version", tags=["server"])
     async def version() -> dict[str, str]:

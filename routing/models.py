@@ -3,28 +3,60 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
-from llama_compat.distribution import ModelSettings
+from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
+from llama_compat.distribution.routing import flat_targets, routing_of
 from llama_compat.errors import model_not_found
 from llama_compat.exchange import Target
 from llama_compat.types import ModelInfo
 from providers.base import Provider
+from routing.policy.plan import Policy
+from routing.policy.targets import LiveTarget, States
 
 
-@dataclass(frozen=True, slots=True)
 class Route:
-    """Where requests for one public model id go."""
+    """Where requests for one public model id go.
 
-    provider: Provider
-    target: Target
+    Args:
+        targets: the model's, at least one.
+        policy: which of them gets a request; None for the only one of a model without policies.
+
+    Attributes:
+        limit: how many tokens the template lets any of the targets hold; None for no limit.
+        keepalive_seconds: after so long a silence a stream's client is sent something, where a
+            provider's settings say so.
+    """
+
+    __slots__ = ("keepalive_seconds", "limit", "policy", "targets")
+
+    def __init__(self, targets: Sequence[LiveTarget], policy: Policy | None = None) -> None:
+        self.targets = tuple(targets)
+        self.policy = policy
+        self.limit = _most(each.target.context_length for each in self.targets)
+        patient = (each.provider.keepalive_seconds for each in self.targets)
+        self.keepalive_seconds = next((seconds for seconds in patient if seconds), None)
+
+    @property
+    def provider(self) -> Provider:
+        """The first target's."""
+        return self.targets[0].provider
+
+    @property
+    def target(self) -> Target:
+        """The first one."""
+        return self.targets[0].target
 
     @property
     def context_length(self) -> int | None:
-        """The template's limit or the provider's own, whichever is less; None if nobody knows."""
-        limits = (self.target.context_length, self.provider.context_length(self.target.model))
-        return min((limit for limit in limits if limit is not None), default=None)
+        """What the target holds that holds most, by the template's limit or the provider's own;
+        None if nobody knows."""
+        return _most(each.room for each in self.targets)
+
+
+def _most(lengths: Iterable[int | None]) -> int | None:
+    known = list(lengths)
+    return None if None in known else max(length for length in known if length is not None)
 
 
 class ModelTable:
@@ -32,16 +64,44 @@ class ModelTable:
 
     A vendor's own models are offered as `provider/model`, where the template sets
     `models: discover` for the provider.
+
+    Args:
+        models: those that the template lists.
+        providers: by id.
+        routing: the policies that count for every model, unless it says otherwise.
+        states: what is known of the targets.
     """
 
-    def __init__(self, models: Sequence[ModelSettings], providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self,
+        models: Sequence[ModelSettings],
+        providers: Mapping[str, Provider],
+        routing: RoutingSettings | None = None,
+        states: States | None = None,
+    ) -> None:
         self._providers = providers
+        self._states = States() if states is None else states
         self._created = int(time.time())
         self._routes: dict[str, Route] = {}
+        by_name = {name: model for model in models for name in (model.id, *model.aliases)}
         for model in models:
-            target = Target(model.provider_model or model.id, model.context_length)
+            targets = [self._live(each) for each in flat_targets(model, by_name)]
+            settings = routing_of(model, routing)
+            route = Route(targets, None if settings is None else Policy(settings))
             for name in (model.id, *model.aliases):
-                self._routes[name] = Route(providers[model.provider], target)
+                self._routes[name] = route
+
+    def _live(self, flat: FlatTarget) -> LiveTarget:
+        return LiveTarget(
+            self._providers[flat.provider],
+            Target(flat.model, flat.context_length),
+            self._states.provider(flat.provider).target(flat.model),
+            flat.weight,
+            flat.priority,
+        )
+
+    def _discovered(self, provider: Provider, name: str) -> Route:
+        return Route([self._live(FlatTarget(provider.id, name))])
 
     async def resolve(self, model: str) -> Route:
         """The route of the public id or alias `model`.
@@ -55,20 +115,24 @@ class ModelTable:
     async def _resolve_discovered(self, model: str) -> Route:
         for provider in self._providers.values():
             if model.startswith(f"{provider.id}/"):
-                names = await provider.discovered_models()
+                names = provider.discovered_models()
                 for name in names:
                     if _public_id(provider, name) == model:
-                        return Route(provider, Target(name))
+                        return self._discovered(provider, name)
         raise model_not_found(model, list(self._routes))
 
     async def list(self) -> list[ModelInfo]:
         """Every model that can be asked for, aliases included."""
         entries = [self.describe(name, route) for name, route in self._routes.items()]
         for provider in self._providers.values():
-            for name in await provider.discovered_models():
+            for name in provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes:
-                    entries.append(self.describe(public_id, Route(provider, Target(name))))
+                    entries.append(
+                        ModelInfo(
+                            public_id, self._created, provider.id, provider.context_length(name)
+                        )
+                    )
         return entries
 
     async def get(self, model: str) -> ModelInfo:

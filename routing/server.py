@@ -14,16 +14,18 @@ from contextlib import contextmanager
 import uvicorn
 
 from llama_compat.distribution import Distribution
+from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
-from routing.http_protocol import CoalescingProtocol
+from routing.http.clock import watch_the_clock
+from routing.http.connection import Connection
+from routing.http.limits import Limits
+from routing.http.listener import Listener
+from routing.http.state import ServerState
+from routing.logs import configure_logging
+from routing.reload import Reloader, log_models
+from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
-
-KEEP_ALIVE_SECONDS = 75
-"""How long an idle client connection is kept: longer than the usual clients keep theirs, so that it
-is they who close it and never find it closed under a request."""
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServerStartError(Exception):
@@ -37,6 +39,7 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     workers: int = 1,
+    watched: WatchedFile | None = None,
 ) -> int:
     """Serve `distribution` until SIGINT or SIGTERM, then let running requests finish.
 
@@ -45,6 +48,7 @@ def serve(
         source: the template's name or path, for messages.
         host, port: in place of the template's; port 0 takes a free one.
         workers: processes that share the port.
+        watched: the template's file, if it is reloaded when it changes and not on SIGHUP alone.
 
     Returns:
         The exit code: 0 after a signal.
@@ -60,48 +64,78 @@ def serve(
         if workers > 1:
             from routing.workers import serve_in_workers
 
-            _configure_logging()
-            return serve_in_workers(source, listener, workers, settings.shutdown_grace_seconds)
-        return serve_on(listener, distribution)
+            configure_logging()
+            return serve_in_workers(
+                source, listener, workers, settings.shutdown_grace_seconds, watched
+            )
+        return serve_on(listener, distribution, source, watched=watched)
 
 
 def serve_on(
     listener: socket.socket,
     distribution: Distribution,
-    end_signals: Sequence[signal.Signals] = STOP_SIGNALS,
+    source: str,
+    *,
+    watched: WatchedFile | None = None,
+    is_worker: bool = False,
 ) -> int:
-    """Serve `distribution` on a socket that is bound already, until one of `end_signals` comes.
+    """Serve `distribution`, which is that of the template `source`, on a socket that is bound
+    already, until SIGINT or SIGTERM; SIGHUP reloads it.
+
+    A worker minds SIGTERM and SIGHUP alone, of which its parent sends it what concerns it.
 
     Returns:
         The exit code.
     """
-    _configure_logging()
+    configure_logging()
+    logging.getLogger("uvicorn.error").addFilter(_is_trouble)
+    app = Application(distribution)
+    state = ServerState(app, Limits.of(distribution.server).fitting())
     config = uvicorn.Config(
-        Application(distribution),
-        http=CoalescingProtocol,
+        app,
+        http=Connection,  # uvicorn makes none: the listener does
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,  # nobody asks for the client's address
         lifespan="on",
         ws="none",
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
     )
-    server = _Server(config, [model.id for model in distribution.models])
+    server = _Server(config, state, app, Reloader(app, source, watched))
+    terminal = None if is_worker else Terminal()
+    end_signals = (signal.SIGTERM,) if is_worker else STOP_SIGNALS
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(server.run_until(end_signals, listener))
+        return runner.run(server.run_until(listener, end_signals, terminal))
+
+
+def _is_trouble(record: logging.LogRecord) -> bool:
+    # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
+    return record.levelno > logging.INFO and "startup failed" not in record.msg
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, ending with 0 after a signal instead of raising the signal again."""
+    """uvicorn's server over connections of our own, which have their bounds.
 
-    def __init__(self, config: uvicorn.Config, models: Sequence[str]) -> None:
+    What is uvicorn's is the order of a start and of an end. It ends with 0 after a signal instead
+    of raising the signal again.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, app: Application, reloader: Reloader
+    ) -> None:
         super().__init__(config)
-        self._models = models
+        self.server_state = state  # type: ignore[assignment]
+        self._state = state
+        self._app = app
+        self._reloader = reloader
+        self._reloading: asyncio.Task[None] | None = None
 
     async def run_until(
-        self, end_signals: Sequence[signal.Signals], listener: socket.socket
+        self,
+        listener: socket.socket,
+        end_signals: Sequence[signal.Signals],
+        terminal: Terminal | None,
     ) -> int:
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
@@ -114,8 +148,17 @@ class _Server(uvicorn.Server):
             else:
                 serving.cancel()
 
+        def reload(number: signal.Signals) -> None:
+            if terminal is not None and terminal.closed():
+                stop(number)
+            else:
+                self._reloader.ask()
+
         for number in end_signals:
             _on_signal(loop, number, stop)
+        if RELOAD_SIGNAL is not None:
+            _on_signal(loop, RELOAD_SIGNAL, reload)
+            unblock_signals(RELOAD_SIGNAL)
         try:
             await self.serve(sockets=[listener])
         except asyncio.CancelledError:
@@ -128,12 +171,30 @@ class _Server(uvicorn.Server):
         return 0 if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        if self.started:
+            self._clock = asyncio.create_task(watch_the_clock(self._state))
+            listeners = [Listener(each, self._state) for each in sockets or ()]
+            for listener in listeners:
+                listener.start()
+            self.servers = listeners  # type: ignore[assignment]
         gc.freeze()  # what has been loaded stays, and need not be looked at again and again
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             log.info("serving at http://%s:%s/v1, its API at /docs; Ctrl-C ends", host, port)
-            log.info("models: %s", ", ".join(self._models) or "those that the providers list")
+            log_models(self._app.runtime.distribution)
+            self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._state.ending = True
+        if self._reloading is not None:
+            self._reloading.cancel()
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self._clock.cancel()
+            tasks = [self._clock, *([self._reloading] if self._reloading is not None else [])]
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -155,9 +216,9 @@ def _ignore_signals() -> None:
     # The loop takes its handlers away when it closes: a second Ctrl-C, sent by somebody in a hurry,
     # would turn the end into a traceback.
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         return
-    for number in STOP_SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -176,17 +237,3 @@ def _listen(host: str, port: int, source: str) -> socket.socket:
             f" {port + 1 if port < 65535 else 8321}"
         ) from None
     return listener
-
-
-def _configure_logging() -> None:
-    # What each record would find out and no line of ours says: a quarter of the price of a line.
-    # The switches are in https://docs.python.org/3/howto/logging.html#optimization.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
-    )
-    # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
-    logging.getLogger("uvicorn.error").addFilter(
-        lambda record: record.levelno > logging.INFO and "startup failed" not in record.msg
-    )

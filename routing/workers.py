@@ -8,6 +8,7 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,18 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+from llama_compat.distribution import load_distribution
+from llama_compat.distribution.problems import TemplateError
+from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
+from providers.registry import config_model
+from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
-
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 CANNOT_START = 3
 """A worker's exit code where another would not start either."""
@@ -35,9 +43,16 @@ KILL_AFTER_SECONDS = 5.0
 
 
 def serve_in_workers(
-    source: str, listener: socket.socket, workers: int, grace_seconds: float
+    source: str,
+    listener: socket.socket,
+    workers: int,
+    grace_seconds: float,
+    watched: WatchedFile | None = None,
 ) -> int:
     """Serve the template `source` from `workers` processes until SIGINT or SIGTERM.
+
+    On SIGHUP, and when `watched` has changed, the template is read again; if it is right, all of
+    them are told to reload it.
 
     Each worker accepts from `listener` on its own. One that dies is replaced. If one of the first
     can't start, all end; a replacement that can't is tried again while others serve. However this
@@ -48,17 +63,23 @@ def serve_in_workers(
         listener: bound already; closed at the end.
         workers: how many.
         grace_seconds: what running requests get to finish.
+        watched: the template's file, if it is reloaded when it changes.
 
     Returns:
         The exit code: 0 after a signal, 1 if a worker could not start.
     """
-    group = _WorkerGroup(source, listener, workers, grace_seconds + KILL_AFTER_SECONDS)
-    for number in END_SIGNALS:
+    group = _WorkerGroup(source, listener, workers, grace_seconds + KILL_AFTER_SECONDS, watched)
+    terminal = Terminal()
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: group.stop())
+    if RELOAD_SIGNAL is not None:
+        signal.signal(
+            RELOAD_SIGNAL, lambda *_: group.stop() if terminal.closed() else group.reload()
+        )
     try:
         return group.run()
     finally:
-        for number in END_SIGNALS:
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -67,20 +88,20 @@ def _serve_one(
 ) -> None:
     # A Ctrl-C reaches the whole group; it is the parent that tells the workers to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _unblock_signals()
+    # SIGHUP waits until there is somebody to reload: the template may be read before.
+    unblock_signals(*STOP_SIGNALS)
     threading.Thread(target=_end_with, args=(lifeline, longest_end), daemon=True).start()
-    from llama_compat.distribution import load_distribution
-    from llama_compat.distribution.problems import TemplateError
     from providers.base import ProviderStartError
-    from providers.registry import config_model
     from routing.server import serve_on
 
     try:
         distribution = load_distribution(source, config_model)
-        code = serve_on(listener, distribution, end_signals=(signal.SIGTERM,))
+        code = serve_on(listener, distribution, source, is_worker=True)
     except (TemplateError, ProviderStartError) as error:
         log.error("%s", error)
         code = 1
+    finally:
+        logging.shutdown()  # a forked process ends without what is due at an interpreter's exit
     raise SystemExit(CANNOT_START if code else 0)
 
 
@@ -108,13 +129,18 @@ class _WorkerGroup:
     """
 
     def __init__(
-        self, source: str, listener: socket.socket, count: int, longest_end: float
+        self,
+        source: str,
+        listener: socket.socket,
+        count: int,
+        longest_end: float,
+        watched: WatchedFile | None,
     ) -> None:
         self._source = source
         self._listener = listener
         self._longest_end = longest_end
-        # A fresh interpreter each: a fork would share whatever threads and locks are about.
-        self._context = multiprocessing.get_context("spawn")
+        self._watched = watched
+        self._context = _context()
         self._bell, self._bell_button = self._context.Pipe(duplex=False)
         self._workers: list[_Worker] = []
         self._missing = count
@@ -122,11 +148,17 @@ class _WorkerGroup:
         self._pause = 0.0
         self._replacing = False
         self._stopping = False
+        self._reloading = False
         self._exit_code = 0
 
     def stop(self) -> None:
         """To be called by signal handlers."""
         self._stopping = True
+        self._bell_button.send_bytes(b"!")
+
+    def reload(self) -> None:
+        """To be called by signal handlers."""
+        self._reloading = True
         self._bell_button.send_bytes(b"!")
 
     def run(self) -> int:
@@ -138,11 +170,37 @@ class _WorkerGroup:
                 if self._missing and time.monotonic() >= self._start_at:
                     self._start_one()
                     continue
-                for worker in self._ended(self._start_at if self._missing else None, self._bell):
+                for worker in self._ended(self._next_look(), self._bell):
                     self._replace(worker)
+                while self._bell.poll():
+                    self._bell.recv_bytes()
+                if self._reloading or (self._watched is not None and self._watched.changed()):
+                    self._reloading = False
+                    self._reload()
         finally:
             self._end_all()
         return self._exit_code
+
+    def _next_look(self) -> float | None:
+        """Until when nothing has to be done unless something happens."""
+        times = [self._start_at] if self._missing else []
+        if self._watched is not None:
+            times.append(time.monotonic() + LOOK_SECONDS)
+        return min(times, default=None)
+
+    def _reload(self) -> None:
+        # Each worker reads the template itself. Here it is said once what is wrong with it.
+        try:
+            load_distribution(self._source, config_model)
+        except TemplateError as error:
+            log.error("%s is not reloaded; all goes on as it was:\n%s", self._source, error)
+            return
+        if RELOAD_SIGNAL is None:
+            log.error("%s: several workers can't reload on this system: restart", self._source)
+            return
+        for worker in self._workers:
+            assert worker.process.pid is not None
+            os.kill(worker.process.pid, RELOAD_SIGNAL)
 
     def _start_one(self) -> None:
         watched, lifeline = self._context.Pipe(duplex=False)
@@ -198,19 +256,25 @@ class _WorkerGroup:
         self._workers = [each for each in self._workers if each not in workers]
 
 
+def _context() -> SpawnContext | ForkServerContext:
+    """How workers begin: not as forks of this process, which would share whatever threads and locks
+    are about, but of one that has only imported what they need; elsewhere each by itself, as what
+    macOS's own libraries do does not survive a fork."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["routing.preloaded"])
+    return context
+
+
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Signals wait, and a process that is started begins so: it says itself when it is ready."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _unblock_signals() -> None:
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)

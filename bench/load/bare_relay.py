@@ -9,6 +9,7 @@ import os
 import aiohttp
 
 UPSTREAM = os.environ.get("UPSTREAM", "") + "/v1/chat/completions"
+READ_BUFFER_BYTES = int(os.environ.get("READ_BUFFER_BYTES", 1 << 16))
 session: aiohttp.ClientSession | None = None
 
 
@@ -17,7 +18,8 @@ async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         return
     if session is None:
-        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        connector = aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(connector=connector, read_bufsize=READ_BUFFER_BYTES)
     body = b""
     while True:
         message = await receive()

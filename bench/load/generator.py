@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+CRLF = "\r\n"
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -124,27 +125,34 @@ def _percentile(ordered: list[float], part: float) -> float:
     return round(ordered[int(part * (len(ordered) - 1))] * 1000, 3) if ordered else 0.0
 
 
-def _request(url: str, model: str, stream: bool, user: str) -> bytes:
+def _request(url: str, options: argparse.Namespace) -> bytes:
     parts = urlsplit(url)
     content = [
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": "What is the capital of France?"},
     ]
     body = json.dumps(
-        {"model": model, "messages": content, "stream": stream, "user": user}
+        {
+            "model": options.model,
+            "messages": content,
+            "stream": options.stream,
+            "user": options.user,
+        }
     ).encode()
-    return (
-        f"POST {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
-        "authorization: Bearer sk-benchmark\r\ncontent-type: application/json\r\n"
-        "x-portkey-provider: openai\r\nx-portkey-custom-host: http://127.0.0.1:18080/v1\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    ).encode() + body
+    headers = [
+        f"host: {parts.netloc}",
+        "authorization: Bearer sk-benchmark",
+        "content-type: application/json",
+        *options.header,
+        f"content-length: {len(body)}",
+    ]
+    return f"POST {parts.path} HTTP/1.1\r\n{CRLF.join(headers)}\r\n\r\n".encode() + body
 
 
 async def main(options: argparse.Namespace) -> None:
     parts = urlsplit(options.url)
     loop = asyncio.get_running_loop()
-    request = _request(options.url, options.model, options.stream, options.user)
+    request = _request(options.url, options)
     total = options.rounds * options.connections if options.rounds else None
     run = Run(options.stream, None if total else options.seconds, total)
     clients = []
@@ -161,6 +169,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--model", default="model")
+    parser.add_argument("--header", action="append", default=[], help="NAME: VALUE")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int)

@@ -2,9 +2,11 @@
 
     python -m bench.load.upstream PORT EVENTS
 
-A streamed answer is EVENTS chunks, each a write of its own, one a turn of the event loop for every
+A GET, with which routers of engines look at what is behind them, gets a list of models. A streamed
+answer is EVENTS chunks, each a write of its own, one a turn of the event loop for every
 stream that is open, so that many streams arrive interleaved as they do from a real engine. For the
-user "paced" the events of a stream come one every 10 ms, as a fast engine sends them.
+user "paced" the events of a stream come one every 10 ms, as a fast engine sends them, and for the
+user "slow" one a second.
 """
 
 from __future__ import annotations
@@ -13,39 +15,32 @@ import asyncio
 import json
 import re
 import sys
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
 _CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
-_PACED = re.compile(rb'"user": ?"paced"')
+_PACE = re.compile(rb'"user": ?"(paced|slow)"')
 
-PACE_SECONDS = 0.01
+PACE_SECONDS = {b"paced": 0.01, b"slow": 1.0}
 
 
 def _chunk(event: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
-def _completion() -> bytes:
+def _completion() -> dict[str, Any]:
     message = {"role": "assistant", "content": "Paris is the capital of France.", "refusal": None}
-    body = json.dumps(
-        {
-            "id": "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT",
-            "object": "chat.completion",
-            "created": 1741569952,
-            "model": "upstream-model",
-            "choices": [
-                {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-            ],
-            "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29},
-            "system_fingerprint": "fp_06737a9306",
-        },
-        separators=(",", ":"),
-    ).encode()
-    head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    return {
+        "id": "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT",
+        "object": "chat.completion",
+        "created": 1741569952,
+        "model": "upstream-model",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29},
+        "system_fingerprint": "fp_06737a9306",
+    }
 
 
 def _event(delta: dict[str, str], finish_reason: str | None) -> bytes:
@@ -60,7 +55,21 @@ def _event(delta: dict[str, str], finish_reason: str | None) -> bytes:
     return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
 
-COMPLETION = _completion()
+def _whole(body: dict[str, Any]) -> bytes:
+    encoded = json.dumps(body, separators=(",", ":")).encode()
+    head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(encoded)}\r\n\r\n".encode() + encoded
+
+
+COMPLETION = _whole(_completion())
+MODELS = _whole(
+    {
+        "object": "list",
+        "data": [
+            {"id": "model", "object": "model", "created": 1741569952, "owned_by": "upstream"},
+        ],
+    }
+)
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
@@ -77,7 +86,7 @@ class Upstream(asyncio.Protocol):
         self._received = b""
         self._left = 0
         self._paused = False
-        self._paced = False
+        self._pace: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -95,10 +104,13 @@ class Upstream(asyncio.Protocol):
         if len(rest) < size:
             return
         body, self._received = rest[:size], rest[size:]
-        if _STREAM.search(body):
+        if head.startswith(b"GET "):
+            self._transport.write(MODELS)
+        elif _STREAM.search(body):
             self._transport.write(STREAM_HEAD + FIRST)
             self._left = self._events - 2
-            self._paced = _PACED.search(body) is not None
+            pace = _PACE.search(body)
+            self._pace = PACE_SECONDS[pace[1]] if pace else None
             self._schedule()
         else:
             self._transport.write(COMPLETION)
@@ -113,8 +125,8 @@ class Upstream(asyncio.Protocol):
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._paced:
-            loop.call_later(PACE_SECONDS, self._write_next)
+        if self._pace:
+            loop.call_later(self._pace, self._write_next)
         else:
             loop.call_soon(self._write_next)
 

@@ -1,12 +1,13 @@
-"""The commands: run, check, list, pull, chat."""
+"""The commands: run, check, list, pull, chat, status."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from llama_compat.distribution import Distribution, ProviderSettings
+    from llama_compat.distribution.watched_file import WatchedFile
 
 TEMPLATE_PROBLEM = 2
 """The exit code for a template that can't be used; anything else that goes wrong is 1."""
@@ -64,15 +66,22 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, metavar="COUNT", help="Processes that share the port.")
     ] = 1,
+    reload_on_change: Annotated[
+        bool,
+        typer.Option("--reload-on-change", help="Reload the file when it changes, as on SIGHUP."),
+    ] = False,
 ) -> None:
     """Serve a distribution until Ctrl-C or SIGTERM."""
+    watched = _watched(template) if reload_on_change else None
     distribution = _load(template)
 
     from providers.base import ProviderStartError
     from routing.server import ServerStartError, serve
 
     try:
-        code = serve(distribution, source=template, host=host, port=port, workers=workers)
+        code = serve(
+            distribution, source=template, host=host, port=port, workers=workers, watched=watched
+        )
     except (ProviderStartError, ServerStartError) as error:
         _fail(error)
     raise typer.Exit(code)
@@ -165,6 +174,28 @@ def chat(
         _fail(error)
 
 
+@app.command()
+def status(
+    url: Annotated[str, typer.Option(help="Where the server is.")] = "http://localhost:8321",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key, if it wants one.")
+    ] = None,
+) -> None:
+    """Show the targets of a running server: what is in flight, what fails, what cools."""
+    from llama_compat.cli import status as status_of
+
+    try:
+        with closing(status_of.Server(url, api_key)) as server:
+            if not watch:
+                _print(status_of.table(server.health(), time.time()))
+                return
+            with suppress(KeyboardInterrupt):
+                status_of.watch(server)
+    except status_of.StatusError as error:
+        _fail(error)
+
+
 def _load(template: str) -> Distribution:
     """The validated template; or all that is wrong with it, and the end."""
     from llama_compat.distribution import load_distribution
@@ -175,6 +206,14 @@ def _load(template: str) -> Distribution:
         return load_distribution(template, config_model)
     except TemplateError as error:
         _fail(error, TEMPLATE_PROBLEM)
+
+
+def _watched(template: str) -> WatchedFile:
+    """The template's file as it is before it is read, so that no change of it is missed."""
+    from llama_compat.distribution import template_path
+    from llama_compat.distribution.watched_file import WatchedFile
+
+    return WatchedFile(template_path(template))
 
 
 def _fail(error: Exception | str, code: int = 1) -> NoReturn:
@@ -199,9 +238,13 @@ def _print(renderable: object) -> None:
 
 
 def _show(template: str, distribution: Distribution) -> None:
+    leads_to = {
+        model.id: list(dict.fromkeys(each.provider for each in distribution.targets_of(model)))
+        for model in distribution.models
+    }
     providers = _table("Provider", "Type", "Models")
     for provider in distribution.providers:
-        listed = sum(model.provider == provider.id for model in distribution.models)
+        listed = sum(provider.id in leads_to[model.id] for model in distribution.models)
         offers = [str(listed)] * bool(listed) + ["all it has"] * provider.discovers_models
         providers.add_row(provider.id, provider.type, " + ".join(offers) or "none")
     _print(providers)
@@ -209,7 +252,8 @@ def _show(template: str, distribution: Distribution) -> None:
         models = _table("Model", "Provider", "Context", "Aliases")
         for model in distribution.models:
             context = "" if model.context_length is None else str(model.context_length)
-            models.add_row(model.id, model.provider, context, ", ".join(model.aliases))
+            places = ", ".join(leads_to[model.id])
+            models.add_row(model.id, places, context, ", ".join(model.aliases))
         _print(models)
     _print(f"{template} is fine. Serve it:  llama-compat run {template}")
 

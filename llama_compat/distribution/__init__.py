@@ -1,5 +1,6 @@
 """A YAML template -> validated, typed settings, every mistake with its place in the file."""
 
+from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.template import (
     Distribution,
     ModelSettings,
@@ -8,14 +9,19 @@ from llama_compat.distribution.template import (
     ServerSettings,
     list_templates,
     load_distribution,
+    template_path,
 )
 
 __all__ = [
     "Distribution",
+    "FlatTarget",
     "ModelSettings",
     "ProviderSettings",
     "ResponsesStoreSettings",
+    "RoutingSettings",
     "ServerSettings",
+    "TargetSettings",
     "list_templates",
     "load_distribution",
+    "template_path",
 ]

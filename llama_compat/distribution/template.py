@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.problems import (
@@ -22,6 +31,13 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.routing import (
+    FlatTarget,
+    RoutingSettings,
+    TargetSettings,
+    flat_targets,
+)
+from llama_compat.distribution.routing_checks import contradictions, reference_problems
 from llama_compat.distribution.validation_messages import explain
 from llama_compat.distribution.yaml_positions import read_yaml
 
@@ -30,6 +46,22 @@ MAX_TEMPLATE_BYTES = 1024 * 1024
 # A key whose items are all commented out holds nothing.
 _NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 _Name = Annotated[str, Field(min_length=1)]
+_Seconds = Annotated[float, Field(gt=0, le=86400)]
+
+
+MIN_KEY_CHARACTERS = 8
+"""A shorter key can be tried out; and an empty one would let in who sends none."""
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value().strip()
+    if len(text) < MIN_KEY_CHARACTERS:
+        raise ValueError(
+            f"expected a key of at least {MIN_KEY_CHARACTERS} characters, got"
+            f" {f'one of {len(text)}' if text else 'an empty one'}; `openssl rand -hex 24` makes"
+            " a good one"
+        )
+    return SecretStr(text)
 
 
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
@@ -61,11 +93,43 @@ class ServerSettings(_Settings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
     """0 takes a free one."""
 
-    api_keys: Annotated[list[SecretStr], _NothingIsEmpty] = []
+    api_keys: Annotated[
+        list[Annotated[SecretStr, AfterValidator(_check_key)]], _NothingIsEmpty
+    ] = []
     """Clients send one of them; with none, everybody is let in."""
 
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
+
+    max_bodies_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
+    """What the bodies of all requests together may come to while they are answered; a request that
+    would be over it is told to come again with 503."""
+
+    max_header_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024
+    """Requests with longer headers, the target included, are refused with 431."""
+
+    max_headers: Annotated[int, Field(ge=1)] = 200
+    """Requests with more headers are refused with 431."""
+
+    max_connections: Annotated[int, Field(ge=1)] = 4096
+    """At a time. One more takes the place of the one that has been idle for longest, or is refused
+    with 503."""
+
+    header_seconds: _Seconds = 20
+    """How long the headers of a request may take to come, or a new connection may be silent."""
+
+    body_seconds: _Seconds = 30
+    """How long a request's body may come without progress."""
+
+    idle_seconds: _Seconds = 75
+    """How long a connection is kept between two requests. Longer than the usual clients keep
+    theirs, so that it is they who close it and never find it closed under a request."""
+
+    write_seconds: _Seconds = 60
+    """How long a client may leave its answer untaken before the connection is closed."""
+
+    max_choices: Annotated[int, Field(ge=1)] = 128
+    """Replies that one request may ask for: `n` of each of its prompts. More are refused."""
 
     apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
     """The client APIs that are open."""
@@ -89,6 +153,12 @@ class ProviderSettings(_Settings):
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Requests that it gets at a time; None for as many as come."""
+
+    max_waiting: Annotated[int, Field(ge=0)] = 100
+    """Requests that wait beyond that; further ones go to another target, or get 429."""
+
     @property
     def discovers_models(self) -> bool:
         """Whether all models are offered that the vendor lists, whatever the template lists."""
@@ -99,9 +169,18 @@ class ModelSettings(_Settings):
     """A model that clients can ask for."""
 
     id: _Name
-    provider: _Name
+
+    provider: _Name | None = None
+    """Where its requests go, if that is one place; otherwise there are `targets`."""
+
     provider_model: _Name | None = None
     """What the provider calls it; None if that is `id` too."""
+
+    targets: Annotated[list[TargetSettings], _NothingIsEmpty] = []
+    """Where its requests may go."""
+
+    routing: RoutingSettings | None = None
+    """Which of the targets gets a request, over what the whole template says."""
 
     context_length: Annotated[int, Field(ge=1)] | None = None
     """Tokens that it can hold, prompt and completion together; None leaves that to the provider."""
@@ -118,6 +197,17 @@ class Distribution(_Settings):
     ] = ServerSettings()
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
     models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+
+    routing: RoutingSettings | None = None
+    """What counts for every model, unless it says otherwise."""
+
+    def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
+        """Where requests for `model` may go, whatever other models lie between."""
+        return flat_targets(model, self._by_name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, ModelSettings]:
+        return {name: each for each in self.models for name in (each.id, *each.aliases)}
 
 
 def load_distribution(
@@ -144,6 +234,10 @@ def load_distribution(
     except ValidationError as error:
         problems.extend(explain(error, Distribution, document))
     problems.extend(_conflicts(document))
+    references = list(reference_problems(document))
+    problems.extend(references)
+    if distribution is not None and not references:
+        problems.extend(contradictions(distribution, document))
     # A value that could not be read is not also of a wrong type.
     unread = {(problem.path, problem.line) for problem in document.problems}
     problems = [each for each in problems if (each.path, each.line) not in unread]
@@ -154,6 +248,12 @@ def load_distribution(
         message = "no models; list one, or set 'models: discover' for a provider"
         raise TemplateError(path, [document.problem(("models",), message)])
     return distribution
+
+
+def template_path(source: str) -> Path:
+    """Where the template `source` is looked for: the name of one that ships, or a path."""
+    names = [name for name, _ in list_templates()]
+    return _template_folder() / f"{source}.yaml" if source in names else Path(source)
 
 
 def list_templates() -> list[tuple[str, str]]:
@@ -184,8 +284,7 @@ def _read(source: str) -> tuple[str, str]:
     Raises:
         TemplateError: there is none, or it is not text.
     """
-    names = [name for name, _ in list_templates()]
-    path = _template_folder() / f"{source}.yaml" if source in names else Path(source)
+    path = template_path(source)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE_BYTES + 1)
@@ -193,6 +292,7 @@ def _read(source: str) -> tuple[str, str]:
             raise _unreadable(path, f"larger than {MAX_TEMPLATE_BYTES} bytes, so not a template")
         return str(path), raw.decode("utf-8-sig")
     except FileNotFoundError:
+        names = [name for name, _ in list_templates()]
         problem = f"no such file, and not one of the templates {', '.join(names)}"
         raise _unreadable(path, problem + did_you_mean(path.stem, names)) from None
     except IsADirectoryError:
@@ -244,17 +344,41 @@ def _configure_providers(
 
 def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     """What is wrong between settings that are right for themselves."""
+    yield from _keys_that_are_not_set(document)
+    yield from _bodies(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
-    shown = {provider_id: document.shown(path, provider_id) for path, provider_id in provider_ids}
-    written = [provider_id for path, provider_id in provider_ids if path not in document.variables]
-    for path, provider in _texts(document, "models", "provider"):
-        if shown and provider not in shown:
-            near = "" if path in document.variables else did_you_mean(provider, written)
-            hint = near or f"; the ids are {', '.join(shown.values())}"
-            message = f"no provider has the id {document.shown(path, provider)}{hint}"
+
+
+def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
+    """Keys were meant, but none is left: that must not open the server to everybody."""
+    server = document.value.get("server")
+    keys = server.get("api_keys") if isinstance(server, dict) else None
+    for path, variable in document.left_out.items():
+        if path[:2] == ("server", "api_keys") and not keys:
+            message = (
+                f"the environment variable {variable} is not set, so there is no key, and everybody"
+                " would be let in; set it, or take 'api_keys' out if that is meant"
+            )
             yield document.problem(path, message)
+
+
+def _bodies(document: ResolvedDocument) -> Iterator[Problem]:
+    server = document.value.get("server")
+    if not isinstance(server, dict):
+        return
+    fields = ServerSettings.model_fields
+    one, together = (
+        server.get(name, fields[name].default) for name in ("max_body_bytes", "max_bodies_bytes")
+    )
+    if isinstance(one, int) and isinstance(together, int) and 0 < together < one:
+        key = "max_bodies_bytes" if "max_bodies_bytes" in server else "max_body_bytes"
+        yield document.problem(
+            ("server", key),
+            f"all bodies together (max_bodies_bytes, {together}) can't have less than one alone"
+            f" (max_body_bytes, {one})",
+        )
 
 
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:

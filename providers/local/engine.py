@@ -29,6 +29,15 @@ class Tokenizer(Protocol):
         """The source of the model's chat template (of all, if it has several), if it has one."""
 
     @property
+    def control_tokens(self) -> frozenset[str]:
+        """How the tokens are written that mean something to the model rather than stand for text:
+        those that `encode` would make of a text that spells them out."""
+
+    @property
+    def longest_token(self) -> int:
+        """The most bytes that one token stands for."""
+
+    @property
     def first_token(self) -> int | None:
         """The token that stands before every text, if the model has one."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from typing import Any, ClassVar, Literal, TypeVar
+from contextlib import aclosing, suppress
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -26,15 +26,16 @@ from llama_compat.types import (
     Guide,
     StreamEvent,
 )
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
 from providers.local.call_rules import CallRules, before_reply, call_rules
 from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel
 from providers.local.grammar import Grammars
 from providers.local.limits import check_token_ids, max_tokens
-from providers.local.prompts import ChatPrompt, chat_prompt, text_prompt
+from providers.local.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
 from providers.local.reply import text_events
 from providers.local.requirements import require
 from providers.local.tool_replies import CallingParser, read_reply
+from providers.shared import Shared
 
 T = TypeVar("T")
 
@@ -58,6 +59,23 @@ class LocalConfig(ProviderConfig):
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""
 
+    control_tokens: ControlTokens = "completions"
+    """Where a control token such as `<|im_end|>` that a client's text spells out is that token, and
+    not text like any other: in the prompts of `completions`, which are all that the model gets and
+    may have been made from its template, in `all` texts, or in `none`."""
+
+
+class _Opened(NamedTuple):
+    """A model that runs, and the grammars that its replies can be held to."""
+
+    engine: Engine | Embedder
+    grammars: Grammars | None
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.engine.stop)
+        if self.grammars is not None:
+            self.grammars.close()
+
 
 class LocalProvider(
     OpenAICompletionUnsupportedMixin,
@@ -76,6 +94,7 @@ class LocalProvider(
 
     Config: ClassVar[type[ProviderConfig]] = LocalConfig
     config: LocalConfig
+    loads_models = True
 
     modules: ClassVar[Sequence[str]] = ()
     """The packages that the engine needs."""
@@ -129,9 +148,21 @@ class LocalProvider(
         self._tokenizing: ThreadPoolExecutor | None = None
         self.embedders: dict[str, Embedder] = {}
         self._grammars: dict[str, Grammars] = {}
+        self._opened: dict[str, Shared[_Opened]] = {}
+        self._adopted: dict[str, Shared[_Opened]] = {}
         self._prompts: dict[tuple[str, int], asyncio.Future[Any]] = {}
 
     # Start and stop -------------------------------------------------------------------------------
+
+    def adopt(self, previous: Provider) -> None:
+        """Take over the models that would be loaded as they were: they run on."""
+        if isinstance(previous, LocalProvider) and _load_settings(previous) == _load_settings(self):
+            same = set(self.models).intersection(previous.models)
+            self._adopted = {
+                model.name: previous._opened[model.name]
+                for model in same
+                if model.name in previous._opened
+            }
 
     async def start(self) -> None:
         """Load the models, in a thread, and start an engine for each.
@@ -142,23 +173,38 @@ class LocalProvider(
         require(self.modules, f"by the provider '{self.id}'", self.extra)
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
-            opened = await asyncio.to_thread(
-                self._open_engine, name, self._wanted_context_length(name)
-            )
-            if isinstance(opened, Embedder):
-                self.embedders[name] = opened
+            shared = self._adopted.get(name) or await self._open(name)
+            shared.hold()
+            self._opened[name] = shared
+            engine, grammars = shared.value
+            if isinstance(engine, Embedder):
+                self.embedders[name] = engine
             else:
-                self.engines[name] = opened
-                self._grammars[name] = Grammars(opened.model)
+                assert grammars is not None
+                self.engines[name], self._grammars[name] = engine, grammars
+        self._adopted = {}
+
+    async def _open(self, name: str) -> Shared[_Opened]:
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(self._open_engine, name, self._wanted_context_length(name))
+        )
+        try:
+            engine = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on all the same, and what it opens would run for nobody.
+            with suppress(ProviderStartError):
+                await asyncio.to_thread((await opening).stop)
+            raise
+        grammars = None if isinstance(engine, Embedder) else Grammars(engine.model)
+        opened = _Opened(engine, grammars)
+        return Shared(opened, opened.stop)
 
     async def stop(self) -> None:
-        """Break off what is running and let the models go."""
-        running: list[Engine | Embedder] = [*self.engines.values(), *self.embedders.values()]
+        """Break off what is running and let the models go that no other provider has taken over."""
+        opened, self._opened = self._opened, {}
         self.engines, self.embedders = {}, {}
-        for each in running:
-            await asyncio.to_thread(each.stop)
-        for grammars in self._grammars.values():
-            grammars.close()
+        for each in opened.values():
+            await each.release()
         if self._tokenizing is not None:
             # It waits for the prompt that is being tokenized, which may be a long one.
             await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
@@ -220,7 +266,9 @@ class LocalProvider(
         engine = self._engine(request.model)
         model, sampling = engine.model, request.sampling
         check_token_ids(sampling, model)
-        prompt_ids = await self._tokenize(request.prompt, text_prompt, model, request.prompt)
+        prompt_ids = await self._tokenize(
+            request.prompt, text_prompt, model, request, self.config.control_tokens
+        )
         generation = Generation(
             prompt_ids,
             sampling,
@@ -247,7 +295,9 @@ class LocalProvider(
         model, sampling = engine.model, request.sampling
         rules = call_rules(request)
         check_token_ids(sampling, model)
-        prompt = await self._tokenize(request.messages, chat_prompt, model, request, rules)
+        prompt = await self._tokenize(
+            request.messages, chat_prompt, model, request, rules, self.config.control_tokens
+        )
         parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
         constraint = await self._chat_constraint(request, rules, prompt)
         if prompt.openings:
@@ -311,7 +361,12 @@ class LocalProvider(
         """How many tokens the model's chat template makes of the conversation."""
         model = self._engine(request.model).model
         prompt = await self._tokenize(
-            request.messages, chat_prompt, model, request, call_rules(request)
+            request.messages,
+            chat_prompt,
+            model,
+            request,
+            call_rules(request),
+            self.config.control_tokens,
         )
         return len(prompt.token_ids)
 
@@ -330,6 +385,11 @@ class LocalProvider(
         # Who waits for it must not take it from the others by being cancelled.
         result: T = await asyncio.shield(future)
         return result
+
+
+def _load_settings(provider: LocalProvider) -> tuple[type[LocalProvider], dict[str, Any]]:
+    """All that a model is loaded by, besides what the provider's `models` say of it."""
+    return type(provider), provider.config.model_dump(exclude={"unsupported"})
 
 
 def _guide_of(request: ChatCompletionRequest) -> Guide | None:

@@ -17,7 +17,7 @@ def sending_error(provider: str, error: http1.HTTPError, base_url: str) -> APIEr
     said = _first_match(_NO_ANSWER, error)(_Server(base_url), error)
     if isinstance(error, http1.HTTPTimeout):
         return _timeout(provider, said)
-    return upstream_error(provider, said)
+    return upstream_error(provider, said, code="upstream_connection_failed")
 
 
 def reading_error(provider: str, error: http1.HTTPError) -> APIError:
@@ -107,8 +107,8 @@ _BROKEN_OFF: list[tuple[type[http1.HTTPError], tuple[str, str]]] = [
     (
         http1.AnswerTooLargeError,
         (
-            "the answer is larger than {error.limit} bytes. `max_reply_bytes` in the template says"
-            " how large it may be.",
+            "the answer is larger than {error.limit} bytes. `max_reply_bytes` in the template, for"
+            " a list of models `max_list_bytes`, says how large it may be.",
             "upstream_reply_too_large",
         ),
     ),

@@ -12,7 +12,7 @@ from llama_compat.errors import APIError
 log = logging.getLogger(__name__)
 
 FIRST_ANSWER_SECONDS = 2.0
-"""After a start, how long those who want the list wait for the first one."""
+"""How long the start waits for the first list. Afterwards nobody waits for any."""
 
 RETRY_SECONDS = 15.0
 """How soon a vendor that was down is asked again."""
@@ -25,6 +25,9 @@ class Discovery:
         provider: the provider's id, for the log.
         fetch: asks the vendor.
         refresh_seconds: how old the list may get.
+
+    Attributes:
+        models: the last list that came.
     """
 
     def __init__(
@@ -36,15 +39,16 @@ class Discovery:
         self._provider = provider
         self._fetch = fetch
         self._refresh_seconds = refresh_seconds
-        self._models: Sequence[str] = ()
+        self.models: Sequence[str] = ()
         self._task: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
-        self._wait_until = 0.0
 
-    def start(self) -> None:
-        """Ask for the list, now and then again."""
-        self._wait_until = asyncio.get_running_loop().time() + FIRST_ANSWER_SECONDS
+    async def start(self) -> None:
+        """Ask for the list, now and then again; give the vendor a moment for the first one."""
         self._task = asyncio.create_task(self._refresh(), name=f"models of {self._provider}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+                await self._answered.wait()
 
     async def stop(self) -> None:
         """Ask no more."""
@@ -53,20 +57,12 @@ class Discovery:
             await asyncio.wait((self._task,))
             self._task = None
 
-    async def models(self) -> Sequence[str]:
-        """The last list that came; none before `start`."""
-        if self._task is not None and not self._answered.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._wait_until):
-                    await self._answered.wait()
-        return self._models
-
     async def _refresh(self) -> None:
         last_failure = None
         while True:
             pause = self._refresh_seconds
             try:
-                self._models = tuple(await self._fetch())
+                self.models = tuple(await self._fetch())
                 last_failure = None
             except APIError as error:
                 if error.message != last_failure:

@@ -38,6 +38,7 @@ class EventStream(ServerSentStream):
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
         ended: whether the vendor has said `[DONE]`; what follows is left out.
     """
 
@@ -72,12 +73,15 @@ class EventStream(ServerSentStream):
         fields = completion_fields(self._provider, body, self._kind, self._model)
         try:
             chunks = [self._mender.mend(chunk) for chunk in chunks_of(fields, self._kind)]
+            self.spoken = True
         except ValueError as error:
             raise makes_no_sense(self._provider, error) from None
         return _encode([chunk for chunk in chunks if chunk is not None])
 
     def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
         """Mend what differs from an earlier chunk in its text alone."""
+        if not self.spoken:
+            return position
         mended, position = self._steady.mend(chunk, position)
         if mended:
             out.append(mended)
@@ -102,6 +106,7 @@ class EventStream(ServerSentStream):
             chunk = self._mender.mend(fields)
         except ValueError as error:
             raise makes_no_sense(self._provider, error) from None
+        self.spoken = self._mender.spoken
         if chunk is None:
             return b""
         mended = sse.encode_data(encode_fields(chunk))

@@ -114,6 +114,17 @@ def _usage(fields: JSONFields) -> Usage | None:
     return parse_usage(counted) if isinstance(counted, dict) else None
 
 
+def _says_something(fields: JSONFields) -> bool:
+    candidates: Any = from_raw(fields["candidates"]) if "candidates" in fields else []
+    for candidate in candidates if isinstance(candidates, list) else ():
+        content = candidate.get("content") if isinstance(candidate, dict) else None
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and any(part.values()):
+                return True
+    return False
+
+
 class GeminiEvents:
     """Takes a stream of events apart, and puts their data into the frame that the client wants.
 
@@ -124,6 +135,7 @@ class GeminiEvents:
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
         ended: False, as Gemini has no event for it: the connection ends.
     """
 
@@ -135,6 +147,7 @@ class GeminiEvents:
         self._decoder = sse.Decoder()
         self._usage: JSONFields = {}
         self.begun = False
+        self.spoken = False
         self.ended = False
 
     @property
@@ -208,6 +221,8 @@ class GeminiEvents:
         if "usageMetadata" in fields:
             self._usage = fields
         self.begun = True
+        if not self.spoken:
+            self.spoken = self.complete or _says_something(fields)
         return self._frame.response(in_one_line(data))
 
     def _finish(self, candidates: Any) -> None:

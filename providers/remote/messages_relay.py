@@ -150,6 +150,7 @@ class MessagesStream(ServerSentStream):
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
         ended: whether the message has come to its end; what follows is left out.
     """
 
@@ -185,12 +186,12 @@ class MessagesStream(ServerSentStream):
             events = b"".join(message_events(fields))
         except (ValueError, KeyError) as error:
             raise makes_no_sense(self._provider, ValueError(f"no message: {error}")) from None
-        self.ended = True
+        self.ended = self.spoken = True
         return events
 
     def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
         """Pass on what needs no look inside."""
-        plain = _PLAIN_EVENTS.match(chunk, position) if self.begun else None
+        plain = _PLAIN_EVENTS.match(chunk, position) if self.spoken else None
         if plain is None:
             return position
         out.append(plain[0])
@@ -218,6 +219,8 @@ class MessagesStream(ServerSentStream):
             self._usages[1] = fields.get("usage")
         elif kind == "message_stop":
             self.ended = True
+        if not self.spoken:
+            self.spoken = kind == "message_delta" or self.ended or _says_something(fields)
         return encode_event(kind, data)
 
     def _start(self, fields: JSONFields) -> bytes:
@@ -242,6 +245,19 @@ class MessagesStream(ServerSentStream):
             _keep_words(told)
             raise told
         return fields
+
+
+def _says_something(fields: JSONFields) -> bool:
+    """Whether an event about a block has content: a text that has not begun has none, the name of
+    a tool is some."""
+    try:
+        said = parse_object(fields.get("content_block") or fields.get("delta") or Raw(b"{}"))
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return any(said[name] not in _NOTHING for name in said if name != "type")
+
+
+_NOTHING = (Raw(b'""'), Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
 
 
 def _kind(fields: JSONFields, name: bytes) -> str:

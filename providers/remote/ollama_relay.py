@@ -39,7 +39,7 @@ PATHS: Mapping[str, str] = {
 }
 """Where each call is, by the name of its operation."""
 
-MAX_LINE_BYTES = 1 << 28
+MAX_LINE_BYTES = 1 << 25
 
 _TRUE = Raw(b"true")
 _NULL = Raw(b"null")
@@ -114,6 +114,20 @@ def _count(raw: Raw | None) -> int:
     return value if isinstance(value, int) else 0
 
 
+_NOTHING = (_NULL, Raw(b'""'), Raw(b"[]"))
+
+
+def _says_something(fields: JSONFields) -> bool:
+    try:
+        said = {**fields, **parse_object(fields.get("message", Raw(b"{}")))}
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return any(
+        said.get(name, _NULL) not in _NOTHING
+        for name in ("content", "response", "thinking", "tool_calls")
+    )
+
+
 class OllamaLines:
     """Takes a stream of lines apart, and puts together what the client gets of it.
 
@@ -123,6 +137,7 @@ class OllamaLines:
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
         ended: whether the line with `done` has come; what follows is left out.
         usage: what that line counted.
     """
@@ -133,6 +148,7 @@ class OllamaLines:
         self._pieces: list[bytes] = []
         self._size = 0
         self.begun = False
+        self.spoken = False
         self.ended = False
         self.usage: Usage | None = None
 
@@ -189,4 +205,6 @@ class OllamaLines:
             self.ended = True
             self.usage = _usage(fields)
         self.begun = True
+        if not self.spoken:
+            self.spoken = self.ended or _says_something(fields)
         out.append(_encode(fields, self._model) + b"\n")

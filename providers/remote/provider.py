@@ -43,18 +43,28 @@ class RemoteProvider(Provider):
         """The headers of each request, the key's among them."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
+    def adopt(self, previous: Provider) -> None:
+        """Take over what is known of the vendor's models, if it is the same vendor."""
+        if isinstance(previous, RemoteProvider) and _vendor(previous) == _vendor(self):
+            self._discovery.models = previous.discovered_models()
+
     async def start(self) -> None:
-        """Open the connection pool, and look for models if the template wants it."""
+        """Open the connection pool, and look for models if the template wants it; a vendor that
+        takes its time to list them is not waited for."""
         self._running.push_async_callback(self.upstream.stop)
         await self.upstream.start()
         if self.config.models == "discover":
             self._running.push_async_callback(self._discovery.stop)
-            self._discovery.start()
+            await self._discovery.start()
 
     async def stop(self) -> None:
         """Close what `start` opened."""
         await self._running.aclose()
 
-    async def discovered_models(self) -> Sequence[str]:
+    def discovered_models(self) -> Sequence[str]:
         """What the vendor listed last, if the template wants its models."""
-        return await self._discovery.models()
+        return self._discovery.models
+
+
+def _vendor(provider: RemoteProvider) -> tuple[type[RemoteProvider], str]:
+    return type(provider), provider.config.base_url

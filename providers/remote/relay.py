@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Reply
+from llama_compat.exchange import Reply, until_content
 from llama_compat.types import Usage
 from providers.remote.upstream import Exchange, UpstreamResponse
 from providers.remote.upstream_errors import relayed_headers
@@ -26,10 +26,13 @@ class RelayedStream(Protocol):
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything in what was put together so far, or has come to
+            its end: an empty first chunk and the like are nothing yet.
         ended: whether the vendor has said that it was all; what follows is left out.
     """
 
     begun: bool
+    spoken: bool
     ended: bool
 
     @property
@@ -75,7 +78,7 @@ async def stream_reply(
     render_error: Callable[[APIError], bytes] | None = None,
     at_end: Callable[[], None] = lambda: None,
 ) -> Reply:
-    """The reply of a vendor that streams; it has begun.
+    """The reply of a vendor that streams; the model has said something.
 
     Args:
         provider: its id, for messages.
@@ -87,7 +90,7 @@ async def stream_reply(
         at_end: called when all of a stream that went well has come.
 
     Raises:
-        APIError: whatever went wrong before the stream began.
+        APIError: whatever went wrong before that.
     """
     headers: dict[str, str] = {}
 
@@ -101,7 +104,7 @@ async def stream_reply(
         at_end()
 
     body = events()
-    first = await anext(body)
+    first = await until_content(body, lambda: stream.spoken)
     return Reply(
         body,
         first,

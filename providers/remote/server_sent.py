@@ -17,6 +17,7 @@ class ServerSentStream(ABC):
 
     Attributes:
         begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
         ended: whether the vendor has said that it was all; what follows is left out.
     """
 
@@ -24,6 +25,7 @@ class ServerSentStream(ABC):
         self._provider = provider
         self._decoder = sse.Decoder()
         self.begun = False
+        self.spoken = False
         self.ended = False
 
     @abstractmethod

@@ -7,21 +7,25 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.types import Usage
 from routing.asgi import Scope, Send
+from routing.logs import log_line
+from routing.policy.attempts import Attempts
+from routing.policy.targets import header_text
 
 log = logging.getLogger(__name__)
 
-_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-
 MAX_LOGGED = 1000
 """Of what is said of a request, so many characters are in the log."""
+
+MAX_HEADER = 2000
+"""Of the names of dropped parameters, so many characters are in their header; clients and proxies
+refuse headers of 8 KiB and more."""
 
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -33,9 +37,9 @@ def request_id_of(scope: Scope) -> str:
     """
     if "request_id" in scope:
         return str(scope["request_id"])
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SANE_REQUEST_ID.fullmatch(value):
-            return bytes(value).decode()
+    sent = dict(scope["headers"]).get(b"x-request-id")
+    if sent is not None and _SANE_REQUEST_ID.fullmatch(sent):
+        return bytes(sent).decode()
     return f"req_{os.urandom(12).hex()}"
 
 
@@ -47,6 +51,7 @@ class Answer:
         model: what the client asked for, for the log.
         outcome: what went wrong, for the log; empty if all went well.
         last_sent: when something was sent last, on the event loop's clock.
+        attempts: what was tried to answer it.
     """
 
     def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
@@ -62,15 +67,14 @@ class Answer:
         self.model = "-"
         self.outcome = ""
         self.last_sent = 0.0
+        self.attempts = Attempts(scope["headers"])
 
     async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
         self._reply = reply
         headers = {**reply.headers}
         if reply.dropped:
-            # The names are the client's: what a header can't hold is percent-encoded.
-            names = (quote(name, safe=_PRINTABLE, errors="replace") for name in reply.dropped)
-            headers["x-llama-compat-dropped"] = ", ".join(names)
+            headers["x-llama-compat-dropped"] = _listed(reply.dropped)
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._body(reply.body, more=False)
@@ -82,6 +86,7 @@ class Answer:
             await self._event(reply.first)
         async for events in reply.body:
             await self._event(events)
+        reply.read_to_end = True
         await self._event(self._dialect.stream_end, more=False)
 
     async def error(self, error: APIError) -> None:
@@ -128,6 +133,7 @@ class Answer:
         headers = {**self._dialect.reply_headers(self.request_id), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"x-request-id", self.request_id.encode()))
+        raw.extend(self.attempts.answer_headers())
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
@@ -136,21 +142,34 @@ class Answer:
 
     def log(self, *, with_usage: bool = False) -> None:
         """One line about the request, with the tokens that it cost if they are known."""
-        level = logging.WARNING if self.outcome else logging.INFO
-        if log.isEnabledFor(level):
-            milliseconds = (time.perf_counter() - self._begun) * 1000
-            usage = self._reply.usage if with_usage and self._reply is not None else None
-            log.log(
-                level,
-                "%s POST %s model=%s status=%s %.0f ms%s%s",
-                self.request_id,
-                self._path,
-                one_line(self.model),
-                self._status or "-",
-                milliseconds,
-                "" if usage is None else f" tokens={_tokens(usage)}",
-                f": {one_line(self.outcome)}" if self.outcome else "",
-            )
+        milliseconds = (time.perf_counter() - self._begun) * 1000
+        usage = self.attempts.usage if with_usage else None
+        line = (
+            f"{self.request_id} POST {self._path} model={one_line(self.model)}"
+            f" status={self._status or '-'} {milliseconds:.0f} ms"
+        )
+        if usage is not None:
+            line += f" tokens={_tokens(usage)}"
+        line += one_line(self.attempts.in_words())
+        if self.outcome:
+            log.warning("%s: %s", line, one_line(self.outcome))
+        else:
+            log_line(line)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names that are the client's, for a header: of more than it should hold only the number is
+    told."""
+    listed: list[str] = []
+    size = 0
+    for name in names:
+        shown = header_text(name[:MAX_HEADER])
+        size += len(shown) + 2
+        if size > MAX_HEADER and listed:
+            break
+        listed.append(shown[:MAX_HEADER])
+    more = len(names) - len(listed)
+    return ", ".join(listed) + (f" and {more} more" if more else "")
 
 
 def _tokens(usage: Usage) -> str:

@@ -18,6 +18,7 @@ from routing.ingress.answer import request_id_of
 from routing.ingress.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import Endpoint
+from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -50,11 +51,12 @@ class _AnthropicsRoute(APIRoute):
 
 def _add_routes(app: Application) -> None:
     async def list_models(request: Request) -> Response:
-        models = await app.runtime.models.list()
+        models = await runtime_of(request).models.list()
         return _answer(request, render_models(models, request.query_params))
 
     async def retrieve_model(request: Request, model_id: str) -> Response:
-        return _answer(request, render_model(await app.runtime.models.get(model_id)))
+        model = await runtime_of(request).models.get(model_id)
+        return _answer(request, render_model(model))
 
     endpoints: dict[str, Callable[..., Any]] = {
         _MODELS_PATH: list_models,
@@ -85,6 +87,7 @@ ANTHROPIC_API = ClientAPI(
         _MESSAGES_PATH: "Say the next message of a conversation.",
         f"{_MESSAGES_PATH}/count_tokens": "Count the tokens of a conversation.",
     },
+    streams={_MESSAGES_PATH: "text/event-stream"},
     bodies={
         _MESSAGES_PATH: MESSAGE_BODY,
         f"{_MESSAGES_PATH}/count_tokens": TOKEN_COUNT_BODY,

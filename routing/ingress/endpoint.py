@@ -10,6 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.errors import (
@@ -17,18 +20,52 @@ from llama_compat.errors import (
     context_length_exceeded,
     internal_error,
     shutting_down,
+    too_many_choices,
 )
-from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.exchange import Call, Principal, Reply, Target
+from llama_compat.off_loop import off_loop
+from llama_compat.wire.json_fields import JSONFields
 from providers.answer import answer as answer_call
-from routing.asgi import Receive, Scope, Send
+from providers.base import Provider
+from routing.asgi import WATCH, Receive, Scope, Send
 from routing.ingress.answer import Answer
-from routing.ingress.body import parse_body, read_body
+from routing.ingress.body import HeldBody, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.models import Route
+from routing.policy.attempts import Attempts
+from routing.policy.dispatch import Ask, dispatch
 from routing.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+
+class Asking(NamedTuple):
+    """A call, and where it may go.
+
+    Attributes:
+        call: what the client asks.
+        route: of the call's model.
+        attempts: what was tried so far.
+        max_tokens: how many tokens may be generated, where the call says so.
+    """
+
+    call: Call
+    route: Route
+    attempts: Attempts
+    max_tokens: int | None = None
+
+    async def answered_by(self, ask: Ask) -> Reply:
+        """The reply of the first target that answers; `ask` makes one attempt.
+
+        Raises:
+            APIError: none does.
+        """
+        route = self.route
+        return await dispatch(
+            route.targets, route.policy, self.call, ask, self.attempts, max_tokens=self.max_tokens
+        )
+
 
 NO_PATH: Mapping[str, str] = {}
 
@@ -62,24 +99,8 @@ class Endpoint:
         """
         answer = Answer(send, scope, self.operation.dialect)
         try:
-            body = await read_body(scope, receive, runtime.settings.max_body_bytes)
-            async with ClientWatch(receive):
-                fields = parse_body(body)
-                asked = self.operation.look(fields, path)
-                answer.model = asked.model
-                route = await self.route(asked.model, runtime)
-                _check_context(asked, route.target.context_length)
-                call = Call(
-                    operation=self.operation,
-                    fields=fields,
-                    model=asked.model,
-                    stream=asked.stream,
-                    request_id=answer.request_id,
-                    headers=self._forwarded_headers(scope),
-                    principal=principal,
-                    counts_usage=runtime.settings.log_usage,
-                )
-                await self._answer(call, route, answer, runtime)
+            with runtime.bodies.one() as held:
+                await self._serve(scope, receive, answer, runtime, principal, path, held)
         except ClientGone:
             answer.outcome = "client disconnected"
         except APIError as error:
@@ -92,15 +113,70 @@ class Endpoint:
             await answer.error(internal_error())
         answer.log(with_usage=runtime.settings.log_usage)
 
-    async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
-        seconds = route.provider.keepalive_seconds or call.operation.dialect.keep_alive_seconds
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        answer: Answer,
+        runtime: Runtime,
+        principal: Principal,
+        path: Mapping[str, str],
+        held: HeldBody,
+    ) -> None:
+        settings = runtime.settings
+        body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
+        async with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
+            fields, asked = await off_loop(len(body), self._parse, body, path)
+            answer.model = asked.model
+            if asked.choices > settings.max_choices:
+                raise too_many_choices(asked.choices, settings.max_choices)
+            route = await self.route(asked.model, runtime)
+            _check_context(asked, route.limit)
+            call = Call(
+                operation=self.operation,
+                fields=fields,
+                model=asked.model,
+                stream=asked.stream,
+                request_id=answer.request_id,
+                headers=self._forwarded_headers(scope),
+                principal=principal,
+                counts_usage=settings.log_usage,
+            )
+            await self._answer(call, route, answer, runtime, asked.max_tokens)
+
+    def _parse(self, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
+        fields = parse_body(body)
+        return fields, self.operation.look(fields, path)
+
+    async def _answer(
+        self, call: Call, route: Route, answer: Answer, runtime: Runtime, max_tokens: int | None
+    ) -> None:
+        seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
         async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
-            reply = await self.dispatch(call, route, runtime)
+            asking = Asking(call, route, answer.attempts, max_tokens)
+            if route.policy is not None and (model := route.policy.mirrored()) is not None:
+                runtime.mirrors.send(
+                    call.request_id, partial(self._mirrored, asking, model, runtime)
+                )
+            reply = await self.dispatch(asking, runtime)
             try:
                 await answer.reply(reply)
+            except APIError as error:
+                reply.error = error
+                raise
+            except Exception:
+                reply.error = internal_error()
+                raise
             finally:
                 await reply.aclose()
+
+    async def _mirrored(self, asking: Asking, model: str, runtime: Runtime) -> Reply:
+        """What the model `model` says to the same request; nothing of it is kept."""
+        call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror")
+        route = await runtime.models.resolve(model)
+        copy = Asking(call, route, Attempts(), asking.max_tokens)
+        return await copy.answered_by(partial(self.ask, call))
 
     async def route(self, model: str, runtime: Runtime) -> Route:
         """Where requests for `model` go.
@@ -110,9 +186,13 @@ class Endpoint:
         """
         return await runtime.models.resolve(model)
 
-    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
-        """Have the route's provider answer `call`."""
-        return await answer_call(route.provider, call, route.target)
+    async def dispatch(self, asking: Asking, runtime: Runtime) -> Reply:
+        """Have one of the model's targets answer the call."""
+        return await asking.answered_by(partial(self.ask, asking.call))
+
+    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
+        """Have `provider` answer `call` from its model `target`: one attempt."""
+        return await answer_call(provider, call, target)
 
     def _forwarded_headers(self, scope: Scope) -> Mapping[str, str]:
         wanted = self.operation.dialect.forwarded_headers

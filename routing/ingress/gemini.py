@@ -30,7 +30,7 @@ from llama_compat.exchange import Principal
 from routing.asgi import Receive, Scope, Send
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import NO_PATH, Endpoint
-from routing.runtime import Runtime
+from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -74,11 +74,12 @@ def _add_routes(app: Application) -> None:
         size, token = (request.query_params.get(name, "") for name in ("pageSize", "pageToken"))
         if size and not (size.isascii() and size.isdecimal()):
             raise invalid_parameter("pageSize", f"Invalid value: {size[:20]!r}. Send a number.")
-        return render_models(await app.runtime.models.list(), int(size[:9] or 0), token)
+        models = await runtime_of(request).models.list()
+        return render_models(models, int(size[:9] or 0), token)
 
-    async def retrieve_model(model_id: str) -> dict[str, Any]:
+    async def retrieve_model(request: Request, model_id: str) -> dict[str, Any]:
         """One model; ids may hold slashes."""
-        return render_model(await app.runtime.models.get(model_id))
+        return render_model(await runtime_of(request).models.get(model_id))
 
     for prefix in PREFIXES:
         for path, answer in (("", list_models), ("/{model_id:path}", retrieve_model)):
@@ -132,5 +133,9 @@ GEMINI_API = ClientAPI(
             "embedContent": "Embed one text.",
             "batchEmbedContents": "Embed texts.",
         }.items()
+    },
+    streams={
+        f"{prefix}/models/{{model}}:streamGenerateContent": "text/event-stream"
+        for prefix in PREFIXES
     },
 )

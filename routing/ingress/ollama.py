@@ -23,14 +23,16 @@ from llama_compat.dialects.ollama.operations import (
     render_nothing,
 )
 from llama_compat.errors import APIError, missing_parameter
-from llama_compat.exchange import Call, Reply
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
+from providers.base import Provider
 from routing.ingress.api import ClientAPI
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
 from routing.ingress.endpoint import Endpoint
 from routing.models import Route
-from routing.runtime import Runtime
+from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -43,14 +45,14 @@ class OllamaEndpoint(Endpoint):
         """Where requests for `model` go, with or without the tag `latest`."""
         return await _resolve(model, runtime)
 
-    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
-        """Have the route's provider answer `call`, unless it asks for nothing."""
-        if call.operation.name not in route.provider.relays:
+    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
+        """Have `provider` answer `call`, unless it asks for nothing."""
+        if call.operation.name not in provider.relays:
             nothing = render_nothing(call.operation, call.fields, call.model)
             if nothing is not None:
                 return Reply(nothing, headers={"content-type": "application/json"})
         call = replace(call, operation=operation_of(call.operation, call.fields))
-        return await super().dispatch(call, route, runtime)
+        return await super().ask(call, provider, target)
 
 
 async def _resolve(model: str, runtime: Runtime) -> Route:
@@ -82,25 +84,34 @@ def _add_routes(app: Application) -> None:
         """The version of Ollama whose API this is."""
         return {"version": models.API_VERSION}
 
-    async def tags() -> dict[str, Any]:
+    async def tags(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included."""
-        return {"models": [models.render_tag(each) for each in await app.runtime.models.list()]}
+        listed = await runtime_of(request).models.list()
+        return {"models": [models.render_tag(each) for each in listed]}
 
-    async def running() -> dict[str, Any]:
+    async def running(request: Request) -> dict[str, Any]:
         """The models of the engines in this process, which are loaded as long as it runs."""
-        runtime = app.runtime
+        runtime = runtime_of(request)
         engines = {each.id for each in runtime.providers.values() if each.stats()}
         listed = [each for each in await runtime.models.list() if each.owned_by in engines]
         return {"models": [models.render_running(each) for each in listed]}
 
     async def show(request: Request) -> Response:
         """What is known of one model."""
-        runtime = app.runtime
-        limit = runtime.settings.max_body_bytes
-        try:
-            fields = parse_body(await read_body(request.scope, request.receive, limit))
-        except ClientGone:
-            return Response()
+        runtime = runtime_of(request)
+        settings = runtime.settings
+        with runtime.bodies.one() as held:
+            try:
+                body = await read_body(
+                    request.scope,
+                    request.receive,
+                    settings.max_body_bytes,
+                    held,
+                    settings.body_seconds,
+                )
+            except ClientGone:
+                return Response()
+            fields = await off_loop(len(body), parse_body, body)
         # `name` is what older clients call it.
         named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
         model = next((each for each in named if isinstance(each, str) and each), None)
@@ -152,4 +163,5 @@ OLLAMA_API = ClientAPI(
         "/api/embed": "Embed texts.",
         "/api/embeddings": "Embed one text.",
     },
+    streams=dict.fromkeys(("/api/chat", "/api/generate"), "application/x-ndjson"),
 )

@@ -10,6 +10,7 @@ from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
 from routing.ingress.api import ClientAPI
 from routing.ingress.endpoint import Endpoint
+from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -21,12 +22,12 @@ PREFIXES = ("/v1/openai/v1", "/v1")
 def _add_routes(app: Application) -> None:
     async def list_models(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included."""
-        models = await app.runtime.models.list()
+        models = await runtime_of(request).models.list()
         return {"object": "list", "data": [render_model(model) for model in models]}
 
-    async def retrieve_model(model_id: str) -> dict[str, Any]:
+    async def retrieve_model(request: Request, model_id: str) -> dict[str, Any]:
         """One model; ids may hold slashes."""
-        return render_model(await app.runtime.models.get(model_id))
+        return render_model(await runtime_of(request).models.get(model_id))
 
     for prefix in PREFIXES:
         app.add_api_route(f"{prefix}/models", list_models, tags=["models"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -23,17 +24,26 @@ from llama_compat.dialects.openai_responses.operations import (
     kept,
 )
 from llama_compat.dialects.openai_responses.requests import ResponsesCall
-from llama_compat.errors import APIError, invalid_parameter, nested_too_deeply
-from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply
-from llama_compat.translation import honoured
+from llama_compat.errors import (
+    APIError,
+    UnsupportedHere,
+    invalid_parameter,
+    nested_too_deeply,
+)
+from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply, Target
+from llama_compat.off_loop import off_loop
+from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
+from providers.answer import answer as answer_call
+from providers.base import Provider
 from routing.ingress.api import ClientAPI
-from routing.ingress.endpoint import Endpoint
+from routing.ingress.endpoint import Asking, Endpoint
 from routing.ingress.openai import PREFIXES
 from routing.models import Route
 from routing.operations.store.responses import Items, ResponseStore, response_not_found
-from routing.runtime import Runtime
+from routing.policy.attempts import Attempts
+from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -44,25 +54,38 @@ PATH = "/responses"
 class ResponsesEndpoint(Endpoint):
     """A call of the Responses API, with what the store has of the conversation."""
 
-    async def dispatch(self, call: Call, route: Route, runtime: Runtime) -> Reply:
-        """Have the route's provider answer `call`, and keep the response if that is wanted."""
-        store = runtime.responses
+    async def dispatch(self, asking: Asking, runtime: Runtime) -> Reply:
+        """Have one of the model's targets answer the call, and keep the response if that is
+        wanted."""
+        store, call = runtime.responses, asking.call
         if store is None:
-            return await super().dispatch(call, route, runtime)
-        name = too_deep(call.fields)
+            return await super().dispatch(asking, runtime)
+        name = await off_loop(call.size, too_deep, call.fields)
         if name is not None:
             raise nested_too_deeply(name, MAX_DEPTH)
-        if call.operation.name in route.provider.relays:
-            return await super().dispatch(await _expanded(call, store), route, runtime)
-        turn = await _Turn.of(call, store)
-        if not turn.keeping.store:
-            return await super().dispatch(turn.call, route, runtime)
-        if turn.keeping.background:
-            return await self._in_background(turn, route, runtime)
-        reply = await super().dispatch(turn.call, route, runtime)
-        return await turn.kept(reply)
+        relaying = [call.operation.name in each.provider.relays for each in asking.route.targets]
+        turn = None if all(relaying) else await _Turn.of(call, store)
+        if turn is not None and turn.keeping.background:
+            return await self._in_background(turn, asking, runtime)
+        expanded = await _expanded(call, store) if any(relaying) else call
+        turns: dict[int, _Turn] = {}
 
-    async def _in_background(self, turn: _Turn, route: Route, runtime: Runtime) -> Reply:
+        async def ask(provider: Provider, target: Target) -> Reply:
+            if call.operation.name in provider.relays:
+                return await self.ask(expanded, provider, target)
+            assert turn is not None
+            attempt = turn.again()
+            reply = await self.ask(attempt.call, provider, target)
+            turns[id(reply)] = attempt
+            return reply
+
+        reply = await asking.answered_by(ask)
+        answered = turns.get(id(reply))
+        if answered is None or not answered.keeping.store:
+            return reply
+        return await answered.kept(reply)
+
+    async def _in_background(self, turn: _Turn, asking: Asking, runtime: Runtime) -> Reply:
         if turn.call.stream:
             raise APIError(
                 400,
@@ -72,20 +95,52 @@ class ResponsesEndpoint(Endpoint):
                 code="unsupported_parameter",
             )
         runtime.background.check_room()
-        provider = route.provider
-        translation, dropped = honoured(provider, provider.parameters, turn.call, route.target)
+        translation, dropped = await off_loop(turn.call.size, _translated, turn.call, asking.route)
         labels = Labels(turn.call.model, turn.call.request_id)
-        queued = cast(ResponsesCall, translation).queued(labels)
+        queued = translation.queued(labels)
         await turn.save(queued)
+        # What is tried when the answer has long been sent is not this answer's.
+        later = asking._replace(attempts=Attempts(asking.attempts.headers))
 
         async def work() -> dict[str, Any]:
-            reply = await super(ResponsesEndpoint, self).dispatch(turn.call, route, runtime)
-            await reply.aclose()
-            assert turn.keeping.response is not None
-            return turn.keeping.response
+            turns: dict[int, _Turn] = {}
 
-        runtime.background.run(queued, work)
+            async def ask(provider: Provider, target: Target) -> Reply:
+                attempt = turn.again()
+                # Kept here, so the vendor has no part in it.
+                reply = await answer_call(provider, attempt.call, target, relays=False)
+                turns[id(reply)] = attempt
+                return reply
+
+            reply = await later.answered_by(ask)
+            await reply.aclose()
+            response = turns[id(reply)].keeping.response
+            assert response is not None
+            return response
+
+        runtime.hold()
+        running = runtime.background.run(queued, work)
+        running.add_done_callback(lambda _: runtime.release())
         return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
+
+
+def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...]]:
+    """The call as the first target takes it that can, and what that one drops.
+
+    Raises:
+        APIError: 400, it is malformed, or no target takes it.
+    """
+    refusal: APIError | None = None
+    for each in route.targets:
+        try:
+            provider = cast(VocabularyProvider, each.provider)
+            translation, dropped = honoured(provider, provider.parameters, call, each.target)
+        except UnsupportedHere as error:
+            refusal = refusal or error
+        else:
+            return cast(ResponsesCall, translation), dropped
+    assert refusal is not None
+    raise refusal
 
 
 class _Turn:
@@ -99,6 +154,7 @@ class _Turn:
     def __init__(
         self, call: Call, keeping: Keeping, store: ResponseStore, input: Items, previous: str | None
     ) -> None:
+        self._asked = call
         self.call = replace(call, operation=kept(call.operation, keeping))
         self.keeping = keeping
         self._owner = call.principal.id
@@ -131,12 +187,24 @@ class _Turn:
         # Another last word than those of the output's ids.
         return cls(call, keeping, store, described_items(found, f"{unique}f"), previous)
 
+    def again(self) -> _Turn:
+        """The same turn for another attempt, which makes a response of its own."""
+        keeping = copy(self.keeping)
+        return _Turn(self._asked, keeping, self._store, self._input, self._previous)
+
     async def save(self, response: Mapping[str, Any]) -> None:
         """Keep `response`, even if the client leaves while that is done."""
         await self._store.save(self._owner, response, self._input, self._previous)
 
     async def kept(self, reply: Reply) -> Reply:
         """`reply`, whose end the client gets when the response has been kept."""
+        try:
+            return await self._kept(reply)
+        except BaseException:
+            await reply.aclose()
+            raise
+
+    async def _kept(self, reply: Reply) -> Reply:
         if self.keeping.response is not None:
             await self.save(self.keeping.response)
         elif not isinstance(reply.body, bytes):
@@ -208,7 +276,7 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 def _add_routes(app: Application) -> None:
     def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
-        store = app.runtime.responses
+        store = runtime_of(request).responses
         if store is None:
             error = response_not_found(response_id)
             error.message += f" {HOW_TO_KEEP}"
@@ -230,14 +298,14 @@ def _add_routes(app: Application) -> None:
         """Forget a response; one that runs in the background ends."""
         store, owner = kept_by(request, response_id)
         await store.delete(owner.id, response_id)
-        app.runtime.background.cancel(response_id)
+        runtime_of(request).background.cancel(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
     async def cancel_response(request: Request, response_id: str) -> dict[str, Any]:
         """End a response that runs in the background."""
         store, owner = kept_by(request, response_id)
         response = await store.cancel(owner.id, response_id)
-        app.runtime.background.cancel(response_id)
+        runtime_of(request).background.cancel(response_id)
         return response
 
     async def list_input_items(

@@ -60,13 +60,20 @@ class BackgroundResponses:
                 headers={"retry-after": "5"},
             )
 
-    def run(self, queued: Mapping[str, Any], work: Callable[[], Awaitable[Response]]) -> None:
+    def run(
+        self, queued: Mapping[str, Any], work: Callable[[], Awaitable[Response]]
+    ) -> asyncio.Task[None]:
         """Have `work` make a response of `queued`, which is in the store; what it makes, or why it
-        could not, goes there too."""
+        could not, goes there too.
+
+        Returns:
+            What runs until then, which is not the caller's to cancel.
+        """
         response_id = queued["id"]
         task = asyncio.create_task(self._run(queued, work))
         self._tasks[response_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(response_id, None))
+        return task
 
     def cancel(self, response_id: str) -> None:
         """Stop the work on a response, if it is done here."""

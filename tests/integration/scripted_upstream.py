@@ -195,12 +195,15 @@ class ScriptedUpstream:
 
     Args:
         tls: to speak HTTPS.
+        port: where to listen; a free one by default.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self._tls = tls
+        self.port = port
         self.connections = 0
         self._recorded: list[Recorded] = []
+        self._open: set[int] = set()
         self._arrived = threading.Condition()
         self._ready = threading.Event()
 
@@ -235,11 +238,17 @@ class ScriptedUpstream:
             assert self._arrived.wait_for(lambda: self.requests(request_id), WAIT_SECONDS)
         return self.requests(request_id)[0]
 
+    def wait_until_closed(self, connection: int) -> None:
+        """Wait until the connection of that number is closed; it has to be."""
+        with self._arrived:
+            closed = self._arrived.wait_for(lambda: connection not in self._open, WAIT_SECONDS)
+        assert closed, f"connection {connection} is still open"
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self._tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
@@ -256,13 +265,19 @@ class ScriptedUpstream:
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         self.connections += 1
-        connection = _Connection(self.connections, reader, writer, self._record)
+        number = self.connections
+        connection = _Connection(number, reader, writer, self._record)
+        with self._arrived:
+            self._open.add(number)
         try:
             await connection.serve()
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+            with self._arrived:
+                self._open.discard(number)
+                self._arrived.notify_all()
 
     def _record(self, recorded: Recorded) -> None:
         with self._arrived:

@@ -18,6 +18,14 @@ async def cut_before_first_event(exchange: Exchange) -> None:
 
 
 @behaviour
+async def cut_after_role(exchange: Exchange) -> None:
+    """A first chunk that says nothing yet, and no more."""
+    await begin(exchange, 0)
+    await exchange.pause()
+    exchange.cut()
+
+
+@behaviour
 async def cut_between_events(exchange: Exchange) -> None:
     await begin(exchange)
     await exchange.held()
@@ -99,6 +107,14 @@ async def only_done(exchange: Exchange) -> None:
 async def hangs_between_events(exchange: Exchange) -> None:
     await begin(exchange)
     await exchange.held()
+
+
+@behaviour
+async def floods(exchange: Exchange) -> None:
+    """A stream that says more than anybody wants to hear, as fast as it is taken."""
+    await exchange.start_stream()
+    while True:
+        await exchange.event({"choices": [{"index": 0, "delta": {"content": "x" * 10_000}}]})
 
 
 @behaviour

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import email.utils
+import time
+
 import pytest
 
-from llama_compat.error_classes import ErrorClass, classify
-from llama_compat.errors import APIError
+from llama_compat.error_classes import FALLS_BACK, ErrorClass, classify
+from llama_compat.errors import (
+    APIError,
+    not_offered,
+    unsupported_capability,
+    unsupported_parameter,
+)
 
 C = ErrorClass
 
@@ -92,6 +100,7 @@ C = ErrorClass
         (502, "upstream_error", "upstream_authentication", "", C.authentication),
         (504, "timeout_error", "upstream_timeout", "", C.timeout),
         (502, "upstream_error", "upstream_connection_lost", "", C.connection),
+        (502, "upstream_error", "upstream_connection_failed", "", C.connection),
         (502, "upstream_error", "upstream_error", "", C.server_error),
         (401, "invalid_request_error", "invalid_api_key", "", C.authentication),
         (408, None, None, "", C.timeout),
@@ -113,3 +122,78 @@ def test_a_wording_counts_only_with_its_status() -> None:
 def test_an_error_knows_its_class() -> None:
     assert APIError(529, "x").error_class is C.overloaded
     assert APIError(400, "x", code="context_length_exceeded").error_class is C.context_length
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        unsupported_parameter("seed", "p"),
+        unsupported_capability("p", "chats"),
+        not_offered("p", "x"),
+    ],
+)
+def test_what_a_provider_here_cannot_do_is_a_class_of_its_own(error: APIError) -> None:
+    assert error.error_class is C.unsupported
+    vendors = APIError(error.status, error.message, code=error.code)
+    assert vendors.error_class in (C.bad_request, C.not_found)  # a vendor's is about the request
+
+
+HANDLING = {
+    # class: retried, falls back, blamed, cools at once, retry-after counts, skipped
+    C.context_length: (0, 1, 0, 0, 0, 0),
+    C.content_filter: (0, 1, 0, 0, 0, 0),
+    C.quota: (0, 1, 1, 1, 1, 0),
+    C.rate_limit: (1, 1, 1, 0, 1, 0),
+    C.authentication: (0, 1, 1, 1, 0, 0),
+    C.overloaded: (1, 1, 1, 0, 1, 0),
+    C.timeout: (0, 1, 1, 0, 0, 0),
+    C.connection: (1, 1, 1, 0, 0, 0),
+    C.not_found: (0, 1, 0, 0, 0, 0),
+    C.bad_request: (0, 0, 0, 0, 0, 0),
+    C.server_error: (1, 1, 1, 0, 1, 0),
+    C.unsupported: (0, 1, 0, 0, 0, 1),
+    C.other: (0, 0, 0, 0, 0, 0),
+}
+
+
+def test_what_each_class_means_for_the_request_and_its_target() -> None:
+    table = {
+        kind: (
+            kind.handling.retries,
+            kind.handling.falls_back,
+            kind.handling.blames_target,
+            kind.handling.cools_at_once,
+            kind.handling.heeds_retry_after,
+            kind.handling.skips,
+        )
+        for kind in ErrorClass
+    }
+    assert table == HANDLING
+    assert set(FALLS_BACK) == {
+        kind for kind, row in HANDLING.items() if row[1] and kind is not C.unsupported
+    }
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "7", "retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "-7"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0),
+    ],
+)
+def test_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:
+    assert APIError(429, "x", headers=headers).retry_after == seconds
+
+
+def test_a_date_to_come_back_at() -> None:
+    date = email.utils.formatdate(time.time() + 100, usegmt=True)
+    seconds = APIError(429, "x", headers={"retry-after": date}).retry_after
+    assert seconds is not None
+    assert 90 < seconds <= 100

@@ -314,13 +314,21 @@ async def fail_early(request: Request) -> Events:
 
 async def fail_late(request: Request) -> Events:
     yield StreamStart()
+    yield StreamProgress(TextDelta("Well"))
     raise APIError(502, "gone")
 
 
+async def fail_before_content(request: Request) -> Events:
+    yield StreamStart()
+    yield StreamProgress(TextDelta(""))
+    raise APIError(429, "slow down")
+
+
+@pytest.mark.parametrize("fail", [fail_early, fail_before_content])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_early_error_keeps_its_status(n, stream):
-    provider = Scripted(fail_early)
+async def test_an_early_error_keeps_its_status(fail, n, stream):
+    provider = Scripted(fail)
     with pytest.raises(APIError) as raised:
         await provider.openai_chat_completion(chat(n=n, stream=stream), OWN)
     assert raised.value.status == 429
@@ -331,6 +339,7 @@ async def test_a_late_error_comes_out_of_the_stream():
     provider = Scripted(fail_late)
     reply = await provider.openai_chat_completion(chat(stream=True), OWN)
     assert b'"role":"assistant"' in reply.first
+    assert b'"content":"Well"' in reply.first
     assert not isinstance(reply.body, bytes)
     with pytest.raises(APIError, match="gone"):
         await anext(reply.body)
@@ -402,5 +411,5 @@ async def test_a_slow_reader_holds_the_choices_back():
     reply = await Scripted(eager).openai_chat_completion(chat(n=2, stream=True), OWN)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert given <= 4
+    assert given <= 5
     await reply.aclose()

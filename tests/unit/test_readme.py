@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from llama_compat.cli import app
-from llama_compat.distribution import list_templates, load_distribution
+from llama_compat.distribution import RoutingSettings, list_templates, load_distribution
 from llama_compat.mixins import ChatOnlyMixin
 from providers.base import Provider
 from providers.registry import CLASSES, config_model, provider_class
@@ -93,7 +93,16 @@ def test_every_vendor_is_named() -> None:
 
 def test_every_template_ships_that_is_spoken_of() -> None:
     names = {name for name, _ in list_templates()}
-    assert {"starter", "echo", "openai", "vllm", "passthrough", "vendors", "native"} <= names
+    assert {
+        "starter",
+        "echo",
+        "openai",
+        "vllm",
+        "passthrough",
+        "vendors",
+        "native",
+        "resilient",
+    } <= names
     for name in re.findall(r"llama-compat run ([a-z-]+)", README):
         assert name in names
 
@@ -108,7 +117,24 @@ def test_the_template_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [model.id for model in distribution.models] == ["SmolLM2-135M-Instruct", "llama"]
 
 
+def test_the_model_with_several_targets_is_right_and_shows_the_defaults(tmp_path: Path) -> None:
+    (models,) = re.findall(r"```yaml\n(models:.*?)```", README, re.DOTALL)
+    template = tmp_path / "targets.yaml"
+    providers = "".join(
+        f"  - {{id: {name}, type: 'local::echo', max_concurrent: 8, max_waiting: 100}}\n"
+        for name in ("openai", "azure-eu", "anthropic")
+    )
+    others = "".join(f"  - {{id: {name}, provider: openai}}\n" for name in ("local", "candidate"))
+    template.write_text(f"providers:\n{providers}{models}{others}")
+    smart = load_distribution(str(template), config_model).models[0]
+    assert smart.routing is not None
+    assert smart.routing.model_copy(update={"mirror": None, "hedge_after": None}) == (
+        RoutingSettings()
+    )
+
+
 def test_every_command_is_there() -> None:
-    for command in set(re.findall(r"`(?:llama-compat )?(run|check|list|pull|chat)\b", README)):
+    commands = "run|check|list|pull|chat|status"
+    for command in set(re.findall(rf"`(?:llama-compat )?({commands})\b", README)):
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0, command

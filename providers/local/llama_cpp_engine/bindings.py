@@ -313,11 +313,18 @@ class Model:
 
     def special_tokens(self) -> frozenset[int]:
         """The tokens that are marks for the model and no text."""
-        attributes = (
-            int(lib.llama_vocab_get_attr(self._vocab, token_id))
+        return self._tokens_that_are(_CONTROL)
+
+    def added_tokens(self) -> frozenset[int]:
+        """Those besides that were added to the vocabulary, each for a text of its own."""
+        return self._tokens_that_are(int(lib.LLAMA_TOKEN_ATTR_USER_DEFINED))
+
+    def _tokens_that_are(self, attribute: int) -> frozenset[int]:
+        return frozenset(
+            token_id
             for token_id in range(self.vocab_size)
+            if int(lib.llama_vocab_get_attr(self._vocab, token_id)) & attribute
         )
-        return frozenset(id for id, attribute in enumerate(attributes) if attribute & _CONTROL)
 
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end a reply."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from providers.local.control_tokens import control_tokens
 from providers.local.detokenizer import ByteDetokenizer, Detokenizer
 from providers.local.llama_cpp_engine.bindings import Model
 
@@ -28,6 +29,10 @@ class GGUFVocabulary:
     def id_of(self, token: str) -> int | None:
         """The id of the token that is written so, if there is one."""
         return self._ids.get(token.encode("utf-8", "replace"))
+
+    def name(self, token_id: int) -> str:
+        """How a token is written."""
+        return self.pieces[token_id].decode("utf-8", "replace")
 
     def is_special(self, token_id: int) -> bool:
         """Whether the token is a mark for the model, such as an end of turn, and no text."""
@@ -75,9 +80,10 @@ class GGUFTokenizer:
         self._model = model
         self._vocabulary = vocabulary
         self.chat_template = model.chat_template
-        self.control_tokens = frozenset(
-            vocabulary.pieces[token_id].decode("utf-8", "replace")
-            for token_id in model.special_tokens()
+        self.control_tokens = control_tokens(
+            map(vocabulary.name, model.special_tokens()),
+            map(vocabulary.name, model.added_tokens()),
+            self.chat_template or "",
         )
         self.longest_token = max(map(len, vocabulary.pieces))
         self._formatter: Any = None

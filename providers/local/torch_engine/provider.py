@@ -88,6 +88,7 @@ class TorchProvider(LocalProvider):
                 device=config.device,
                 dtype=config.dtype,
                 context_length=context_length,
+                control_tokens=config.control_tokens == "all",
             )
             return embedder.Embedder(loaded, config.max_waiting)
         options = LoadOptions(

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from providers.local.control_tokens import control_tokens
+
 
 class HubTokenizer:
     """A fast tokenizer of transformers, which has the chat template.
 
     Args:
         tokenizer: from `AutoTokenizer`.
+
+    Attributes:
+        control_tokens: how the tokens are written that are no text.
+        longest_token: the bytes that no token stands for more than.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -19,6 +25,14 @@ class HubTokenizer:
         # Some folders have the limits of a training run in their tokenizer.json.
         self._backend.no_truncation()
         self._backend.no_padding()
+        added = self._backend.get_added_tokens_decoder().values()
+        self.control_tokens = control_tokens(
+            (token.content for token in added if token.special),
+            (token.content for token in added if not token.special),
+            self.chat_template or "",
+        )
+        # Of byte-level tokens, whose letters stand for bytes, up to twice what they stand for.
+        self.longest_token = max(len(token.encode()) for token in self._backend.get_vocab())
 
     @property
     def chat_template(self) -> str | None:
@@ -35,7 +49,8 @@ class HubTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
         """The tokens of `text`."""
-        return tuple(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        (made,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(made.ids)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None

@@ -29,8 +29,17 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_which_templates_ship() -> None:
-    starters = ["starter", "starter-llama-cpp"]
-    assert ["echo", "native", "openai", "passthrough", *starters, "vendors", "vllm"] == NAMES
+    assert NAMES == [
+        "echo",
+        "native",
+        "openai",
+        "passthrough",
+        "resilient",
+        "starter",
+        "starter-llama-cpp",
+        "vendors",
+        "vllm",
+    ]
 
 
 def test_each_has_a_description() -> None:

@@ -336,9 +336,8 @@ async def test_nonsense_inside_of_a_stream_is_an_error() -> None:
 async def test_a_stream_that_is_cut_is_never_a_finished_one(events: int) -> None:
     begun = b"\n\n".join(STREAM.split(b"\n\n")[:events]) + b"\n\n"
     for cut in (begun, begun + b"event: content_block_delta\nda"):
-        reply = await Vendor(cut).relay(message_call(stream=True))
         with pytest.raises(APIError, match="before the reply was complete") as failed:
-            await said(reply)
+            await said(await Vendor(cut).relay(message_call(stream=True)))
         assert failed.value.code == "upstream_stream_ended"
 
 

@@ -646,14 +646,14 @@ async def test_models_are_discovered_and_kept(monkeypatch: pytest.MonkeyPatch) -
         async with provider_for(
             vendor, "remote::gemini", api_key="k", models="discover", models_refresh_seconds=0.005
         ) as provider:
-            assert await provider.discovered_models() == ("a", "b")
+            assert provider.discovered_models() == ("a", "b")
             answers.put_nowait(web.Response(status=503))
             for _ in range(3):
                 await asked.acquire()  # with the third, what was said to the second is known
-            assert await provider.discovered_models() == ("a", "b")
+            assert provider.discovered_models() == ("a", "b")
             answers.put_nowait(web.json_response([{"id": "c"}]))
             await asked.acquire()
-            assert await provider.discovered_models() == ("c",)
+            assert provider.discovered_models() == ("c",)
             answers.put_nowait(web.json_response({"data": []}))
 
 
@@ -666,14 +666,62 @@ def test_a_list_of_models_may_hold_nonsense() -> None:
 async def test_a_vendor_that_is_down_does_not_stop_the_start() -> None:
     vendor = Vendor("http://127.0.0.1:1/v1")
     async with provider_for(vendor, models="discover") as provider:
-        assert not await provider.discovered_models()
+        assert not provider.discovered_models()
         with pytest.raises(APIError, match="connection refused"):
             await provider.live_models()
 
 
+async def test_nobody_waits_for_a_vendor_that_takes_its_time_to_list_its_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "FIRST_ANSWER_SECONDS", 0.01)
+    answers: asyncio.Queue[web.Response] = asyncio.Queue()
+
+    async def list_models(request: web.Request) -> web.StreamResponse:
+        return await answers.get()
+
+    async with (
+        vendor_that(list_models) as vendor,
+        provider_for(vendor, models="discover") as provider,
+    ):
+        assert provider.discovered_models() == ()
+        answers.put_nowait(web.json_response({"data": [{"id": "late"}]}))
+        async with asyncio.timeout(5):
+            while not provider.discovered_models():  # noqa: ASYNC110 (nobody is told of it)
+                await asyncio.sleep(0.001)
+        assert provider.discovered_models() == ("late",)
+
+
+async def test_a_provider_in_the_place_of_another_knows_the_models_of_the_same_vendor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "FIRST_ANSWER_SECONDS", 0.01)
+    answers: asyncio.Queue[web.Response] = asyncio.Queue()
+    answers.put_nowait(web.json_response({"data": [{"id": "known"}]}))
+
+    async def list_models(request: web.Request) -> web.StreamResponse:
+        return await answers.get()
+
+    async with (
+        vendor_that(list_models) as vendor,
+        provider_for(vendor, models="discover") as provider,
+    ):
+        same, elsewhere = vendor.url, "http://127.0.0.1:1/v1"
+        passthrough, vllm = type(provider), vendor_provider("remote::vllm")
+        for kind, url, known in (
+            (passthrough, same, ("known",)),
+            (passthrough, elsewhere, ()),
+            (vllm, same, ()),
+        ):
+            config = kind.Config(base_url=url, models="discover", api_key="another")
+            other = kind("mine", config, ())
+            other.adopt(provider)
+            assert other.discovered_models() == known
+
+
 async def test_models_are_not_looked_for_unless_asked() -> None:
     async with vendor_that(says_reply) as vendor, provider_for(vendor) as provider:
-        assert not await provider.discovered_models()
+        assert not provider.discovered_models()
         assert not vendor.asked
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -511,6 +512,74 @@ async def test_stopping_breaks_off_what_runs(folder: str) -> None:
     with pytest.raises(APIError):
         await task
     assert (engine.stats.running, engine.stats.waiting, engine.stats.cancelled) == (0, 0, 2)
+
+
+# Another provider in its place --------------------------------------------------------------------
+
+
+async def follower(provider: TorchProvider, *models: ProviderModel, **config: Any) -> TorchProvider:
+    """A provider that has started in the place of `provider`."""
+    settings = TorchConfig(device="cpu", **config)
+    other = TorchProvider("local", settings, models or provider.models)
+    other.adopt(provider)
+    await other.start()
+    return other
+
+
+async def test_a_model_that_would_be_loaded_alike_runs_on_with_what_it_is_doing(
+    folder: str, tmp_path: Path
+) -> None:
+    provider = await started(folder)
+    engine = engine_of(provider)
+    running = endless(provider, engine)
+    begun = await anext(running)
+    another = ProviderModel(str(make_model(tmp_path / "another")))
+    other = await follower(provider, *provider.models, another, unsupported="drop")
+    assert other.engines[folder] is engine
+    assert len(other.engines) == 2
+    await provider.stop()
+    result = Result([begun, *[event async for event in running]])
+    assert result.complete.usage.completion_tokens == 500
+    also_running = endless(other, engine)
+    await anext(also_running)
+    await also_running.aclose()
+    await other.stop()
+    assert not engine._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("config", "context_length"),
+    [({"max_sequences": 3}, None), ({}, 20), ({"dtype": "bfloat16"}, None)],
+)
+async def test_what_would_be_loaded_otherwise_is_loaded(
+    folder: str, config: dict[str, Any], context_length: int | None
+) -> None:
+    provider = await started(folder)
+    other = await follower(provider, ProviderModel(folder, context_length), **config)
+    assert engine_of(other) is not engine_of(provider)
+    await provider.stop()
+    await other.stop()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_engine_running(folder: str) -> None:
+    provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(folder)])
+    opened: list[Engine] = []
+    opening = threading.Event()
+    open_engine = provider._open_engine
+
+    def noticed(name: str, context_length: int | None) -> Any:
+        opening.set()
+        opened.append(cast(Engine, open_engine(name, context_length)))
+        return opened[0]
+
+    provider._open_engine = noticed  # type: ignore[method-assign]
+    starting = asyncio.create_task(provider.start())
+    await asyncio.to_thread(opening.wait)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await provider.stop()
+    assert not opened[0]._thread.is_alive()
 
 
 # Starting -----------------------------------------------------------------------------------------

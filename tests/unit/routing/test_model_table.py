@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from llama_compat.distribution import ModelSettings
+from llama_compat.distribution import ModelSettings, RoutingSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from providers.base import Provider, ProviderConfig, ProviderModel
@@ -17,7 +17,7 @@ class Vendor(Provider):
 
     names: Sequence[str] = ()
 
-    async def discovered_models(self) -> Sequence[str]:
+    def discovered_models(self) -> Sequence[str]:
         return self.names
 
 
@@ -114,3 +114,60 @@ async def test_a_listed_model_hides_the_discovered_one_of_the_same_id() -> None:
 
 async def test_get_shows_the_name_that_was_asked_for() -> None:
     assert (await table().get("t")).id == "t"
+
+
+def with_targets(**routing: object) -> ModelTable:
+    local = Local("local", ProviderConfig(), [ProviderModel("tiny")])
+    vendor = Vendor("vendor", ProviderConfig(), [])
+    settings = [
+        ModelSettings.model_validate(
+            {
+                "id": "smart",
+                "aliases": ["s"],
+                "targets": [
+                    {"provider": "vendor", "model": "big", "weight": 3, "context_length": 9000},
+                    {"model": "small", "priority": 1},
+                ],
+            }
+        ),
+        ModelSettings(id="small", provider="local", provider_model="tiny", context_length=1000),
+    ]
+    rules = RoutingSettings.model_validate(routing) if routing else None
+    return ModelTable(settings, {"local": local, "vendor": vendor}, rules)
+
+
+async def test_a_model_of_several_targets_has_them_in_order_and_policies() -> None:
+    models = with_targets()
+    route = await models.resolve("s")
+    assert [(each.id, each.weight, each.priority) for each in route.targets] == [
+        ("vendor/big", 3, 0),
+        ("local/tiny", 1, 1),
+    ]
+    assert route.policy is not None
+    assert (route.limit, route.context_length) == (9000, 9000)
+    assert models.describe("smart", route).owned_by == "vendor"
+    small = await models.resolve("small")
+    assert small.policy is None
+    assert small.limit == 1000
+    assert small.targets[0].state is route.targets[1].state  # one place, whoever leads to it
+
+
+async def test_policies_for_all_models_are_those_of_a_model_with_one_target_too() -> None:
+    route = await with_targets(deadline=5).resolve("small")
+    assert route.policy is not None
+    assert route.policy.settings.deadline == 5
+
+
+async def test_nobody_knows_the_room_of_a_model_if_one_target_has_no_limit() -> None:
+    vendor = Vendor("vendor", ProviderConfig(), [])
+    settings = ModelSettings.model_validate(
+        {
+            "id": "m",
+            "targets": [
+                {"provider": "vendor", "model": "x", "context_length": 9},
+                {"provider": "vendor", "model": "y"},
+            ],
+        }
+    )
+    route = await ModelTable([settings], {"vendor": vendor}).resolve("m")
+    assert (route.limit, route.context_length) == (None, None)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llama_compat.distribution import Distribution
+from llama_compat.errors import APIError
 from providers import registry
-from providers.base import Provider, ProviderStartError
+from providers.base import Provider, ProviderConfig, ProviderStartError
 from routing.runtime import Runtime
 
 
@@ -48,7 +50,9 @@ def starter(monkeypatch: pytest.MonkeyPatch) -> type[Starter]:
 def distribution(*ids: str, **models: Any) -> Distribution:
     return Distribution.model_validate(
         {
-            "providers": [{"id": id, "type": "local::echo"} for id in ids],
+            "providers": [
+                {"id": id, "type": "local::echo", "config": ProviderConfig()} for id in ids
+            ],
             "models": [
                 {"id": name, "provider": ids[0], "provider_model": "one", "context_length": length}
                 for name, length in models.items()
@@ -95,3 +99,128 @@ def test_a_model_holds_as_much_as_any_public_one_of_it_wants(
     runtime = Runtime(distribution("a", **models))
     [model] = runtime.providers["a"].models
     assert (model.name, model.context_length) == ("one", most)
+
+
+# One runtime in another's place ------------------------------------------------------------------
+
+
+class Loader(Starter):
+    """Loads its models, and takes over what another has."""
+
+    loads_models = True
+    adopted: Provider | None = None
+
+    def adopt(self, previous: Provider) -> None:
+        self.adopted = previous
+
+
+async def started(distribution: Distribution, previous: Runtime | None = None) -> Runtime:
+    runtime = Runtime(distribution, previous)
+    await runtime.start()
+    return runtime
+
+
+async def test_what_is_unchanged_passes_on_and_ends_with_the_last_that_has_it(
+    starter: type[Starter],
+) -> None:
+    one = await started(distribution("a", "b"))
+    two = await started(distribution("b", "c"), one)
+    assert two.providers["b"] is one.providers["b"]
+    assert starter.events == ("a started", "b started", "c started")
+    await one.stop()
+    assert starter.events[3:] == ("a stopped",)
+    three = await started(distribution("b"), two)
+    await two.stop()
+    await three.stop()
+    assert starter.events[4:] == ("c stopped", "b stopped")
+
+
+async def test_other_settings_or_another_type_make_another_provider(
+    starter: type[Starter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await started(distribution("a", "b"))
+    changed = distribution("a", "b")
+    object.__setattr__(changed.providers[0], "config", ProviderConfig(unsupported="drop"))
+    two = Runtime(changed, one)
+    assert two.providers["a"] is not one.providers["a"]
+    assert two.providers["b"] is one.providers["b"]
+
+    class Other(starter):  # type: ignore[misc, valid-type]
+        pass
+
+    monkeypatch.setattr(registry, "provider_class", lambda type: Other)
+    assert Runtime(distribution("a", "b"), one).providers["b"] is not one.providers["b"]
+    await one.stop()
+
+
+async def test_other_models_matter_to_providers_that_load_them(
+    starter: type[Starter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await started(distribution("a", x=100))
+    assert Runtime(distribution("a", x=200), one).providers["a"] is one.providers["a"]
+    monkeypatch.setattr(registry, "provider_class", lambda type: Loader)
+    two = await started(distribution("a", x=100), one)
+    assert two.providers["a"].adopted is one.providers["a"]
+    assert Runtime(distribution("a", x=100), two).providers["a"] is two.providers["a"]
+    assert Runtime(distribution("a", x=200), two).providers["a"] is not two.providers["a"]
+    await one.stop()
+    await two.stop()
+
+
+async def test_where_the_next_can_not_start_the_last_goes_on(
+    starter: type[Starter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await started(distribution("a"))
+    monkeypatch.setattr(starter, "fails", frozenset({"b"}))
+    two = Runtime(distribution("a", "b"), one)
+    with pytest.raises(ProviderStartError):
+        await two.start()
+    await two.stop()
+    assert starter.events == ("a started", "b stopped")
+    assert one.ready
+    await one.stop()
+    assert starter.events[2:] == ("a stopped",)
+
+
+async def test_the_store_of_responses_passes_on_with_its_settings(
+    starter: type[Starter], tmp_path: Path
+) -> None:
+    def storing(name: str) -> Distribution:
+        kept = {"path": str(tmp_path / name)}
+        return Distribution.model_validate(
+            {
+                "server": {"responses_store": kept},
+                "providers": [{"id": "a", "type": "local::echo", "config": ProviderConfig()}],
+            }
+        )
+
+    one = await started(storing("one.sqlite"))
+    two = await started(storing("one.sqlite"), one)
+    assert two.responses is one.responses
+    await one.stop()
+    assert two.responses is not None
+    with pytest.raises(APIError, match="resp_none"):  # it still answers
+        await two.responses.get("anybody", "resp_none")
+    three = Runtime(storing("two.sqlite"), two)
+    assert three.responses is not two.responses
+    assert Runtime(distribution("a"), two).responses is None
+    await two.stop()
+
+
+async def test_it_is_unused_when_the_last_request_has_ended(starter: type[Starter]) -> None:
+    runtime = Runtime(distribution("a"))
+    await runtime.unused()
+    runtime.hold()
+    runtime.hold()
+    waiting = asyncio.create_task(runtime.unused())
+    runtime.release()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    runtime.release()
+    await waiting
+    runtime.hold()
+    waiting = asyncio.create_task(runtime.unused())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    runtime.abandon()
+    await waiting

@@ -36,6 +36,7 @@ class StreamMender:
 
     Attributes:
         last_usage: the last usage that the vendor sent, if any.
+        spoken: whether a choice has said anything, or has come to its end.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class StreamMender:
         self._usage: Raw | None = None
         self._usage_sent = False
         self.last_usage: Raw | None = None
+        self.spoken = False
 
     @property
     def finished(self) -> bool:
@@ -138,6 +140,7 @@ class StreamMender:
 
     def _mend_choice(self, choice: JSONFields, place: int) -> bool:
         changed = False
+        said = choice
         if lacks(choice, "index"):
             choice["index"] = to_raw(place)
             changed = True
@@ -146,11 +149,33 @@ class StreamMender:
         if state is None:
             state = self._choices[index] = _ChoiceState(index)
         if self._kind is CHAT:
-            delta = {} if lacks(choice, "delta") else parse_object(choice["delta"])
+            said = delta = {} if lacks(choice, "delta") else parse_object(choice["delta"])
             if state.mend_delta(delta) or lacks(choice, "delta"):
                 choice["delta"] = encode(delta)
                 changed = True
-        return state.mend_finish_reason(choice) or changed
+        changed = state.mend_finish_reason(choice) or changed
+        if not self.spoken:
+            self.spoken = state.finished or any(
+                said.get(name, NULL) not in _NOTHING for name in _CONTENT
+            )
+        return changed
+
+
+_CONTENT = (
+    "content",
+    "text",
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "audio",
+    "images",
+)
+"""What a delta, or a choice that is text, may say."""
+
+_NOTHING = (NULL, EMPTY_STRING, EMPTY_LIST, EMPTY_OBJECT)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,234 @@
+"""How a model's requests are spread over its targets, and what becomes of them when one fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from llama_compat.distribution.template import ModelSettings
+
+_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
+_Name = Annotated[str, Field(min_length=1)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=1)]
+
+Balance = Literal["weighted", "least_busy", "fastest", "sticky", "round_robin"]
+
+FallBackOn = Literal[
+    "context_length",
+    "content_filter",
+    "quota",
+    "rate_limit",
+    "authentication",
+    "overloaded",
+    "timeout",
+    "connection",
+    "not_found",
+    "server_error",
+]
+"""The classes of errors after which another target may be asked (`llama_compat.error_classes`)."""
+
+_STICKY_ON = ("user", "prompt_cache_key", "first_message")
+_HEADER = re.compile(r"header:[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+def _check_sticky(source: str) -> str:
+    if source in _STICKY_ON or _HEADER.fullmatch(source):
+        return source
+    raise ValueError(f"expected one of {', '.join(_STICKY_ON)}, or header:NAME")
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class BackoffSettings(_Settings):
+    """How long a retry of the same target waits, in seconds: twice as long each time."""
+
+    first: _Seconds = 0.25
+    most: _Seconds = 8.0
+
+
+class RetrySettings(_Settings):
+    """How often a request is sent again."""
+
+    same_target: Annotated[int, Field(ge=0)] = 1
+    """To a target that has failed; another of the same priority goes first."""
+
+    attempts: _Count = 4
+    """In all, the first among them."""
+
+    budget: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Retries and hedges that a provider gets, as a share of its recent requests."""
+
+    backoff: BackoffSettings = BackoffSettings()
+
+
+class CooldownSettings(_Settings):
+    """After so many failures in a row within so many seconds a target is left alone."""
+
+    failures: _Count = 3
+    within: _Seconds = 30
+    seconds: _Seconds = 15
+
+
+class MirrorSettings(_Settings):
+    """Another model that gets a share of the requests too; what it says is thrown away."""
+
+    model: _Name
+    sample: Annotated[float, Field(gt=0, le=1)] = 0.05
+
+
+class RoutingSettings(_Settings):
+    """The policies of a model with several targets."""
+
+    balance: Balance = "weighted"
+
+    sticky_on: Annotated[
+        tuple[Annotated[_Name, AfterValidator(_check_sticky)], ...], _NothingIsEmpty
+    ] = (
+        "header:x-session-id",
+        "user",
+        "prompt_cache_key",
+        "first_message",
+    )
+    """For `balance: sticky`: what requests have in common that go to the same target; the first
+    that a request has."""
+
+    retries: RetrySettings = RetrySettings()
+
+    fall_back_on: Annotated[tuple[FallBackOn, ...], _NothingIsEmpty] = (
+        "rate_limit",
+        "overloaded",
+        "timeout",
+        "connection",
+        "server_error",
+        "authentication",
+        "quota",
+        "context_length",
+    )
+
+    cooldown: CooldownSettings = CooldownSettings()
+
+    deadline: _Seconds | None = 60
+    """_Seconds until a stream's first content, whatever it takes; no attempt begins after it."""
+
+    hedge_after: _Seconds | None = None
+    """After so many seconds without content a second target is asked too."""
+
+    mirror: MirrorSettings | None = None
+
+    pin: bool = False
+    """Whether a client may name its target in the header `x-llama-compat-target`."""
+
+
+class TargetSettings(_Settings):
+    """One place that a model's requests may go to."""
+
+    provider: _Name | None = None
+
+    model: _Name | None = None
+    """What the provider calls it; the public id, if that is the same. Without a `provider`, the id
+    of another model of the template, whose targets stand in this one's place."""
+
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Its share, beside the others of its priority."""
+
+    priority: Annotated[int, Field(ge=0)] = 0
+    """0 is asked first; higher ones only when none before them can answer."""
+
+    context_length: _Count | None = None
+    """Tokens that it can hold; None leaves that to the model and the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTarget:
+    """One place that a model's requests may go to, whatever other models lie between."""
+
+    provider: str
+    model: str
+    context_length: int | None = None
+    weight: float = 1.0
+    priority: int = 0
+
+
+def merged(defaults: RoutingSettings | None, own: RoutingSettings | None) -> RoutingSettings | None:
+    """A model's own settings over those of the whole file; None where there are neither."""
+    if defaults is None or own is None:
+        return own or defaults
+    result: RoutingSettings = _merge(defaults, own)
+    return result
+
+
+def routing_of(model: ModelSettings, defaults: RoutingSettings | None) -> RoutingSettings | None:
+    """The policies of `model`; None for one whose requests go to its only target as they are."""
+    found = merged(defaults, model.routing)
+    return RoutingSettings() if found is None and model.targets else found
+
+
+def _merge(defaults: Any, own: Any) -> Any:
+    changes = {}
+    for name in own.model_fields_set:
+        value, default = getattr(own, name), getattr(defaults, name)
+        both = isinstance(value, BaseModel) and isinstance(default, BaseModel)
+        changes[name] = _merge(default, value) if both else value
+    return defaults.model_copy(update=changes)
+
+
+def flat_targets(model: ModelSettings, models: Mapping[str, ModelSettings]) -> list[FlatTarget]:
+    """Where requests for `model` go, in the order of the file.
+
+    A target that is another model gives its place to that model's targets: they share its weight,
+    and come after one another within its priority. One that can be reached twice counts once.
+
+    Args:
+        model: whose targets.
+        models: all of them, by id and alias; no model leads back to itself.
+    """
+    ranked = sorted(_ranked(model, models), key=lambda each: each[0])
+    ranks = {rank: place for place, rank in enumerate(dict.fromkeys(rank for rank, _ in ranked))}
+    found: dict[tuple[str, str], FlatTarget] = {}
+    for rank, target in ranked:
+        target, key = replace(target, priority=ranks[rank]), (target.provider, target.model)
+        first = found.setdefault(key, target)
+        if first is not target and first.priority == target.priority:
+            found[key] = replace(first, weight=first.weight + target.weight)
+    return list(found.values())
+
+
+_Rank = tuple[int, ...]
+
+
+def _ranked(
+    model: ModelSettings, models: Mapping[str, ModelSettings]
+) -> Sequence[tuple[_Rank, FlatTarget]]:
+    if model.provider is not None:
+        name = model.provider_model or model.id
+        return [((), FlatTarget(model.provider, name, model.context_length))]
+    ranked: list[tuple[_Rank, FlatTarget]] = []
+    for target in model.targets:
+        if target.provider is not None:
+            length = _least(target.context_length, model.context_length)
+            flat = FlatTarget(target.provider, target.model or model.id, length, target.weight)
+            ranked.append(((target.priority,), flat))
+            continue
+        assert target.model is not None
+        inner = _ranked(models[target.model], models)
+        for rank, flat in inner:
+            beside = sum(each.weight for other, each in inner if other == rank)
+            flat = replace(
+                flat,
+                weight=target.weight * flat.weight / beside,
+                context_length=_least(flat.context_length, model.context_length),
+            )
+            ranked.append(((target.priority, *rank), flat))
+    return ranked
+
+
+def _least(*lengths: int | None) -> int | None:
+    return min((length for length in lengths if length is not None), default=None)

@@ -1,0 +1,254 @@
+"""The attempts that one request takes, each at one target; for its headers, its log line and its
+record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from llama_compat.error_classes import ErrorClass
+from llama_compat.events import add_usage
+from llama_compat.types import Usage
+from routing.policy.cooldown import CooldownRule
+from routing.policy.targets import TargetState, header_text
+
+if TYPE_CHECKING:
+    from llama_compat.errors import APIError
+    from llama_compat.exchange import Reply
+
+
+class Why(StrEnum):
+    """Why an attempt is made."""
+
+    first = "first"
+    retry = "retry"
+    """The same target once more."""
+    fallback = "fallback"
+    """Another target, as one failed."""
+    hedge = "hedge"
+    """Another target beside one that takes its time."""
+
+
+class Outcome(StrEnum):
+    """What became of an attempt."""
+
+    running = "running"
+    answered = "answered"
+    failed = "failed"
+    skipped = "skipped"
+    """Nothing was sent: the target can't do what the request asks for."""
+    lost = "lost"
+    """Another attempt answered sooner."""
+    cancelled = "cancelled"
+    """The client went away, or the server stopped."""
+
+
+Clock = Callable[[], float]
+
+
+class Attempt:
+    """One attempt, begun as it is made. Whatever ends it ends it once.
+
+    It counts as in flight until then, and leaves the provider's gate, which was entered before.
+
+    Attributes:
+        target: where it went: `target.id`, `target.provider.id`, `target.model`.
+        why: first, retry, fallback or hedge.
+        outcome: what became of it.
+        error_class: what went wrong; None if nothing did.
+        error: what was said of it.
+        parameter: the request's field that it was about.
+        begun, content, ended: when, on the clock of `time.monotonic`; 0 for what has not happened.
+            `content` is a stream's first content or a whole reply.
+        usage: what was counted, once it has ended; None if nobody counted.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_probe",
+        "_rule",
+        "begun",
+        "content",
+        "ended",
+        "error",
+        "error_class",
+        "outcome",
+        "parameter",
+        "stream",
+        "target",
+        "usage",
+        "why",
+    )
+
+    def __init__(
+        self,
+        target: TargetState,
+        why: Why = Why.first,
+        *,
+        stream: bool = False,
+        rule: CooldownRule | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.target = target
+        self.why = why
+        self.stream = stream
+        self._rule = rule
+        self._clock = clock
+        self.outcome = Outcome.running
+        self.error_class: ErrorClass | None = None
+        self.error = ""
+        self.parameter = ""
+        self.content = 0.0
+        self.ended = 0.0
+        self.usage: Usage | None = None
+        self.begun = now = clock()
+        self._probe = rule is not None and target.cooldown.begin(now)
+        target.in_flight += 1
+        target.attempts += 1
+
+    def has_content(self) -> None:
+        """Its first content is there: it is what the client gets."""
+        target = self.target
+        self.content = now = self._clock()
+        (target.streams if self.stream else target.wholes).add(now - self.begun, now)
+        if self._probe:
+            target.cooldown.answers(probe=True)
+            self._probe = False
+
+    def finish(self, reply: Reply) -> None:
+        """Its reply is closed: read to the end, broken off, or left by the client."""
+        if self.ended:
+            return
+        self.usage = reply.usage
+        if reply.error is not None:
+            self.fail(reply.error)
+        elif reply.is_complete:
+            self._end(Outcome.answered)
+            self.target.failures_in_a_row = 0
+            self.target.cooldown.went_well(self.begun)
+        else:
+            self._end(Outcome.cancelled)
+
+    def fail(self, error: APIError) -> None:
+        """It failed, before its content or after."""
+        if self.ended:
+            return
+        target, kind = self.target, error.error_class
+        self.error_class, self.error = kind, error.message
+        self.parameter = error.param or error.code or ""
+        handling = kind.handling
+        if handling.skips:
+            self._end(Outcome.skipped)
+            target.attempts -= 1
+            return
+        self._end(Outcome.failed)
+        if not handling.blames_target:
+            return
+        target.errors += 1
+        target.failures_in_a_row += 1
+        target.last_error = kind
+        if self._rule is not None:
+            target.cooldown.failed(
+                self.ended,
+                self._rule,
+                at_once=handling.cools_at_once,
+                retry_after=error.retry_after if handling.heeds_retry_after else None,
+                probe=self._probe,
+            )
+            self._probe = False
+
+    def lose(self, reply: Reply) -> None:
+        """It answered too, but later than another; what it cost is known all the same."""
+        if not self.ended:
+            self.usage = reply.usage
+            self._end(Outcome.lost)
+
+    def cancel(self, *, lost: bool = False) -> None:
+        """It was given up: another was sooner (`lost`), or nobody waits any more."""
+        if not self.ended:
+            self._end(Outcome.lost if lost else Outcome.cancelled)
+
+    @property
+    def skipped_for(self) -> str:
+        """The target and why it could not be asked; empty if it was."""
+        return f"{self.target.id} ({self.parameter})" if self.outcome is Outcome.skipped else ""
+
+    def __str__(self) -> str:
+        what = self.error_class or (self.outcome if self.outcome is not Outcome.answered else "")
+        return f"{self.target.id} ({what})" if what else self.target.id
+
+    def _end(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.ended = self._clock()
+        self.target.in_flight -= 1
+        gate = self.target.provider.gate
+        if gate is not None:
+            gate.leave()
+        if self._probe and outcome is not Outcome.failed:
+            self.target.cooldown.release()
+            self._probe = False
+
+
+_ATTEMPTS = b"x-llama-compat-attempts"
+_ONE_ATTEMPT = (_ATTEMPTS, b"1")
+
+
+class Attempts:
+    """All the attempts of one request, in the order in which they were begun.
+
+    Args:
+        headers: the request's, as ASGI has them.
+
+    Attributes:
+        made: the attempts.
+        passed_over: targets that were not asked, and why: `provider/model (why)`.
+    """
+
+    __slots__ = ("headers", "made", "passed_over")
+
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self.headers = headers
+        self.made: list[Attempt] = []
+        self.passed_over: list[str] = []
+
+    @property
+    def sent(self) -> int:
+        """How many were sent anywhere."""
+        return sum(each.outcome is not Outcome.skipped for each in self.made)
+
+    @property
+    def last(self) -> Attempt | None:
+        """The one whose answer the client gets; of those that all failed the last."""
+        for attempt in reversed(self.made):
+            if attempt.content and attempt.outcome is not Outcome.lost:
+                return attempt
+        return self.made[-1] if self.made else None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What all of them cost together; None if nobody counted."""
+        counted = [each.usage for each in self.made if each.usage is not None]
+        if len(counted) <= 1:
+            return counted[0] if counted else None
+        return add_usage(counted, 1)
+
+    def answer_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """What the answer says of them: who answered, in how many attempts, and who could not."""
+        last = self.last
+        if last is None:
+            return ()
+        if len(self.made) == 1 and not self.passed_over and last.outcome is not Outcome.skipped:
+            return (*last.target.headers, _ONE_ATTEMPT)
+        headers = [*last.target.headers, (_ATTEMPTS, b"%d" % self.sent)]
+        skipped = [*self.passed_over, *(each.skipped_for for each in self.made if each.skipped_for)]
+        if skipped:
+            headers.append((b"x-llama-compat-skipped", header_text(", ".join(skipped)).encode()))
+        return headers
+
+    def in_words(self) -> str:
+        """For the log, if there were several: ` via a/x (timeout), b/y`."""
+        if len(self.made) < 2:
+            return ""
+        return f" via {', '.join(map(str, self.made))}"

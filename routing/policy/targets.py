@@ -1,0 +1,216 @@
+"""Targets: the provider's models that a public model leads to, and what is known of each now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from llama_compat.error_classes import ErrorClass
+from llama_compat.exchange import Target
+from routing.policy.cooldown import Cooldown
+from routing.policy.gate import Gate
+from routing.policy.latency import PeakAverage
+from routing.policy.retry import Budget
+
+if TYPE_CHECKING:
+    from llama_compat.distribution import ProviderSettings
+    from providers.base import Provider
+
+_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSnapshot:
+    """One target as it is now, for `/health`, the status table and metrics.
+
+    Attributes:
+        id: `provider/model`.
+        provider, model: the provider's id, and its own name for the model.
+        in_flight: requests that run there now, until the end of their streams.
+        attempts: how many there have been.
+        errors: how many of them failed.
+        recent_failures: failures in a row, which is what cools a target.
+        last_error: the class of the last of them; None if there was none.
+        cooling_seconds: how long it is left alone from now on; 0 if it is not.
+        first_content_seconds: until a stream's first content, on an average that a peak moves at
+            once; None if nobody has streamed yet.
+        whole_reply_seconds: the same until a whole reply.
+        waiting: requests that wait for room at the provider (`max_concurrent`).
+    """
+
+    id: str
+    provider: str
+    model: str
+    in_flight: int
+    attempts: int
+    errors: int
+    recent_failures: int
+    last_error: ErrorClass | None
+    cooling_seconds: float
+    first_content_seconds: float | None
+    whole_reply_seconds: float | None
+    waiting: int
+
+
+class TargetState:
+    """What is known of one model of one provider, whatever public models lead to it.
+
+    Attributes:
+        id: `provider/model`.
+        headers: how an answer names it.
+        in_flight, attempts, errors, last_error: as in `TargetSnapshot`.
+        cooldown: whether it is left alone.
+        streams, wholes: how long it takes until a stream's first content, and until a whole reply.
+    """
+
+    __slots__ = (
+        "attempts",
+        "cooldown",
+        "errors",
+        "failures_in_a_row",
+        "headers",
+        "id",
+        "in_flight",
+        "last_error",
+        "model",
+        "provider",
+        "streams",
+        "wholes",
+    )
+
+    def __init__(self, provider: ProviderState, model: str) -> None:
+        self.id = f"{provider.id}/{model}"
+        self.provider = provider
+        self.model = model
+        self.headers = (
+            (b"x-llama-compat-provider", header_text(provider.id).encode()),
+            (b"x-llama-compat-target", header_text(self.id).encode()),
+        )
+        self.in_flight = 0
+        self.attempts = 0
+        self.errors = 0
+        self.failures_in_a_row = 0
+        self.last_error: ErrorClass | None = None
+        self.cooldown = Cooldown()
+        self.streams = PeakAverage()
+        self.wholes = PeakAverage()
+
+    def snapshot(self, now: float) -> TargetSnapshot:
+        """How it is at `now`, on the clock of `time.monotonic`."""
+        return TargetSnapshot(
+            id=self.id,
+            provider=self.provider.id,
+            model=self.model,
+            in_flight=self.in_flight,
+            attempts=self.attempts,
+            errors=self.errors,
+            recent_failures=self.failures_in_a_row,
+            last_error=self.last_error,
+            cooling_seconds=max(self.cooldown.until - now, 0.0),
+            first_content_seconds=self.streams.last or None,
+            whole_reply_seconds=self.wholes.last or None,
+            waiting=self.provider.gate.waiting if self.provider.gate is not None else 0,
+        )
+
+
+class ProviderState:
+    """What is known of one provider, and of its models.
+
+    Args:
+        provider_id: the provider's id.
+        settings: what the template says of it; None for one without a template.
+
+    Attributes:
+        budget: how much of what it is asked may be asked again.
+        gate: lets `max_concurrent` requests in; None where there is no such limit.
+        targets: by the provider's name for the model.
+    """
+
+    def __init__(self, provider_id: str, settings: ProviderSettings | None = None) -> None:
+        self.id = provider_id
+        self.settings = settings
+        self.budget = Budget()
+        self.gate: Gate | None = None
+        self.targets: dict[str, TargetState] = {}
+        if settings is not None and settings.max_concurrent is not None:
+            self.gate = Gate(provider_id, settings.max_concurrent, settings.max_waiting)
+
+    def target(self, model: str) -> TargetState:
+        """The state of one model, made when it is first asked for."""
+        state = self.targets.get(model)
+        if state is None:
+            state = self.targets[model] = TargetState(self, model)
+        return state
+
+
+class States:
+    """The states of all providers of a distribution, and through them of their models.
+
+    Args:
+        providers: their settings.
+        previous: the states until now: a provider whose settings are the same keeps its own, with
+            the counters of what is still running.
+    """
+
+    def __init__(
+        self, providers: Iterable[ProviderSettings] = (), previous: States | None = None
+    ) -> None:
+        self._providers: dict[str, ProviderState] = {}
+        for settings in providers:
+            kept = None if previous is None else previous._providers.get(settings.id)
+            if kept is None or kept.settings != settings:
+                kept = ProviderState(settings.id, settings)
+            self._providers[settings.id] = kept
+
+    def provider(self, provider_id: str) -> ProviderState:
+        """The state of one provider, made when it is first asked for."""
+        state = self._providers.get(provider_id)
+        if state is None:
+            state = self._providers[provider_id] = ProviderState(provider_id)
+        return state
+
+    def __iter__(self) -> Iterator[TargetState]:
+        for provider in self._providers.values():
+            yield from provider.targets.values()
+
+    def snapshots(self, now: float) -> list[TargetSnapshot]:
+        """Every target that is listed or has been asked, as it is at `now`."""
+        return [state.snapshot(now) for state in self]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTarget:
+    """One of the targets of a public model.
+
+    Attributes:
+        provider: who is asked.
+        target: what for.
+        state: what is known of it now.
+        weight: its share, beside the others of its priority.
+        priority: 0 for those that are asked first; the others only when none before them can.
+    """
+
+    provider: Provider
+    target: Target
+    state: TargetState
+    weight: float = 1.0
+    priority: int = 0
+
+    @property
+    def id(self) -> str:
+        """`provider/model`."""
+        return self.state.id
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that it holds: the template's limit or the provider's own, whichever is less; None
+        if nobody knows."""
+        limits = (self.target.context_length, self.provider.context_length(self.target.model))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+def header_text(text: str) -> str:
+    """`text` for a header: what that can't hold is percent-encoded."""
+    return quote(text, safe=_PRINTABLE, errors="replace")

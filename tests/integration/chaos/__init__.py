@@ -1,0 +1,1 @@
+"""What breaks while requests run: vendors in processes of their own, and a server before them."""

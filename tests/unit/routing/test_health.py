@@ -1,0 +1,72 @@
+"""What `GET /health` tells, and whom."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from llama_compat.distribution import Distribution
+from llama_compat.errors import APIError
+from providers.local.echo import EchoConfig
+from routing.health import health
+from routing.policy.attempts import Attempt, Why
+from routing.policy.cooldown import CooldownRule
+from routing.runtime import Runtime
+
+
+def distribution(**server: Any) -> Distribution:
+    echo = {"type": "local::echo", "config": EchoConfig()}
+    return Distribution.model_validate(
+        {
+            "server": server,
+            "providers": [{"id": "a", **echo}, {"id": "b", **echo}],
+            "models": [{"id": "x", "provider": "a"}, {"id": "y", "provider": "b"}],
+        }
+    )
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[Runtime]:
+    runtime = Runtime(distribution())
+    await runtime.start()
+    yield runtime
+    await runtime.stop()
+
+
+async def test_before_it_has_started_it_says_no_more() -> None:
+    assert health(Runtime(distribution()), []) == {"status": "starting"}
+
+
+async def test_every_target_is_told_with_what_is_known_of_it(runtime: Runtime) -> None:
+    told = health(runtime, [])
+    assert (told["status"], told["running"], told["waiting"]) == ("ok", 0, 0)
+    assert [target["id"] for target in told["targets"]] == ["a/x", "b/y"]
+    state = runtime.states.provider("a").target("x")
+    running = Attempt(state, Why.first)
+    failed = Attempt(state, Why.retry, rule=CooldownRule(failures=1, within=30, seconds=500))
+    failed.fail(APIError(429, "Slow down.", code="rate_limit_exceeded"))
+    [a, _] = health(runtime, [])["targets"]
+    assert (a["in_flight"], a["attempts"], a["errors"]) == (1, 2, 1)
+    assert a["last_error"] == "rate_limit"
+    assert 490 < a["cooling_seconds"] <= 500
+    running.cancel()
+
+
+async def test_where_there_are_keys_targets_are_told_to_those_who_have_one() -> None:
+    runtime = Runtime(distribution(api_keys=["the-key-of-this-server"]))
+    await runtime.start()
+    for sent in ([], [(b"authorization", b"Bearer another-key-altogether")]):
+        assert health(runtime, sent) == {"status": "ok", "running": 0, "waiting": 0}
+    told = health(runtime, [(b"x-api-key", b"the-key-of-this-server")])
+    assert len(told["targets"]) == 2
+    await runtime.stop()
+
+
+async def test_counts_pass_on_with_providers_that_are_unchanged(runtime: Runtime) -> None:
+    Attempt(runtime.states.provider("a").target("x"), Why.first)
+    after = Runtime(distribution(log_usage=True), runtime)
+    await after.start()
+    assert health(after, [])["targets"][0]["in_flight"] == 1
+    await after.stop()
