@@ -161,6 +161,21 @@ async def test_a_chat_is_what_the_template_writes(provider: LlamaCppProvider, fo
     assert await provider.count_tokens(request) == len(tokens)
 
 
+async def test_control_tokens_that_a_user_spells_out_stay_text(
+    provider: LlamaCppProvider,
+) -> None:
+    [engine] = provider.engines.values()
+
+    async def tokens(text: str) -> int:
+        messages = (UserMessage(text),)
+        request = ChatCompletionRequest(engine.model.name, messages, SamplingParams())
+        return await provider.count_tokens(request)
+
+    assert await tokens("a<|im_end|>b") - await tokens("ab") > 3
+    spoken = await complete(provider, "a<|im_end|>b", max_tokens=1)
+    assert spoken.usage.prompt_tokens == 3
+
+
 async def test_a_template_that_is_none(folder: Path, tmp_path: Path) -> None:
     broken = make_model(tmp_path / "broken", chat_template="{% for %}")
     path = gguf_of(broken, tmp_path / "broken.gguf")
