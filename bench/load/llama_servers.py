@@ -6,7 +6,6 @@ llama-cpp-python; each has an environment of its own in `bench/.peers`.
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.load.peers import CACHE, ROOT
+from bench.load.others import CACHE
+from bench.load.peers import ROOT, free_port
 
 XLLAMACPP = "xllamacpp==2026.10.11549"
 CONTEXT = 2048
@@ -117,14 +117,6 @@ def llama_cpp_server(
         url = f"http://127.0.0.1:{port}/v1/completions"
         biases = {str(token): -100 for token in end_tokens}
         yield LlamaServer("llama_cpp.server", url, {"logit_bias": biases})
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _environment(name: str, arguments: list[str]) -> str:
