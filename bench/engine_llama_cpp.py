@@ -230,6 +230,9 @@ async def _with_servers(
         ]
         ends = sorted(engine.model.stop_tokens)
         last = stack.enter_context(llama_cpp_server(path, options.threads, scratch, ends))
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(1800)) as session:
+        # Each request has a connection of its own: some servers close idle ones after seconds.
+        connector = aiohttp.TCPConnector(force_close=True)
+        timeout = aiohttp.ClientTimeout(1800)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             targets = [Alone(engine), *(OverHTTP(session, server) for server in servers)]
             return await measure(targets, OverHTTP(session, last), Words(engine), options)
