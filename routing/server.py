@@ -110,8 +110,10 @@ def serve_on(
 
 
 def _is_trouble(record: logging.LogRecord) -> bool:
-    # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
-    return record.levelno > logging.INFO and "startup failed" not in record.msg
+    # Of what uvicorn says of itself only trouble; a start that failed has been explained already,
+    # and one that was broken off by a signal is none.
+    cancelled = record.exc_info and record.exc_info[0] is asyncio.CancelledError
+    return record.levelno > logging.INFO and "startup failed" not in record.msg and not cancelled
 
 
 class _Server(uvicorn.Server):
