@@ -327,7 +327,7 @@ def template_path(source: str) -> Path:
 
 def list_templates() -> list[tuple[str, str]]:
     """The templates that ship: name, and description from the comment that they begin with."""
-    return [(path.stem, _description(path)) for path in sorted(_template_folder().glob("*.yaml"))]
+    return sorted((path.stem, _description(path)) for path in _template_folder().glob("*.yaml"))
 
 
 # --------------------------------------------------------------------------------------------------

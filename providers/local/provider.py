@@ -99,6 +99,9 @@ class LocalProvider(
     modules: ClassVar[Sequence[str]] = ()
     """The packages that the engine needs."""
 
+    extra: ClassVar[str] = ""
+    """The extra of this project that brings them."""
+
     parameters = frozenset(
         {
             "max_tokens",
@@ -167,7 +170,7 @@ class LocalProvider(
         Raises:
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
-        require(self.modules, f"by the provider '{self.id}'")
+        require(self.modules, f"by the provider '{self.id}'", self.extra)
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
             shared = self._adopted.get(name) or await self._open(name)

@@ -63,6 +63,7 @@ class TorchProvider(LocalProvider):
     config: TorchConfig
 
     modules = ("torch", "transformers", "safetensors")
+    extra = "torch"
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
         folder = _model_folder(name)

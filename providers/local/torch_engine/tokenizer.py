@@ -35,11 +35,6 @@ class HubTokenizer:
         self.longest_token = max(len(token.encode()) for token in self._backend.get_vocab())
 
     @property
-    def source(self) -> str:
-        """The tokenizer as JSON."""
-        return str(self._backend.to_str())
-
-    @property
     def chat_template(self) -> str | None:
         """The source of the chat template; of all of them, where there are several."""
         templates = self._tokenizer.chat_template
@@ -65,3 +60,11 @@ class HubTokenizer:
             list(messages), tools=tools, tokenize=False, add_generation_prompt=True
         )
         return str(text)
+
+    def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
+        """The same as llguidance wants it; ValueError if it can't read it."""
+        import llguidance
+
+        return llguidance.LLTokenizer(
+            self._backend.to_str(), n_vocab=vocab_size, eos_token=list(end_tokens)
+        )
