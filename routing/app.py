@@ -276,9 +276,10 @@ async def _retire(runtime: Runtime) -> None:
 
 
 def _say_refused(scope: Scope, request_id: str, status: int) -> None:
-    # Calls of a model have a line of their own, whatever becomes of them.
+    # Calls of a model have a line of their own, whatever becomes of them. Each status is a kind by
+    # itself: a flood of wrong keys is not to hide that something else is amiss.
     refusals.warning(
-        "%s %s %s status=%s", request_id, scope["method"], one_line(scope["path"]), status
+        f"%s %s %s status={status}", request_id, scope["method"], one_line(scope["path"])
     )
 
 
