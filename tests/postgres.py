@@ -91,6 +91,17 @@ def postgres() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+async def emptied(address: str) -> None:
+    """Delete all that the gateway has in a database."""
+    import asyncpg
+
+    connection = await asyncpg.connect(address)
+    try:
+        await connection.execute("DROP SCHEMA IF EXISTS llama_compat CASCADE")
+    finally:
+        await connection.close()
+
+
 def _unprivileged() -> dict[str, str]:
     if os.geteuid() != 0:
         return {}

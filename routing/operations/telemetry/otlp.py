@@ -43,26 +43,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 def attributes(values: Iterable[tuple[str, Any]]) -> bytes:
-    """Attributes in OTLP's JSON; those that are None are left out."""
-    shown = [_attribute(name, value) for name, value in values if value is not None]
-    return b"[" + b",".join(shown) + b"]"
+    """Attributes in OTLP's JSON, commas between them; those that are None are left out."""
+    return b",".join([_attribute(name, value) for name, value in values if value is not None])
+
+
+constant_attributes = lru_cache(4096)(attributes)
+"""The same for a tuple of those that most requests of a kind have in common."""
 
 
 def _attribute(name: str, value: Any) -> bytes:
     kind = type(value)
     if kind is str:
-        # Most are the same in every span; what is as long as an id or a message is not.
-        return _constant(name, value) if len(value) < 24 else _text(name, value)
+        return b'{"key":"%b","value":{"stringValue":%b}}' % (name.encode(), text(value))
     if kind is int:
         return b'{"key":"%b","value":{"intValue":"%d"}}' % (name.encode(), value)
     return b'{"key":"%b","value":%b}' % (name.encode(), _encode(_value(value)))
-
-
-def _text(name: str, value: str) -> bytes:
-    return b'{"key":"%b","value":{"stringValue":%b}}' % (name.encode(), text(value))
-
-
-_constant = lru_cache(4096)(_text)
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -71,7 +66,7 @@ def _value(value: Any) -> dict[str, Any]:
             return {"boolValue": value}
         case float():
             return {"doubleValue": value}
-        case list():
+        case tuple():
             return {"arrayValue": {"values": [_value(each) for each in value]}}
     return {"stringValue": str(value)}
 
@@ -102,7 +97,7 @@ class SpanSender:
         )
         scope = _encode({"name": "llama_compat", "version": __version__})
         self._head = (
-            b'{"resourceSpans":[{"resource":{"attributes":%b},"scopeSpans":[{"scope":%b,"spans":['
+            b'{"resourceSpans":[{"resource":{"attributes":[%b]},"scopeSpans":[{"scope":%b,"spans":['
             % (resource, scope)
         )
         self._spans: deque[Spans] = deque()

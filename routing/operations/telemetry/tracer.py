@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,12 @@ from routing.operations.records.record import Record
 from routing.operations.telemetry import semconv
 from routing.operations.telemetry.content import input_messages, output_messages
 from routing.operations.telemetry.context import TraceContext, context_of
-from routing.operations.telemetry.otlp import SpanSender, attributes, text
+from routing.operations.telemetry.otlp import (
+    SpanSender,
+    attributes,
+    constant_attributes,
+    text,
+)
 from routing.policy.attempts import Attempt
 
 if TYPE_CHECKING:
@@ -86,56 +91,48 @@ class Tracer:
             SERVER,
             record.time,
             record.time + record.duration,
-            chain(self._of_request(operation, record), content),
+            constant_attributes(self._of_its_kind(operation, record)),
+            attributes(chain(_of_request(record), content)),
             record.message if record.error else None,
         )
         for attempt, context in trace.attempts:
             target = attempt.target
-            is_local = target.provider.id in self._local
+            waited = attempt.content - attempt.begun if attempt.content and attempt.stream else None
             yield _span(
                 context,
                 f"{operation} {target.model}",
-                INTERNAL if is_local else CLIENT,
+                INTERNAL if target.provider.id in self._local else CLIENT,
                 attempt.begun + shift,
                 (attempt.ended or attempt.begun) + shift,
-                self._of_attempt(operation, attempt),
+                constant_attributes(self._of_attempt(operation, attempt)),
+                attributes([(semconv.TIME_TO_FIRST_CHUNK, waited)]),
                 None if attempt.error_class is None else attempt.error,
             )
 
-    def _of_request(self, operation: str, record: Record) -> Values:
+    def _of_its_kind(self, operation: str, record: Record) -> Values:
         return (
             (semconv.OPERATION, operation),
             (semconv.PROVIDER, self._names.get(record.provider)),
             (semconv.REQUEST_MODEL, record.model or None),
             (semconv.REQUEST_STREAM, True if record.stream else None),
             (semconv.RESPONSE_MODEL, record.served or None),
-            (semconv.FINISH_REASONS, [record.finish_reason] if record.finish_reason else None),
-            (semconv.TIME_TO_FIRST_CHUNK, record.first_content),
-            (semconv.INPUT_TOKENS, record.input_tokens),
-            (semconv.OUTPUT_TOKENS, record.output_tokens),
-            (semconv.CACHE_READ_TOKENS, record.cached_tokens),
-            (semconv.CACHE_WRITE_TOKENS, record.cache_write_tokens),
-            (semconv.REASONING_TOKENS, record.reasoning_tokens),
+            (semconv.FINISH_REASONS, (record.finish_reason,) if record.finish_reason else None),
             (semconv.STATUS_CODE, record.status),
             (semconv.ERROR_TYPE, record.error or None),
-            ("llama_compat.request_id", record.request_id),
             ("llama_compat.key", record.key or None),
             ("llama_compat.api", record.api),
             ("llama_compat.target", record.target or None),
             ("llama_compat.attempts", record.attempts),
             ("llama_compat.estimated", True if record.estimated else None),
             ("llama_compat.cancelled", True if record.cancelled else None),
-            ("llama_compat.cost_usd", None if record.cost is None else record.cost / NANO_DOLLARS),
         )
 
     def _of_attempt(self, operation: str, attempt: Attempt) -> Values:
         target, error_class = attempt.target, attempt.error_class
-        waited = attempt.content - attempt.begun if attempt.content and attempt.stream else None
         return (
             (semconv.OPERATION, operation),
             (semconv.PROVIDER, self._names.get(target.provider.id)),
             (semconv.REQUEST_MODEL, target.model),
-            (semconv.TIME_TO_FIRST_CHUNK, waited),
             (semconv.ERROR_TYPE, None if error_class is None else error_class.value),
             ("llama_compat.target", target.id),
             ("llama_compat.attempt.why", attempt.why.value),
@@ -153,6 +150,19 @@ class Tracer:
             observed.sample.head, record.finish_reason, streamed=bool(record.stream)
         )
         return asked, (semconv.OUTPUT_MESSAGES, said)
+
+
+def _of_request(record: Record) -> Values:
+    return (
+        (semconv.TIME_TO_FIRST_CHUNK, record.first_content),
+        (semconv.INPUT_TOKENS, record.input_tokens),
+        (semconv.OUTPUT_TOKENS, record.output_tokens),
+        (semconv.CACHE_READ_TOKENS, record.cached_tokens),
+        (semconv.CACHE_WRITE_TOKENS, record.cache_write_tokens),
+        (semconv.REASONING_TOKENS, record.reasoning_tokens),
+        ("llama_compat.request_id", record.request_id),
+        ("llama_compat.cost_usd", None if record.cost is None else record.cost / NANO_DOLLARS),
+    )
 
 
 class Trace:
@@ -182,7 +192,8 @@ def _span(
     kind: int,
     begun: float,
     ended: float,
-    values: Iterable[tuple[str, Any]],
+    constant: bytes,
+    own: bytes,
     failure: str | None,
 ) -> bytes:
     more = b""
@@ -194,7 +205,7 @@ def _span(
         more += b',"status":{"code":%d,"message":%b}' % (FAILED, text(failure))
     return (
         b'{"traceId":"%b","spanId":"%b","name":%b,"kind":%d,"flags":1,"startTimeUnixNano":"%d",'
-        b'"endTimeUnixNano":"%d","attributes":%b%b}'
+        b'"endTimeUnixNano":"%d","attributes":[%b]%b}'
         % (
             context.trace_id.encode(),
             context.span_id.encode(),
@@ -202,7 +213,7 @@ def _span(
             kind,
             begun * NANO,
             ended * NANO,
-            attributes(values),
+            constant + b"," + own if own else constant,
             more,
         )
     )

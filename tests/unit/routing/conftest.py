@@ -27,15 +27,5 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:{tmp_path / 'operations.sqlite'}"
     server = request.getfixturevalue("postgres_server")
-    asyncio.run(_emptied(server.address))
+    asyncio.run(postgres.emptied(server.address))
     return str(server.address)
-
-
-async def _emptied(address: str) -> None:
-    import asyncpg
-
-    connection = await asyncpg.connect(address)
-    try:
-        await connection.execute("DROP SCHEMA IF EXISTS llama_compat CASCADE")
-    finally:
-        await connection.close()

@@ -20,6 +20,7 @@ from routing.operations.records.record import COLUMNS, MIGRATIONS, ROLLUP_KEYS, 
 from routing.operations.records.recorder import DAY_SECONDS, SWEEP_ROWS, Recorder, daily_sums
 from routing.operations.store.sqlite import SQLiteStorage
 from routing.operations.store.storage import Storage, open_storage
+from tests.postgres import PostgresServer, emptied
 from tests.unit.routing.records.records import NOON, record
 
 
@@ -305,3 +306,19 @@ def test_records_are_what_the_table_has() -> None:
     created = MIGRATIONS.versions[0][0]
     for name in Record.__struct_fields__:
         assert f" {name} " in created.replace("(", " ").replace(",", " ")
+
+
+async def test_records_wait_for_postgres_to_come_back(postgres_server: PostgresServer) -> None:
+    await emptied(postgres_server.address)
+    async with recording(postgres_server.address) as recorder:
+        recorder.put(record(request_id="before"))
+        await until_idle(recorder)
+        postgres_server.stop()
+        try:
+            recorder.put(record(request_id="meanwhile"))
+            await asyncio.sleep(0.1)
+            assert recorder.waiting == 1
+        finally:
+            postgres_server.start()
+        await until_idle(recorder)
+    assert await ids(postgres_server.address) == ["before", "meanwhile"]

@@ -1,0 +1,236 @@
+"""What is known of a request when it has ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
+from llama_compat.distribution import (
+    Distribution,
+    ModelSettings,
+    PriceSettings,
+    ProviderSettings,
+)
+from llama_compat.errors import APIError, model_not_found, upstream_error
+from llama_compat.exchange import Call, Principal, Reply, Target
+from llama_compat.types import Usage
+from providers.base import Provider, ProviderConfig
+from routing.models import Route
+from routing.operations.observer import CLIENT_LEFT, MAX_MODEL, Observed, Observers, record_of
+from routing.operations.records.prices import Prices
+from routing.operations.records.record import Record
+from routing.operations.records.sample import HEAD_BYTES
+from routing.policy.attempts import Attempt, Attempts
+from routing.policy.targets import LiveTarget, ProviderState
+
+DISTRIBUTION = Distribution(
+    providers=[ProviderSettings(id="up", type="local::echo")],
+    models=[
+        ModelSettings(
+            id="m", provider="up", provider_model="gpt", price=PriceSettings(input=1, output=10)
+        )
+    ],
+)
+PRICES = Prices(DISTRIBUTION)
+PROVIDER = Provider("up", ProviderConfig(), [])
+FIELDS = {"messages": Raw(json.dumps("x" * 38).encode())}
+BODY = b'{"choices":[{"message":{"content":"abcd"},"finish_reason":"stop"}]}'
+
+
+async def stream() -> AsyncGenerator[bytes, None]:
+    yield b""
+
+
+def observed(
+    reply: Reply | None = None,
+    *,
+    operation: Any = CHAT,
+    streams: bool = False,
+    complete: bool = True,
+    failures: int = 0,
+) -> Observed:
+    """A request that was answered with `reply`, after `failures` of another target."""
+    attempts = Attempts()
+    seen = Observed(operation, "req", Principal("key-1"), attempts)
+    seen.begun = 100.0
+    target = ProviderState("up").target("gpt")
+    for _ in range(failures):
+        attempt = Attempt(target, clock=lambda: 100.25)
+        attempt.fail(upstream_error("up", "broke"))
+        attempts.add(attempt)
+    seen.call = Call(operation, FIELDS, "m", streams, "req")
+    seen.route = Route([LiveTarget(PROVIDER, Target("gpt"), target)], None, "m")
+    if reply is not None:
+        times = iter([100.5, 101.0, 102.0])
+        attempt = Attempt(target, stream=streams, clock=lambda: next(times))
+        attempts.add(attempt)
+        attempt.has_content()
+        seen.reply, seen.status, seen.complete = reply, 200, complete
+        seen.sample.add(BODY)
+        seen.first_sent = 101.125
+    seen.model = "m"
+    return seen
+
+
+def record(seen: Observed) -> Record:
+    return record_of(seen, PRICES)
+
+
+def counted(prompt: int, completion: int, **more: int) -> Any:
+    return lambda: Usage(prompt, completion, **more)
+
+
+def test_a_request_that_was_answered() -> None:
+    usage = counted(7, 5, cached_tokens=2, reasoning_tokens=1, cache_write_tokens=3)
+    found = record(observed(Reply(BODY, read_usage=usage)))
+    assert (found.key, found.api, found.operation) == ("key-1", "openai", "chat")
+    assert (found.route, found.model, found.served) == ("m", "m", "gpt")
+    assert (found.provider, found.target, found.attempts) == ("up", "up/gpt", 1)
+    assert (found.status, found.error, found.message, found.cancelled) == (200, "", "", 0)
+    assert (found.stream, found.finish_reason, found.first_content) == (0, "stop", None)
+    assert (found.input_tokens, found.output_tokens, found.estimated) == (7, 5, 0)
+    assert (found.cached_tokens, found.cache_write_tokens, found.reasoning_tokens) == (2, 3, 1)
+    assert found.cost == 7_000 + 50_000
+    # Half a second until the target was asked, and an eighth from its answer to the client's.
+    assert found.overhead == 0.5 + 0.125
+    assert found.duration > 0
+
+
+def test_a_stream_has_a_first_content() -> None:
+    found = record(observed(Reply(stream(), read_usage=counted(7, 5)), streams=True))
+    assert (found.stream, found.first_content) == (1, 1.0)
+
+
+def test_what_other_targets_took_is_no_overhead_of_its_own() -> None:
+    found = record(observed(Reply(BODY, read_usage=counted(7, 5)), failures=1))
+    assert found.attempts == 2
+    assert found.overhead == 0.25 + 0.125
+
+
+def test_a_stream_that_was_cut_is_estimated() -> None:
+    seen = observed(Reply(stream(), read_usage=lambda: None), streams=True, complete=False)
+    seen.cancelled = True
+    found = record(seen)
+    assert (found.input_tokens, found.output_tokens, found.estimated) == (10, 1, 1)
+    assert (found.cancelled, found.cost) == (1, 20_000)
+
+
+def test_a_whole_reply_is_paid_for_whether_the_client_got_it_or_not() -> None:
+    found = record(observed(Reply(BODY, read_usage=counted(7, 5)), complete=False))
+    assert (found.input_tokens, found.output_tokens, found.estimated) == (7, 5, 0)
+
+
+def test_embeddings_say_nothing() -> None:
+    found = record(observed(Reply(BODY, read_usage=counted(7, 0)), operation=EMBEDDINGS))
+    assert (found.input_tokens, found.output_tokens, found.estimated) == (7, 0, 0)
+    found = record(observed(Reply(BODY), operation=EMBEDDINGS))
+    assert (found.output_tokens, found.estimated) == (0, 1)
+
+
+def test_a_request_that_nobody_answered() -> None:
+    seen = observed(failures=2)
+    seen.error, seen.status = upstream_error("up", "broke\x00"), 502
+    found = record(seen)
+    assert (found.status, found.error) == (502, "server_error")
+    assert found.message == "Provider 'up': broke\\x00"
+    assert (found.target, found.attempts) == ("up/gpt", 2)
+    assert (found.input_tokens, found.cost, found.overhead) == (None, None, None)
+    assert found.finish_reason == ""
+
+
+def test_a_request_that_went_nowhere() -> None:
+    seen = Observed(CHAT, "req")
+    seen.error, seen.status = model_not_found("x"), 404
+    seen.model = "x\n" * 1000
+    found = record(seen)
+    assert (found.key, found.route, found.provider, found.attempts) == ("", "", "", 0)
+    assert found.model == "x\\n" * (MAX_MODEL // 2)
+    assert found.error == "not_found"
+
+
+def test_a_client_that_left_before_there_was_a_status() -> None:
+    seen = observed()
+    seen.cancelled = True
+    assert record(seen).status == CLIENT_LEFT
+
+
+# Those who want to know ---------------------------------------------------------------------------
+
+
+class Listener:
+    """Notes what it is told."""
+
+    def __init__(self, sample_bytes: int = 0, error: Exception | None = None) -> None:
+        self.sample_bytes = sample_bytes
+        self.error = error
+        self.told: list[str] = []
+
+    async def start(self) -> None:
+        self.told.append("start")
+
+    async def stop(self) -> None:
+        self.told.append("stop")
+
+    def begun(self, observed: Observed) -> None:
+        self.told.append("begun")
+
+    def ended(self, observed: Observed, record: Record) -> None:
+        if self.error is not None:
+            raise self.error
+        self.told.append(f"ended {record.model}")
+
+
+async def test_each_is_told_of_all() -> None:
+    first, second = Listener(), Listener(sample_bytes=HEAD_BYTES + 10)
+    observers = Observers([first, second], PRICES)
+    await observers.start()
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.sample.add(b"x" * 2 * HEAD_BYTES)
+    assert len(seen.sample.head) == HEAD_BYTES + 10
+    seen.end("m")
+    await observers.stop()
+    assert first.told == second.told == ["start", "begun", "ended m", "stop"]
+
+
+def test_what_goes_wrong_with_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Observers([Listener(error=LookupError("no"))], PRICES).begin(
+        CHAT, "req", None, Attempts()
+    )
+    with caplog.at_level(logging.ERROR):
+        seen.end("m")
+    assert "request req could not be recorded" in caplog.text
+
+
+def test_what_has_no_model_has_none() -> None:
+    listener = Listener()
+    Observers([listener], PRICES).begin(CHAT, "req", None, Attempts()).end("-")
+    assert listener.told[-1] == "ended "
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "cancelled", "tokens"),
+    [
+        (Reply(BODY, read_usage=counted(7, 5)), None, 0, 7),
+        (None, APIError(500, "broke"), 0, None),
+        (None, None, 1, None),
+    ],
+)
+def test_what_is_postponed_ends_later(
+    reply: Reply | None, error: APIError | None, cancelled: int, tokens: int | None
+) -> None:
+    records: list[Record] = []
+    seen = observed(Reply(b'{"status":"queued"}'))
+    seen._at_end = lambda each: records.append(record(each))
+    seen.postpone()
+    seen.end("m")
+    assert records == []
+    seen.end_later(seen.attempts, reply, error)
+    (found,) = records
+    assert (found.model, found.cancelled, found.input_tokens) == ("m", cancelled, tokens)
+    assert found.finish_reason == ("stop" if reply is not None else "")
