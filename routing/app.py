@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from fastapi import FastAPI, Request
@@ -20,7 +20,7 @@ from llama_compat.exchange import ANYBODY
 from providers.base import ProviderStartError
 from routing.asgi import App, Receive, Scope, Send
 from routing.auth import ADMIN
-from routing.docs import add_operations, add_page, add_summaries
+from routing.docs import add_docs, add_operations, add_summaries
 from routing.health import health
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
@@ -28,9 +28,13 @@ from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
+from routing.page import files
 from routing.runtime import Runtime, runtime_of
 
 log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/health", *files.PATHS})
+"""What is answered without a key."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
@@ -64,7 +68,8 @@ class Application(FastAPI):
         }
         self._patterns = [pattern for api in self.apis for pattern in api.patterns]
         _add_routes(self)
-        add_page(self)
+        add_docs(self)
+        files.add_page(self)
         self._has_admin_routes = False
         self._cors: App | None = None
         self._open(distribution.server)
@@ -102,7 +107,7 @@ class Application(FastAPI):
         try:
             if path.startswith(ADMIN):
                 runtime.admin.check(scope["headers"])
-            elif path != "/health":
+            elif path not in OPEN_PATHS:
                 principal = await runtime.principal(scope["headers"])
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
@@ -174,6 +179,10 @@ class Application(FastAPI):
         await asyncio.gather(*self._retiring, return_exceptions=True)
         await self.runtime.stop()
 
+    def runtimes(self) -> Sequence[Runtime]:
+        """What requests are answered from now: those that a reload replaced until their last."""
+        return (self.runtime, *self._retiring.values())
+
     async def reload(self, distribution: Distribution) -> None:
         """Answer new requests from `distribution`; those that run keep what they have to their end.
 
@@ -196,8 +205,10 @@ class Application(FastAPI):
         """Open what only some templates want: to whoever runs the server, to web pages."""
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
+            from routing.page.overview import add_overview_routes
 
             add_admin_routes(self)
+            add_overview_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None
         self._cors = _cors(self._serve, settings.cors)
 

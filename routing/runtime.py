@@ -50,6 +50,7 @@ class Runtime:
         states: what is known of each target.
         models: the public ids, and where each leads.
         access: stored keys, and where limits are counted; None where there is neither.
+        keys: all that let somebody in.
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
         limits: which limits hold for whom; None where there are none.
@@ -74,7 +75,8 @@ class Runtime:
         self._access = _access(distribution, previous)
         self.access = self._access.value if self._access else None
         stored = self.access.keys if self.access and self.settings.stored_keys else None
-        self.authenticator = Authenticator(KeyRing.of(distribution, stored))
+        self.keys = KeyRing.of(distribution, stored)
+        self.authenticator = Authenticator(self.keys)
         self.admin = AdminGate(self.settings.admin_key)
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None

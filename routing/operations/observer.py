@@ -22,6 +22,7 @@ from routing.policy.attempts import Attempts
 if TYPE_CHECKING:
     from routing.models import Route
     from routing.operations.limits.limiter import Admission
+    from routing.operations.records.recorder import Recorder
     from routing.operations.telemetry.meter import Meter
     from routing.operations.telemetry.tracer import Trace
 
@@ -174,15 +175,25 @@ class Observers:
         observers: they.
         prices: what requests cost.
         meter: the one of them who counts for Prometheus, if there is one.
+        recorder: the one of them who records, if there is one.
+
+    Attributes:
+        running: the requests that have not ended.
     """
 
     def __init__(
-        self, observers: Sequence[Observer], prices: Prices, meter: Meter | None = None
+        self,
+        observers: Sequence[Observer],
+        prices: Prices,
+        meter: Meter | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._observers = observers
         self.meter = meter
+        self.recorder = recorder
+        self.running: set[Observed] = set()
         self._prices = prices
-        self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
+        self._sample_bytes = max([HEAD_BYTES, *(each.sample_bytes for each in observers)])
         self._running = AsyncExitStack()
 
     def most(self, route: Route, usage: Usage) -> int | None:
@@ -216,11 +227,13 @@ class Observers:
         observed = Observed(
             operation, request_id, principal, attempts, Sample(self._sample_bytes), self._end
         )
+        self.running.add(observed)
         for each in self._observers:
             each.begun(observed)
         return observed
 
     def _end(self, observed: Observed) -> None:
+        self.running.discard(observed)
         try:
             record = record_of(observed, self._prices)
             for each in self._observers:
