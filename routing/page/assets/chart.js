@@ -16,8 +16,8 @@ function drawn(tag, attributes, ...children) {
  * @param {string} title
  * @param {{time: number}[]} points `time` in seconds since 1970; where there is none, nothing happened.
  * @param {{from: number, to: number, step: number}} range
- * @param {{name: string, of: (point: object) => number|null, kind: "bar"|"line"}[]} series bars stand
- *   upon each other.
+ * @param {{name: string, of: (point: object) => number|null, kind: "bar"|"line",
+ *   color: number|undefined}[]} series bars stand upon each other; colours are by order otherwise.
  * @param {(value: number|null) => string} shown
  */
 export function chart(title, points, { from, to, step }, series, shown) {
@@ -33,14 +33,14 @@ export function chart(title, points, { from, to, step }, series, shown) {
   const svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
   for (const point of points) {
     let below = 0;
-    bars.forEach(({ of, name }, order) => {
+    bars.forEach(({ of, name, color }, order) => {
       const value = of(point) ?? 0;
       if (!value) return;
       const tall = height(value);
       const width = WIDTH / count;
       svg.append(drawn(
         "rect",
-        { class: `series s${order}`, x: place(point.time) + width * GAP / 2, y: HEIGHT - below - tall, width: width * (1 - GAP), height: tall },
+        { class: `series s${color ?? order}`, x: place(point.time) + width * GAP / 2, y: HEIGHT - below - tall, width: width * (1 - GAP), height: tall },
         drawn("title", {}, `${moment(point.time, step)}: ${name} ${shown(value)}`),
       ));
       below += tall;
@@ -61,7 +61,7 @@ export function chart(title, points, { from, to, step }, series, shown) {
     "section",
     { class: "chart" },
     element("h3", {}, title),
-    element("p", { class: "legend" }, ...series.map(({ name }, order) => element("span", { class: `key k${order}` }, name))),
+    element("p", { class: "legend" }, ...series.map(({ name, color }, order) => element("span", { class: `key k${color ?? order}` }, name))),
     element("p", { class: "scale" }, points.length ? shown(top) : "nothing yet"),
     svg,
     element("p", { class: "scale ends" }, element("span", {}, moment(from, step)), element("span", {}, "now")),

@@ -16,6 +16,9 @@ export const NUMBERS = [
 
 const TOP_LOGPROBS = 5;
 
+/** What came within less says nothing of how fast more would. */
+const LEAST_SECONDS = 0.02;
+
 /**
  * The body of a request.
  * @throws {Failure} a setting is no JSON, or of the wrong kind; the message says which.
@@ -105,7 +108,7 @@ export class Reply {
     const streaming = this.first === null ? 0 : (this.last - this.first) / 1000;
     return {
       firstToken: this.first === null ? null : (this.first - this.begun) / 1000,
-      tokensPerSecond: tokens > 1 && streaming > 0 ? (tokens - 1) / streaming : null,
+      tokensPerSecond: tokens > 1 && streaming >= LEAST_SECONDS ? (tokens - 1) / streaming : null,
       tokens,
       counted: this.usage !== null,
       promptTokens: this.usage?.prompt_tokens ?? null,

@@ -33,6 +33,7 @@ export class Column {
   }
 
   #aborter;
+  #streaming = Promise.resolve();
 
   get isBusy() {
     return this.#aborter !== null;
@@ -56,7 +57,8 @@ export class Column {
   async say(message) {
     const body = this.request([message]);
     this.#add(message);
-    await this.#stream(body);
+    this.#streaming = this.#stream(body);
+    await this.#streaming;
   }
 
   #add(message) {
@@ -72,7 +74,8 @@ export class Column {
       this.#fail(error);
       return;
     }
-    await this.#stream(body);
+    this.#streaming = this.#stream(body);
+    await this.#streaming;
   }
 
   async #stream(body) {
@@ -166,9 +169,10 @@ export class Column {
     return openCalls(this.messages).length ? "Answer the calls first." : "";
   }
 
-  /** Leave the reply that is being streamed: the connection closes, and with it the work for it ends. */
-  stop() {
+  /** Leave the reply that is being streamed: its connection closes, which ends the work for it; kept is what there is. */
+  async stop() {
     this.#aborter?.abort();
+    await this.#streaming;
   }
 }
 

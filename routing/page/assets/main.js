@@ -16,7 +16,7 @@ let turn = 0;
 async function show({ byPerson = true } = {}) {
   const address = location.hash in VIEWS ? location.hash : FIRST;
   const mine = ++turn;
-  leave();
+  const ending = leave();
   leave = () => {};
   for (const link of document.querySelectorAll("nav a")) {
     const isHere = link.getAttribute("href") === address;
@@ -28,6 +28,8 @@ async function show({ byPerson = true } = {}) {
   const place = element("div", { class: "view" });
   main.replaceChildren(place);
   if (byPerson) main.focus();
+  await ending;
+  if (mine !== turn) return;
   const end = await VIEWS[address](place);
   if (mine === turn) leave = end;
   else end();

@@ -11,12 +11,14 @@ const HISTORY_MS = 15000;
 const SPANS = [["1h", "hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"], ["90d", "90 days"]];
 const SPAN_KEY = "llama-compat-span";
 
+// Errors have the second colour in every chart.
+const errors = { name: "errors", kind: "bar", color: 1, of: (point) => point.errors };
 const bar = (name, member) => ({ name, kind: "bar", of: (point) => point[member] });
 const line = (name, member) => ({ name, kind: "line", of: (point) => point[member] });
 
 const CHARTS = [
-  ["Requests", [{ name: "well", kind: "bar", of: (point) => point.requests - point.errors }, bar("errors", "errors")], number],
-  ["Errors", [bar("errors", "errors")], number],
+  ["Requests", [{ name: "well", kind: "bar", of: (point) => point.requests - point.errors }, errors], number],
+  ["Errors", [errors], number],
   ["Tokens", [bar("input", "input_tokens"), bar("output", "output_tokens")], number],
   ["Cost", [bar("US dollars", "cost")], dollars],
   ["Latency of whole replies", [line("median", "median"), line("95 %", "p95"), line("mean", "mean")], seconds],
@@ -105,7 +107,12 @@ class Overview {
     reopen(this.past, open);
   }
 
-  #showLive({ process, requests, targets, engines, names }) {
+  #showLive(told) {
+    // What is the same is left alone: somebody may be selecting it.
+    const before = this.told;
+    this.told = JSON.stringify(told);
+    if (this.told === before) return;
+    const { process, requests, targets, engines, names } = told;
     keepingScroll(this.now, () => this.now.replaceChildren(
       table(`Running now (process ${process})`,
         ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts"],
@@ -137,7 +144,7 @@ class Overview {
         ["When", "Request", "Status", "Error", "Model", "Target", "Key", "Message"],
         data.map((each) => [
           new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id), each.status,
-          each.error, each.model, each.target, names[each.key] ?? each.key, each.message,
+          each.error, each.model, each.target, names[each.key] ?? each.key, element("span", { class: "long" }, each.message),
         ]),
         { empty: "Nothing went wrong." }),
     ));

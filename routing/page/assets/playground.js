@@ -47,9 +47,9 @@ class Playground {
   }
 
   /** Leave it: what is streamed stops, what is not saved yet is. */
-  stop() {
-    this.columns.forEach((column) => column.stop());
-    this.#save();
+  async stop() {
+    await Promise.all(this.columns.map((column) => column.stop()));
+    await this.#save();
   }
 
   open(conversation) {
@@ -152,8 +152,8 @@ class Playground {
   }
 
   async #attach(files) {
-    for (const file of files) {
-      if (!file.type.startsWith("image/")) continue;
+    // A copy, as the list is emptied with its field.
+    for (const file of [...files].filter(({ type }) => type.startsWith("image/"))) {
       this.#images.push({ name: file.name, url: await dataUrl(file) });
     }
     this.#showImages();
