@@ -17,14 +17,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
-.PHONY: help serve test floors conformance clean
+.PHONY: help serve test abuse floors conformance clean
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
-	@echo '             TEMPLATE=echo   another template, by name or path'
+	@echo '             TEMPLATE=echo   another template, by name or path; starter-llama-cpp'
+	@echo '             compiles llama.cpp first, once on this machine, which takes minutes'
 	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
+	@echo 'make abuse   what abuses a server for minutes; on a machine that does nothing else'
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make conformance OPENRESPONSES=FOLDER'
 	@echo '             run the Open Responses suite, of which FOLDER is a checkout with bun and zod'
@@ -34,22 +36,36 @@ help:
 	@echo '             TORCH_INDEX=URL     where to get torch; on Linux without an NVIDIA GPU it is'
 	@echo '                                 the build for CPUs anyway, if its index can be reached'
 
-serve: $(VENV)/.has-torch
-	@if [ '$(TEMPLATE)' = starter ]; then $(BIN)/llama-compat pull starter; fi
+# What the template needs: llama.cpp is compiled only for one that names it.
+USES_LLAMA_CPP := $(shell grep -ls '^[^\#]*local::llama_cpp' '$(TEMPLATE)' 'templates/$(TEMPLATE).yaml')
+USES_TORCH := $(shell grep -ls '^[^\#]*local::torch' '$(TEMPLATE)' 'templates/$(TEMPLATE).yaml')
+comma := ,
+SERVED := $(if $(USES_LLAMA_CPP),$(if $(USES_TORCH),torch$(comma))llama-cpp,torch)
+
+serve: $(VENV)/.has-$(SERVED)
+	@case '$(TEMPLATE)' in \
+	  starter) $(BIN)/llama-compat pull starter;; \
+	  starter-llama-cpp) $(BIN)/llama-compat pull starter.gguf;; \
+	esac
 	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
-test: $(VENV)/.has-torch,dev
+test: $(VENV)/.has-torch,llama-cpp,dev,abuse
 	@failed=; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
 	step $(BIN)/llama-compat pull starter; \
+	step $(BIN)/llama-compat pull starter.gguf; \
 	step $(BIN)/ruff check; \
 	step $(BIN)/mypy; \
 	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
 	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
-floors: $(VENV)/.has-torch,dev
+abuse: $(VENV)/.has-torch,llama-cpp,dev,abuse,fuzz
+	$(BIN)/python -m pytest tests/abuse --abuse $(PYTEST_ARGS)
+
+floors: $(VENV)/.has-torch,llama-cpp,dev
+	PIP_FIND_LINKS="$$PIP_FIND_LINKS $$($(BIN)/python scripts/llama_cpp_wheel.py)" \
 	$(BIN)/python -m tests.floors $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)') $(PYTEST_ARGS)
 
 conformance: $(VENV)/.has-dev
@@ -60,7 +76,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `.has-EXTRAS` says that the environment has what those extras need, as pinned today.
-$(VENV)/.has-%: pyproject.toml constraints.txt
+$(VENV)/.has-%: pyproject.toml constraints.txt scripts/llama_cpp.cmake
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  python=; \
 	  for each in $(PYTHONS); do \
@@ -80,7 +96,8 @@ $(VENV)/.has-%: pyproject.toml constraints.txt
 	  "$$python" -m venv --clear $(VENV) || { echo 'That failed. Mend what it says and run make again.' >&2; exit 1; }; \
 	fi
 	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes'
-	@index='$(TORCH_INDEX)'; \
+	@links=; $(if $(findstring llama-cpp,$*),links="$$($(BIN)/python scripts/llama_cpp_wheel.py)" || exit 1;) \
+	index='$(TORCH_INDEX)'; \
 	if [ -z "$$index" ] && [ -n '$(findstring torch,$*)' ] && [ "$$(uname -s)" = Linux ] && ! nvidia-smi -L >/dev/null 2>&1; then \
 	  if $(BIN)/python -c 'from urllib.request import urlopen; urlopen("$(TORCH_CPU_INDEX)/torch/", timeout=5)' 2>/dev/null; then \
 	    index='$(TORCH_CPU_INDEX)'; \
@@ -88,7 +105,7 @@ $(VENV)/.has-%: pyproject.toml constraints.txt
 	    echo "== No NVIDIA GPU here, but $(TORCH_CPU_INDEX) can't be reached: torch comes from pip's own index, where it may be the large build for CUDA"; \
 	  fi; \
 	fi; \
-	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt $${index:+--extra-index-url "$$index"} -e '.[$*]' || { \
+	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt $${index:+--extra-index-url "$$index"} $${links:+--find-links "$$links"} -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
 	}

@@ -1,5 +1,6 @@
 """How fast `local::torch` generates: its engine beside transformers' `generate`, in one process.
 
+    python -m bench.engine --engine llama_cpp    (see bench/engine_llama_cpp.py)
     python -m bench.engine [--model starter] [--device auto] [--quantization none] [--rounds 3]
 
 Every request has the same number of prompt and output tokens (random ones, from a fixed seed) and
@@ -151,7 +152,17 @@ async def measure(engine: Engine, model: Any, options: argparse.Namespace) -> di
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    chooser = argparse.ArgumentParser(add_help=False)
+    chooser.add_argument("--engine", default="torch", choices=("torch", "llama_cpp"))
+    chosen, arguments = chooser.parse_known_args()
+    if chosen.engine == "llama_cpp":
+        from bench import engine_llama_cpp
+
+        engine_llama_cpp.main(arguments)
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None, parents=[chooser]
+    )
     parser.add_argument("--model", default="starter", help="as in a template (default: starter)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
@@ -159,7 +170,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--input-len", type=int, default=64)
     parser.add_argument("--output-len", type=int, default=48)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     folder = model_store.resolve(options.model)
     loaded = load(
         options.model,

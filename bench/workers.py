@@ -7,15 +7,15 @@ costs: `busy` says how much of the two cores the workers themselves had. `at_the
 workers would do with the processor time that a request costs one of them, if each had a core to
 itself: an estimate, not a measurement.
 
-A worker's memory is read after the load, beside that of one that was forked after the imports
-instead of started afresh: `proportional_mib` counts a page that n processes share as 1/n,
-`private_mib` what it shares with nobody. Writes `bench/results/workers.json`.
+A worker's memory is read after a load, beside that of the server as one process: of a page that n
+processes share, `proportional_mib` counts 1/n, and `private_mib` nothing.
+
+Writes `bench/results/workers.json`.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import statistics
@@ -39,7 +39,7 @@ def scaling(origin: str, scratch: Path, rounds: int, seconds: float) -> dict[str
     load_cores = set(cores[2:4]) or {cores[1]}
     measured: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     with ExitStack() as stack:
-        started = {}
+        started: dict[int, Started] = {}
         for workers in measured:
             gateway = peers.ours(origin, peers.free_port(), scratch, workers)
             running = peers.running(gateway, set(cores[:workers]), scratch / f"{workers}.log")
@@ -83,25 +83,27 @@ def _ratio(ours: dict[str, float], theirs: dict[str, float], name: str) -> float
 
 
 def memory(origin: str, scratch: Path) -> dict[str, dict[str, float]]:
-    """What a worker takes, and what the process takes that starts them, either way."""
-    ours = peers.ours(origin, peers.free_port(), scratch, WORKERS_IN_MEMORY)
-    template = ours.command[2]
-    forked = [sys.executable, "-m", "bench.load.forked_server", template, str(WORKERS_IN_MEMORY)]
+    """What a process takes that serves alone, and what each of several takes."""
     return {
-        "started": _memory_of(ours, scratch),
-        "forked": _memory_of(dataclasses.replace(ours, command=forked), scratch),
+        "alone": _memory_of(peers.ours(origin, peers.free_port(), scratch), 1, scratch),
+        f"one of {WORKERS_IN_MEMORY} workers": _memory_of(
+            peers.ours(origin, peers.free_port(), scratch, WORKERS_IN_MEMORY),
+            WORKERS_IN_MEMORY,
+            scratch,
+        ),
     }
 
 
-def _memory_of(gateway: peers.Gateway, scratch: Path) -> dict[str, float]:
-    with peers.running(gateway, os.sched_getaffinity(0), scratch / "memory.log") as started:
-        generate(started, os.sched_getaffinity(0), "--connections", 64, "--rounds", 100)
-        parent, *children = family(started.pid)
-        workers = sorted(children, key=private_mib)[-WORKERS_IN_MEMORY:]  # no resource tracker
+def _memory_of(gateway: peers.Gateway, workers: int, scratch: Path) -> dict[str, float]:
+    everywhere = os.sched_getaffinity(0)
+    with peers.running(gateway, everywhere, scratch / "memory.log") as started:
+        generate(started, everywhere, "--connections", 64, "--rounds", 100)
+        processes = family(started.pid)
+        serving = processes[-workers:]  # what starts and minds them comes before them
         return {
-            "proportional_mib": _mean(map(proportional_mib, workers)),
-            "private_mib": _mean(map(private_mib, workers)),
-            "parent_proportional_mib": round(proportional_mib(parent), 1),
+            "proportional_mib": _mean(map(proportional_mib, serving)),
+            "private_mib": _mean(map(private_mib, serving)),
+            "all_processes_proportional_mib": round(sum(map(proportional_mib, processes)), 1),
         }
 
 
@@ -121,7 +123,7 @@ def main() -> None:
         origin = behind.url.removesuffix(behind.gateway.path)
         report = {
             "scaling": scaling(origin, scratch, options.rounds, options.seconds),
-            f"memory of one of {WORKERS_IN_MEMORY} workers": memory(origin, scratch),
+            "memory": memory(origin, scratch),
         }
     path = write_results("workers", report, "llama-compat", "uvicorn", "uvloop", "httptools")
     print(json.dumps(report, indent=2))

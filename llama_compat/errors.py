@@ -29,6 +29,7 @@ TYPE_BY_STATUS = {
     415: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
+    431: "invalid_request_error",
     500: "server_error",
     502: "upstream_error",
     503: "service_unavailable_error",
@@ -186,6 +187,17 @@ def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens:
     )
 
 
+def prompt_too_long(context_length: int, prompt_tokens: int, param: str) -> APIError:
+    """400: the prompt alone does not fit, which was seen before all of its tokens were counted."""
+    return APIError(
+        400,
+        f"This model's maximum context length is {context_length} tokens, but the prompt has more"
+        f" than that: {prompt_tokens} at the least. Shorten it.",
+        param=param,
+        code="context_length_exceeded",
+    )
+
+
 def model_not_found(model: str, available: Sequence[str] = ()) -> APIError:
     """404: no model of that name is offered."""
     hint = f" Available: {', '.join(available[:8])}{', ...' if len(available) > 8 else ''}."
@@ -210,6 +222,18 @@ def model_not_allowed(model: str) -> APIError:
     )
 
 
+def too_many_choices(choices: int, limit: int) -> APIError:
+    """400: the request wants more replies than the template's `server.max_choices`."""
+    return APIError(
+        400,
+        f"This request asks for {choices} replies at once, the choices of all its prompts counted,"
+        f" but this server makes {limit} for one request. Send several requests, or raise"
+        " `max_choices` in its template.",
+        param="n",
+        code="too_many_choices",
+    )
+
+
 def nested_too_deeply(param: str, limit: int) -> APIError:
     """400: arrays and objects in one another, more than `limit` of them, in the field `param`."""
     return invalid_parameter(
@@ -227,6 +251,60 @@ def request_too_large(limit: int) -> APIError:
         f"The request body is larger than the {limit} bytes that this server accepts. Send less, or"
         " raise `max_body_bytes` in its template.",
         code="request_too_large",
+    )
+
+
+def malformed_request(why: str = "") -> APIError:
+    """400: not HTTP/1.1, or not as this server reads it."""
+    return APIError(
+        400,
+        f"Invalid HTTP request received{': ' + why if why else ''}.",
+        code="malformed_request",
+    )
+
+
+def headers_too_large(limit: int, unit: str = "bytes") -> APIError:
+    """431: the target and the headers are over the template's bound of so many `unit`."""
+    setting = "max_headers" if unit == "headers" else "max_header_bytes"
+    return APIError(
+        431,
+        f"The request's headers are more than the {limit} {unit} that this server accepts. Send"
+        f" less, or raise `{setting}` in its template.",
+        code="request_headers_too_large",
+    )
+
+
+def request_timed_out(what: str, seconds: float) -> APIError:
+    """408: the request's headers, or its body, did not come in time."""
+    setting = "header_seconds" if what == "headers" else "body_seconds"
+    return APIError(
+        408,
+        f"The request's {what} did not come in time: within {seconds:g} seconds, as `{setting}` in"
+        " the server's template has it. Send it again, without a pause.",
+        code="request_timeout",
+    )
+
+
+def too_many_connections(limit: int) -> APIError:
+    """503: there are as many connections as the template's `server.max_connections` allows."""
+    return APIError(
+        503,
+        f"This server has all the {limit} connections open that it takes at a time. Try again soon,"
+        " reuse connections, or raise `max_connections` in its template.",
+        code="too_many_connections",
+        headers={"retry-after": "1"},
+    )
+
+
+def too_many_bodies(limit: int) -> APIError:
+    """503: all request bodies together would be over the template's `server.max_bodies_bytes`."""
+    return APIError(
+        503,
+        f"The requests that this server is answering hold nearly all of the {limit} bytes that"
+        " their bodies may come to together. Try again soon, or raise `max_bodies_bytes` in its"
+        " template.",
+        code="server_busy",
+        headers={"retry-after": "1"},
     )
 
 

@@ -75,6 +75,11 @@ class Call:
     counts_usage: bool = False
     max_tokens: int | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of what is asked, about."""
+        return sum(memoryview(raw).nbytes for raw in self.fields.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

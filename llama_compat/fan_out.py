@@ -23,15 +23,16 @@ async def interleave(streams: Sequence[Events]) -> AsyncGenerator[tuple[int, Str
                 yield 0, event
         return
 
-    # One place a stream: a slow reader holds the streams back instead of filling the memory.
-    queue: asyncio.Queue[tuple[int, StreamEvent] | BaseException | None] = asyncio.Queue(
-        maxsize=len(streams)
-    )
+    # One place a stream: a slow reader holds the streams back instead of filling the memory. They
+    # wait apart from one another, as to leave a common queue costs time that grows with its length.
+    places = [asyncio.Semaphore(1) for _ in streams]
+    queue: asyncio.Queue[tuple[int, StreamEvent] | BaseException | None] = asyncio.Queue()
 
     async def pump(number: int, stream: Events) -> None:
         async with aclosing(stream):
             async for event in stream:
-                await queue.put((number, event))
+                await places[number].acquire()
+                queue.put_nowait((number, event))
 
     async def run_all() -> None:
         try:
@@ -39,15 +40,16 @@ async def interleave(streams: Sequence[Events]) -> AsyncGenerator[tuple[int, Str
                 for number, stream in enumerate(streams):
                     group.create_task(pump(number, stream))
         except BaseExceptionGroup as failed:
-            await queue.put(_first_exception(failed))
+            queue.put_nowait(_first_exception(failed))
         else:
-            await queue.put(None)
+            queue.put_nowait(None)
 
     runner = asyncio.create_task(run_all())
     try:
         while (item := await queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
+            places[item[0]].release()
             yield item
     finally:
         runner.cancel()

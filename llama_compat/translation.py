@@ -24,6 +24,7 @@ from llama_compat.errors import nested_too_deeply, unsupported_parameter, upstre
 from llama_compat.events import Collector, add_usage, says_something
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target, until_content
 from llama_compat.fan_out import Events, interleave
+from llama_compat.off_loop import off_loop
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -77,7 +78,9 @@ async def answer_generation(
     Raises:
         APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    translation, dropped = honoured(provider, provider.parameters, call, target)
+    translation, dropped = await off_loop(
+        call.size, honoured, provider, provider.parameters, call, target
+    )
     translation = cast(Translation, translation)
     requests = [
         structs.replace(request, request_id=call.request_id, context_length=target.context_length)
@@ -124,7 +127,9 @@ async def answer_embedding(
         APIError: 400 for what the provider can't honour, 502 for other than one vector a text, or
             what the provider raised itself.
     """
-    translation, dropped = honoured(provider, provider.embedding_parameters, call, target)
+    translation, dropped = await off_loop(
+        call.size, honoured, provider, provider.embedding_parameters, call, target
+    )
     translation = cast(EmbeddingTranslation, translation)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: EmbeddingResponse = await embed(request)
@@ -147,7 +152,7 @@ async def answer_token_count(
     Raises:
         APIError: what the provider raised.
     """
-    parsed = call.operation.parse(_decoded(call), target.model)
+    parsed = await off_loop(call.size, _parsed, call, target)
     translation = cast(TokenCountTranslation, parsed)
     request = structs.replace(translation.request, request_id=call.request_id)
     tokens: int = await count_tokens(request)
@@ -245,6 +250,12 @@ def _remove(body: dict[str, Any], path: str) -> None:
             return
         body = inner
     body.pop(name, None)
+
+
+def _parsed(
+    call: Call, target: Target
+) -> Translation | EmbeddingTranslation | TokenCountTranslation:
+    return call.operation.parse(_decoded(call), target.model)
 
 
 def _decoded(call: Call) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from providers.remote.vendors import VENDORS
 
 CLASSES = {
     "local::echo": "providers.local.echo:EchoProvider",
+    "local::llama_cpp": "providers.local.llama_cpp_engine.provider:LlamaCppProvider",
     "local::torch": "providers.local.torch_engine.provider:TorchProvider",
     "remote::anthropic-messages": "providers.remote.anthropic_messages:AnthropicMessagesProvider",
     "remote::fastchat": "providers.remote.fastchat:FastChatProvider",

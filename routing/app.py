@@ -17,10 +17,11 @@ from llama_compat import __version__
 from llama_compat.distribution import CorsSettings, Distribution, ServerSettings
 from llama_compat.errors import APIError, internal_error, invalid_parameter
 from llama_compat.exchange import ANYBODY
+from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
-from routing.asgi import App, Receive, Scope, Send
+from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
-from routing.docs import add_docs, add_operations, add_summaries
+from routing.docs import add_docs, add_errors, add_operations, add_summaries
 from routing.health import health
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
@@ -28,10 +29,12 @@ from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
+from routing.logs import BoundedLog
 from routing.page import files
 from routing.runtime import Runtime, runtime_of
 
 log = logging.getLogger(__name__)
+refusals = BoundedLog(log)
 
 OPEN_PATHS = frozenset({"/health", *files.PATHS})
 """What is answered without a key."""
@@ -71,7 +74,7 @@ class Application(FastAPI):
         add_docs(self)
         files.add_page(self)
         self._has_admin_routes = False
-        self._cors: App | None = None
+        self._cors: ASGIApplication | None = None
         self._open(distribution.server)
         for api in self.apis:
             api.add_routes(self)
@@ -112,11 +115,12 @@ class Application(FastAPI):
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
-            if endpoint is not None:
-                dialect = self.api_of(scope).dialect
-                await endpoint.refuse(scope, send, runtime, dialect, error)
-                return
-            await Answer(send, scope, self.api_of(scope).dialect).error(error)
+            answer = Answer(send, scope, self.api_of(scope).dialect)
+            _say_refused(scope, answer.request_id, error.status)
+            if endpoint is None:
+                await answer.error(error)
+            else:
+                await endpoint.refuse(answer, scope, runtime, error)
             return
         if endpoint is not None:
             await endpoint(scope, receive, send, runtime, principal, parameters)
@@ -225,7 +229,8 @@ class Application(FastAPI):
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)
             for api in self.apis:
-                add_summaries(schema, api.name, api.summaries, api.bodies)
+                add_summaries(schema, api.name, api.summaries, api.bodies, api.streams)
+            add_errors(schema)
             self.openapi_schema = schema
         return self.openapi_schema
 
@@ -258,7 +263,7 @@ class Application(FastAPI):
         return self._render_api_error(request, internal_error())
 
 
-def _cors(app: App, settings: CorsSettings | None) -> App | None:
+def _cors(app: ASGIApplication, settings: CorsSettings | None) -> ASGIApplication | None:
     """`app` for web pages of other origins too; None where there are to be none."""
     if settings is None:
         return None
@@ -273,12 +278,19 @@ def _cors(app: App, settings: CorsSettings | None) -> App | None:
         expose_headers=["*", "x-request-id", "retry-after"],
         max_age=settings.max_age_seconds,
     )
-    return cast(App, with_cors)
+    return cast(ASGIApplication, with_cors)
 
 
 async def _retire(runtime: Runtime) -> None:
     await runtime.unused()
     await runtime.stop()
+
+
+def _say_refused(scope: Scope, request_id: str, status: int) -> None:
+    # Calls of a model have a line of their own, whatever becomes of them.
+    refusals.warning(
+        "%s %s %s status=%s", request_id, scope["method"], one_line(scope["path"]), status
+    )
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
@@ -296,6 +308,8 @@ def _method_not_allowed(scope: Scope) -> APIError:
 def _with_request_id(scope: Scope, send: Send) -> Send:
     async def send_with_request_id(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
+            if message["status"] >= 400:
+                _say_refused(scope, request_id_of(scope), message["status"])
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"x-request-id", request_id_of(scope).encode()),
@@ -318,7 +332,12 @@ def _add_routes(app: Application) -> None:
         told = health(runtime_of(request), request.scope["headers"])
         return JSONResponse(told, 200 if told["status"] == "ok" else 503)
 
-    @app.get("/metrics", tags=["server"])
+    @app.get(
+        "/metrics",
+        tags=["server"],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def metrics() -> Response:
         """What Prometheus is told, where the template has `metrics: true`."""
         observers = app.runtime.observers

@@ -14,5 +14,13 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 """Sends the next message to the client: status and headers, or a part of the body."""
 
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-"""An application, or a part of one."""
+ASGIApplication = Callable[[Any, Receive, Send], Awaitable[None]]
+"""What answers a request."""
+
+WATCH = "llama_compat.watch"
+"""The name of an extension of a scope: `watch(f)` has `f()` called when the client goes away, which
+costs nothing until then, as waiting for `receive` in a task of its own would; `watch(None)` ends
+that."""
+
+Watch = Callable[[Callable[[], None] | None], None]
+"""What the scope has under that name."""

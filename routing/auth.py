@@ -86,7 +86,9 @@ def _sent_keys(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
     for name, value in headers:
         if name == b"authorization":
             scheme, _, token = value.partition(b" ")
-            if scheme.lower() == b"bearer":
-                yield token.strip()
-        elif name in KEY_HEADERS:
-            yield value.strip()
+            sent = token.strip() if scheme.lower() == b"bearer" else b""
+        else:
+            sent = value.strip() if name in KEY_HEADERS else b""
+        # An empty one is none, whatever the keys are.
+        if sent:
+            yield sent

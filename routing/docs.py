@@ -17,6 +17,8 @@ from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import TypeAdapter
 
+from routing.error_schemas import ERROR_OF_TAG, ERROR_SCHEMAS, OPENAI_ERROR
+
 _REF_TEMPLATE = "#/components/schemas/{model}"
 
 
@@ -49,10 +51,14 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     """
     components = schema.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    schemas["ErrorResponse"] = _ERROR_SCHEMA
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"bearer": []}, {}]
     operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
+    # OpenAI's types know the numbers alone; its clients ask for base64.
+    numbers = schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"]
+    schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"] = {
+        "anyOf": [numbers, {"type": "string", "format": "byte"}]
+    }
     for prefix in prefixes:
         for path, operation in operations.items():
             schema["paths"][prefix + path] = {
@@ -69,6 +75,7 @@ def add_summaries(
     tag: str,
     summaries: Mapping[str, str],
     bodies: Mapping[str, Mapping[str, Any]],
+    streams: Mapping[str, str],
 ) -> None:
     """Add calls to the OpenAPI document `schema` whose bodies their own API's documents describe.
 
@@ -78,10 +85,14 @@ def add_summaries(
         summaries: what each call does, by path.
         bodies: the JSON Schema of what it is sent, by path, if there is more to say than that it is
             an object.
+        streams: the media type of what a stream comes as, by path, for calls that have one.
     """
-    anything = {"application/json": {"schema": {"type": "object"}}}
+    anything: dict[str, dict[str, Any]] = {"application/json": {"schema": {"type": "object"}}}
     for path, summary in summaries.items():
         names = [parameter[1:-1] for parameter in _PARAMETER.findall(path)]
+        replies: dict[str, dict[str, Any]] = dict(anything)
+        if path in streams:
+            replies[streams[path]] = {}
         sent = {"application/json": {"schema": bodies[path]}} if path in bodies else anything
         schema["paths"][path] = {
             "post": {
@@ -93,9 +104,34 @@ def add_summaries(
                     for name in names
                 ],
                 "requestBody": {"required": True, "content": sent},
-                "responses": {"200": {"description": "The reply.", "content": anything}},
+                "responses": {"200": {"description": "The reply.", "content": replies}},
             }
         }
+
+
+def add_errors(schema: dict[str, Any]) -> None:
+    """Say of each call in the OpenAPI document `schema` what it is told of errors."""
+    schemas = schema["components"]["schemas"]
+    schemas.update({name: {**each, "title": name} for name, each in ERROR_SCHEMAS.items()})
+    for path, calls in schema["paths"].items():
+        for call in calls.values():
+            # The list of models is there for the clients of several APIs, each in its own shape.
+            names = (
+                ERROR_SCHEMAS
+                if path.startswith("/v1/models")
+                else [ERROR_OF_TAG.get(call["tags"][0], OPENAI_ERROR)]
+            )
+            shapes = [{"$ref": _REF_TEMPLATE.format(model=name)} for name in names]
+            shape = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+            content = {"application/json": {"schema": shape}}
+            responses = call["responses"]
+            # FastAPI's own: what is wrong is a 400 here, as all other errors are.
+            responses.pop("422", None)
+            responses["default"] = {"description": "What went wrong.", "content": content}
+            if "{" in path:
+                responses["404"] = {"description": "There is none.", "content": content}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
 
 
 _PARAMETER = re.compile(r"\{[a-z_]+\}")
@@ -182,15 +218,7 @@ def _operation(
             "required": True,
             "content": {"application/json": {"schema": request_schema}},
         },
-        "responses": {
-            "200": {"description": "The reply, or its stream.", "content": content},
-            "default": {
-                "description": "What went wrong.",
-                "content": {
-                    "application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}
-                },
-            },
-        },
+        "responses": {"200": {"description": "The reply, or its stream.", "content": content}},
     }
 
 
@@ -205,22 +233,3 @@ def _add_schema(name: str, of: Any, schemas: dict[str, Any]) -> dict[str, str]:
     schemas.update({f"{name}.{each}": each_of for each, each_of in schema.pop("$defs", {}).items()})
     schemas[name] = {**schema, "title": name}
     return {"$ref": _REF_TEMPLATE.format(model=name)}
-
-
-_ERROR_SCHEMA = {
-    "title": "ErrorResponse",
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}

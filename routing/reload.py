@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import fields
 
 from llama_compat.distribution import Distribution, ServerSettings, load_distribution
 from llama_compat.distribution.problems import TemplateError
@@ -11,11 +12,19 @@ from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.base import ProviderStartError
 from providers.registry import config_model
 from routing.app import Application
+from routing.http.limits import Limits
 from routing.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-RESTART_FOR = ("host", "port", "apis", "shutdown_grace_seconds")
+RESTART_FOR = (
+    "host",
+    "port",
+    "apis",
+    "shutdown_grace_seconds",
+    "metrics",
+    *(field.name for field in fields(Limits)),
+)
 """The settings of the server that are looked at when it starts, and not again."""
 
 
@@ -68,11 +77,18 @@ class Reloader:
             await self._app.reload(distribution)
         except (TemplateError, ProviderStartError) as error:
             log.error("%s is not reloaded; all goes on as it was:\n%s", self._source, error)
+            self._count(succeeded=False)
             return
+        self._count(succeeded=True)
         log.info("%s is reloaded: %s", self._source, _fates(before, self._app.runtime))
         log_models(distribution)
         if restart := needs_restart(self._begun_with, distribution.server):
             log.warning("%s: only a restart changes %s", self._source, ", ".join(restart))
+
+    def _count(self, *, succeeded: bool) -> None:
+        observers = self._app.runtime.observers
+        if observers is not None and observers.meter is not None:
+            observers.meter.reloaded(succeeded=succeeded)
 
 
 def needs_restart(before: ServerSettings, after: ServerSettings) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -81,10 +80,3 @@ class JSONFormatter(logging.Formatter):
             return msgspec.json.encode(members).decode()
         except UnicodeEncodeError:  # half a character
             return json.dumps(members)
-
-
-def use_log_format() -> None:
-    """Log as the command line says, from now on."""
-    if os.environ.get(LOG_FORMAT) == "json":
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JSONFormatter())

@@ -16,6 +16,7 @@ from providers import registry
 from providers.base import Provider, ProviderModel
 from providers.shared import Shared
 from routing.auth import AdminGate, Authenticator
+from routing.ingress.body import Bodies
 from routing.models import ModelTable
 from routing.operations.assembly import observers_of
 from routing.operations.background import BackgroundResponses
@@ -51,6 +52,7 @@ class Runtime:
         models: the public ids, and where each leads.
         access: stored keys, and where limits are counted; None where there is neither.
         keys: all that let somebody in.
+        bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
         limits: which limits hold for whom; None where there are none.
@@ -78,6 +80,7 @@ class Runtime:
         self.keys = KeyRing.of(distribution, stored)
         self.authenticator = Authenticator(self.keys)
         self.admin = AdminGate(self.settings.admin_key)
+        self.bodies = Bodies(distribution.server.max_bodies_bytes)
         self._store = _response_store(distribution.server.responses_store, previous)
         self.responses = self._store.value if self._store else None
         self.limits = _limits(distribution, self.access)

@@ -16,16 +16,16 @@ import uvicorn
 from llama_compat.distribution import Distribution
 from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
-from routing.http_protocol import CoalescingProtocol
+from routing.http.clock import watch_the_clock
+from routing.http.connection import Connection
+from routing.http.limits import Limits
+from routing.http.listener import Listener
+from routing.http.state import ServerState
+from routing.logs import configure_logging
 from routing.reload import Reloader, log_models
-from routing.request_log import use_log_format
 from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
-
-KEEP_ALIVE_SECONDS = 75
-"""How long an idle client connection is kept: longer than the usual clients keep theirs, so that it
-is they who close it and never find it closed under a request."""
 
 
 class ServerStartError(Exception):
@@ -65,7 +65,7 @@ def serve(
             from routing.operations.telemetry.sharing import shared_metrics
             from routing.workers import serve_in_workers
 
-            _configure_logging()
+            configure_logging()
             with shared_metrics() if settings.metrics else nullcontext():
                 return serve_in_workers(
                     source, listener, workers, settings.shutdown_grace_seconds, watched
@@ -89,32 +89,48 @@ def serve_on(
     Returns:
         The exit code.
     """
-    _configure_logging()
+    configure_logging()
+    logging.getLogger("uvicorn.error").addFilter(_is_trouble)
     app = Application(distribution)
+    state = ServerState(app, Limits.of(distribution.server).fitting())
     config = uvicorn.Config(
         app,
-        http=CoalescingProtocol,
+        http=Connection,  # uvicorn makes none: the listener does
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,  # nobody asks for the client's address
         lifespan="on",
         ws="none",
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
     )
-    server = _Server(config, app, Reloader(app, source, watched))
+    server = _Server(config, state, app, Reloader(app, source, watched))
     terminal = None if is_worker else Terminal()
     end_signals = (signal.SIGTERM,) if is_worker else STOP_SIGNALS
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         return runner.run(server.run_until(listener, end_signals, terminal))
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, ending with 0 after a signal instead of raising the signal again."""
+def _is_trouble(record: logging.LogRecord) -> bool:
+    # Of what uvicorn says of itself only trouble; a start that failed has been explained already,
+    # and one that was broken off by a signal is none.
+    cancelled = record.exc_info and record.exc_info[0] is asyncio.CancelledError
+    return record.levelno > logging.INFO and "startup failed" not in record.msg and not cancelled
 
-    def __init__(self, config: uvicorn.Config, app: Application, reloader: Reloader) -> None:
+
+class _Server(uvicorn.Server):
+    """uvicorn's server over connections of our own, which have their bounds.
+
+    What is uvicorn's is the order of a start and of an end. It ends with 0 after a signal instead
+    of raising the signal again.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, app: Application, reloader: Reloader
+    ) -> None:
         super().__init__(config)
+        self.server_state = state  # type: ignore[assignment]
+        self._state = state
         self._app = app
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
@@ -159,7 +175,13 @@ class _Server(uvicorn.Server):
         return 0 if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        if self.started:
+            self._clock = asyncio.create_task(watch_the_clock(self._state))
+            listeners = [Listener(each, self._state) for each in sockets or ()]
+            for listener in listeners:
+                listener.start()
+            self.servers = listeners  # type: ignore[assignment]
         gc.freeze()  # what has been loaded stays, and need not be looked at again and again
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
@@ -168,11 +190,15 @@ class _Server(uvicorn.Server):
             self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._state.ending = True
         if self._reloading is not None:
             self._reloading.cancel()
-        await super().shutdown(sockets)
-        if self._reloading is not None:
-            await asyncio.wait([self._reloading])
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self._clock.cancel()
+            tasks = [self._clock, *([self._reloading] if self._reloading is not None else [])]
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -215,18 +241,3 @@ def _listen(host: str, port: int, source: str) -> socket.socket:
             f" {port + 1 if port < 65535 else 8321}"
         ) from None
     return listener
-
-
-def _configure_logging() -> None:
-    # What each record would find out and no line of ours says: a quarter of the price of a line.
-    # The switches are in https://docs.python.org/3/howto/logging.html#optimization.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
-    )
-    use_log_format()
-    # Of what uvicorn says of itself only trouble; a start that failed has been explained already.
-    logging.getLogger("uvicorn.error").addFilter(
-        lambda record: record.levelno > logging.INFO and "startup failed" not in record.msg
-    )

@@ -8,6 +8,7 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,10 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 from llama_compat.distribution import load_distribution
 from llama_compat.distribution.problems import TemplateError
@@ -97,6 +101,8 @@ def _serve_one(
     except (TemplateError, ProviderStartError) as error:
         log.error("%s", error)
         code = 1
+    finally:
+        logging.shutdown()  # a forked process ends without what is due at an interpreter's exit
     raise SystemExit(CANNOT_START if code else 0)
 
 
@@ -135,8 +141,7 @@ class _WorkerGroup:
         self._listener = listener
         self._longest_end = longest_end
         self._watched = watched
-        # A fresh interpreter each: a fork would share whatever threads and locks are about.
-        self._context = multiprocessing.get_context("spawn")
+        self._context = _context()
         self._bell, self._bell_button = self._context.Pipe(duplex=False)
         self._workers: list[_Worker] = []
         self._missing = count
@@ -251,6 +256,17 @@ class _WorkerGroup:
             worker.process.kill()
             worker.process.join()
         self._workers = [each for each in self._workers if each not in workers]
+
+
+def _context() -> SpawnContext | ForkServerContext:
+    """How workers begin: not as forks of this process, which would share whatever threads and locks
+    are about, but of one that has only imported what they need; elsewhere each by itself, as what
+    macOS's own libraries do does not survive a fork."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["routing.preloaded"])
+    return context
 
 
 @contextmanager

@@ -29,3 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="starter",
         help="the template, by name or path, of the server that the tests start (%(default)s)",
     )
+    group.addoption(
+        "--abuse",
+        action="store_true",
+        help="run what takes long in tests/abuse too, and hold the rest against the bounds of a"
+        " machine that has nothing else to do",
+    )

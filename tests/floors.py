@@ -10,6 +10,9 @@ torch is the exception that needs watching: on Linux pip's own index has the bui
 is gigabytes large. Give an index with another build as `--torch-index`, or configure pip so that it
 finds one. Only the version that is its floor has been tried, as no older build was to be had; an
 older one may well do.
+
+llama-cpp-python's floor is the version that the tests ran with, which `make floors` takes from
+where it was compiled; pip by itself would compile it anew, for a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -25,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("torch", "dev")
-"""Without `llama-cpp`, which has to be compiled for a quarter of an hour."""
+EXTRAS = ("torch", "llama-cpp", "dev")
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?:>=(?P<floor>[\w.]+))?(?:,|$)")
 

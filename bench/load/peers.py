@@ -25,11 +25,12 @@ ROOT = Path(__file__).parents[2]
 
 OURS_TEMPLATE = """\
 version: 1
-server: {{port: {port}}}
+server: {{port: {port}, max_connections: {max_connections}}}
 providers:
   - id: upstream
     type: remote::openai
-    config: {{base_url: "{upstream}/v1", api_key: sk-benchmark}}
+    config:
+      {{base_url: "{upstream}/v1", api_key: sk-benchmark, max_connections: {max_connections}}}
 models:
   - {{id: model, provider: upstream, provider_model: upstream-model}}
 """
@@ -95,10 +96,14 @@ def bare_relay(upstream: str, port: int) -> Gateway:
     return Gateway("bare relay", port, command, environment)
 
 
-def ours(upstream: str, port: int, scratch: Path, workers: int = 1) -> Gateway:
+def ours(
+    upstream: str, port: int, scratch: Path, workers: int = 1, max_connections: int = 1000
+) -> Gateway:
     """This project, its access log written as it is by default."""
     template = scratch / f"ours-{port}.yaml"
-    template.write_text(OURS_TEMPLATE.format(upstream=upstream, port=port))
+    template.write_text(
+        OURS_TEMPLATE.format(upstream=upstream, port=port, max_connections=max_connections)
+    )
     command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
     return Gateway("llama_compat", port, [*command, "--workers", str(workers)])
 

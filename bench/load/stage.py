@@ -17,10 +17,10 @@ EVENTS = 200
 
 
 @contextmanager
-def upstream(cores: set[int], log: Path) -> Iterator[Started]:
-    """The upstream on `cores`, itself something that can be asked."""
+def upstream(cores: set[int], log: Path, events: int = EVENTS) -> Iterator[Started]:
+    """The upstream on `cores`, itself something that can be asked; its streams have `events`."""
     port = free_port()
-    command = [sys.executable, "-m", "bench.load.upstream", str(port), str(EVENTS)]
+    command = [sys.executable, "-m", "bench.load.upstream", str(port), str(events)]
     with running(Gateway("no gateway", port, command), cores, log) as started:
         yield started
 

@@ -5,7 +5,8 @@
 A GET, with which routers of engines look at what is behind them, gets a list of models. A streamed
 answer is EVENTS chunks, each a write of its own, one a turn of the event loop for every
 stream that is open, so that many streams arrive interleaved as they do from a real engine. For the
-user "paced" the events of a stream come one every 10 ms, as a fast engine sends them.
+user "paced" the events of a stream come one every 10 ms, as a fast engine sends them, and for the
+user "slow" one a second.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import uvloop
 
 _CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
-_PACED = re.compile(rb'"user": ?"paced"')
+_PACE = re.compile(rb'"user": ?"(paced|slow)"')
 
-PACE_SECONDS = 0.01
+PACE_SECONDS = {b"paced": 0.01, b"slow": 1.0}
 
 
 def _chunk(event: bytes) -> bytes:
@@ -85,7 +86,7 @@ class Upstream(asyncio.Protocol):
         self._received = b""
         self._left = 0
         self._paused = False
-        self._paced = False
+        self._pace: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -108,7 +109,8 @@ class Upstream(asyncio.Protocol):
         elif _STREAM.search(body):
             self._transport.write(STREAM_HEAD + FIRST)
             self._left = self._events - 2
-            self._paced = _PACED.search(body) is not None
+            pace = _PACE.search(body)
+            self._pace = PACE_SECONDS[pace[1]] if pace else None
             self._schedule()
         else:
             self._transport.write(COMPLETION)
@@ -123,8 +125,8 @@ class Upstream(asyncio.Protocol):
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._paced:
-            loop.call_later(PACE_SECONDS, self._write_next)
+        if self._pace:
+            loop.call_later(self._pace, self._write_next)
         else:
             loop.call_soon(self._write_next)
 

@@ -142,7 +142,7 @@ def pull(
     model: Annotated[
         str,
         typer.Argument(
-            help="'starter', or hf:ORG/NAME from Hugging Face.",
+            help="'starter', 'starter.gguf', hf:ORG/NAME or hf:ORG/NAME:FILE.gguf.",
             autocompletion=completion.pulled_models,
         ),
     ],

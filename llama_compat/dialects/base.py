@@ -73,11 +73,13 @@ class Asked:
         model: the public id.
         stream: whether a stream is wanted.
         max_tokens: how many tokens may be generated at most, where the request says so.
+        choices: how many replies are to be generated, those of all prompts together.
     """
 
     model: str
     stream: bool = False
     max_tokens: int | None = None
+    choices: int = 1
 
 
 Kind = Literal["chat", "completion", "embedding", "token_count"]

@@ -85,10 +85,18 @@ class KeyGrant(AccessSettings):
     metadata: dict[str, str] = {}
 
 
+def _check_not_empty(key: SecretStr) -> SecretStr:
+    if not key.get_secret_value().strip():
+        raise ValueError(
+            "expected a key, got an empty one; `openssl rand -hex 24` makes a good one"
+        )
+    return key
+
+
 class KeySettings(KeyGrant):
     """A key that stands in the template, by reference to the environment or as a hash."""
 
-    key: SecretStr | None = None
+    key: Annotated[SecretStr, AfterValidator(_check_not_empty)] | None = None
     hash: Annotated[str, AfterValidator(_check_hash)] | None = None
 
     @model_validator(mode="after")

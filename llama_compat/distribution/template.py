@@ -12,7 +12,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from llama_compat.distribution.access import (
     CorsSettings,
@@ -53,6 +61,22 @@ MAX_TEMPLATE_BYTES = 1024 * 1024
 # A key whose items are all commented out holds nothing.
 _NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 _Name = Annotated[str, Field(min_length=1)]
+_Seconds = Annotated[float, Field(gt=0, le=86400)]
+
+
+MIN_KEY_CHARACTERS = 8
+"""A shorter key can be tried out; and an empty one would let in who sends none."""
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value().strip()
+    if len(text) < MIN_KEY_CHARACTERS:
+        raise ValueError(
+            f"expected a key of at least {MIN_KEY_CHARACTERS} characters, got"
+            f" {f'one of {len(text)}' if text else 'an empty one'}; `openssl rand -hex 24` makes"
+            " a good one"
+        )
+    return SecretStr(text)
 
 
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
@@ -84,10 +108,12 @@ class ServerSettings(_Settings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
     """0 takes a free one."""
 
-    api_keys: Annotated[list[SecretStr], _NothingIsEmpty] = []
+    api_keys: Annotated[
+        list[Annotated[SecretStr, AfterValidator(_check_key)]], _NothingIsEmpty
+    ] = []
     """Clients send one of them; with none, everybody is let in."""
 
-    admin_key: SecretStr | None = None
+    admin_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """Opens `/admin/`, and nothing else; without it there is none."""
 
     stored_keys: bool = False
@@ -102,6 +128,36 @@ class ServerSettings(_Settings):
 
     max_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
     """Larger requests are refused with 413."""
+
+    max_bodies_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
+    """What the bodies of all requests together may come to while they are answered; a request that
+    would be over it is told to come again with 503."""
+
+    max_header_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024
+    """Requests with longer headers, the target included, are refused with 431."""
+
+    max_headers: Annotated[int, Field(ge=1)] = 200
+    """Requests with more headers are refused with 431."""
+
+    max_connections: Annotated[int, Field(ge=1)] = 4096
+    """At a time. One more takes the place of the one that has been idle for longest, or is refused
+    with 503."""
+
+    header_seconds: _Seconds = 20
+    """How long the headers of a request may take to come, or a new connection may be silent."""
+
+    body_seconds: _Seconds = 30
+    """How long a request's body may come without progress."""
+
+    idle_seconds: _Seconds = 75
+    """How long a connection is kept between two requests. Longer than the usual clients keep
+    theirs, so that it is they who close it and never find it closed under a request."""
+
+    write_seconds: _Seconds = 60
+    """How long a client may leave its answer untaken before the connection is closed."""
+
+    max_choices: Annotated[int, Field(ge=1)] = 128
+    """Replies that one request may ask for: `n` of each of its prompts. More are refused."""
 
     apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
     """The client APIs that are open."""
@@ -271,7 +327,7 @@ def template_path(source: str) -> Path:
 
 def list_templates() -> list[tuple[str, str]]:
     """The templates that ship: name, and description from the comment that they begin with."""
-    return [(path.stem, _description(path)) for path in sorted(_template_folder().glob("*.yaml"))]
+    return sorted((path.stem, _description(path)) for path in _template_folder().glob("*.yaml"))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -357,6 +413,8 @@ def _configure_providers(
 
 def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     """What is wrong between settings that are right for themselves."""
+    yield from _keys_that_are_not_set(document)
+    yield from _bodies(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
@@ -364,6 +422,36 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     teams = list(_texts(document, "teams", "id"))
     yield from _repeated(document, teams)
     yield from _unknown_teams(document, [team for _, team in teams])
+
+
+def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
+    """Keys were meant, but none is left: that must not open the server to everybody."""
+    server = document.value.get("server")
+    keys = server.get("api_keys") if isinstance(server, dict) else None
+    for path, variable in document.left_out.items():
+        if path[:2] == ("server", "api_keys") and not keys:
+            message = (
+                f"the environment variable {variable} is not set, so there is no key, and everybody"
+                " would be let in; set it, or take 'api_keys' out if that is meant"
+            )
+            yield document.problem(path, message)
+
+
+def _bodies(document: ResolvedDocument) -> Iterator[Problem]:
+    server = document.value.get("server")
+    if not isinstance(server, dict):
+        return
+    fields = ServerSettings.model_fields
+    one, together = (
+        server.get(name, fields[name].default) for name in ("max_body_bytes", "max_bodies_bytes")
+    )
+    if isinstance(one, int) and isinstance(together, int) and 0 < together < one:
+        key = "max_bodies_bytes" if "max_bodies_bytes" in server else "max_body_bytes"
+        yield document.problem(
+            ("server", key),
+            f"all bodies together (max_bodies_bytes, {together}) can't have less than one alone"
+            f" (max_body_bytes, {one})",
+        )
 
 
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:

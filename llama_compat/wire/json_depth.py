@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import accumulate
 
 from msgspec import Raw
+
+from llama_compat.wire.json_skeleton import SLICE_BYTES, brackets
 
 MAX_DEPTH = 128
 """Of arrays and objects in one another; as many as serde_json takes by default, which many vendors'
 servers are built with. No schema or message that a person or a program means has a tenth of them.
 """
 
-_STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 """What a bracket adds to the depth, as a signed byte."""
-_NO_MARKS = bytes(set(range(256)) - set(b'{[}]"'))
 
 
 def is_deeper(data: bytes, limit: int = MAX_DEPTH) -> bool:
@@ -26,14 +25,14 @@ def is_deeper(data: bytes, limit: int = MAX_DEPTH) -> bool:
     """
     if data.count(b"{") + data.count(b"[") <= limit:
         return False
-    if b"\\" in data:
-        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Most strings are empty now; what goes with them is whole strings, or the quotes between two.
-    marks = data.translate(None, _NO_MARKS).replace(b'""', b"")
-    if b'"' in marks:
-        marks = _STRING.sub(b"", marks)
-    steps = memoryview(marks.translate(_STEPS)).cast("b")
-    return max(accumulate(steps), default=0) > limit
+    steps = memoryview(brackets(data).translate(_STEPS)).cast("b")
+    depth = 0
+    for at in range(0, len(steps), SLICE_BYTES):
+        depths = list(accumulate(steps[at : at + SLICE_BYTES], initial=depth))
+        if max(depths) > limit:
+            return True
+        depth = depths[-1]
+    return False
 
 
 def too_deep(fields: Mapping[str, Raw]) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -71,44 +72,79 @@ def _parse(decoder: msgspec.json.Decoder[_Parsed], data: bytes | Raw) -> _Parsed
 
 
 # A lone surrogate (`"\ud83d"`) is JSON all the same, and vendors do send them when they cut a
-# stream inside a character; but msgspec refuses them. So surrogates are disguised while it reads:
-# as their digits between two of a control character that nobody sends.
+# stream inside a character; but msgspec refuses them. So they are disguised while it reads: DEL, a
+# control character that nobody sends, is in the place of the backslash, and of both backslashes of
+# an escaped one, so that the text behind it is no escape. Other escapes of `\uDXXX` go with them.
 
-_ESCAPE = re.compile(rb"\\(?:u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 _DISGUISE = b"\x7f"
-_DISGUISED = re.compile(rb"\x7f([0-9a-fA-F]{4})\x7f")
+_BACKSLASHES = bytes.maketrans(_DISGUISE, b"\\")
+_ESCAPED_D = re.compile(rb"\\u[dD]")
+_NO_ESCAPE = re.compile(rb"\\u[dD](?![0-9a-fA-F]{3})")
+_SLICE_BYTES = 1024 * 1024
+"""Between two slices another thread may run."""
 
 
 def _parse_with_lone_surrogates(decoder: msgspec.json.Decoder[_Parsed], data: bytes) -> _Parsed:
-    if _DISGUISE in data:
+    slices = range(0, len(data), _SLICE_BYTES)
+    if _DISGUISE in data or not any(
+        _ESCAPED_D.search(data, at, at + _SLICE_BYTES + 2) for at in slices
+    ):
         raise msgspec.DecodeError("lone surrogate")
-    parsed = decoder.decode(_ESCAPE.sub(_disguise, data))
+    parsed = decoder.decode(b"".join(map(_disguised, _between_escapes(data))))
     if isinstance(parsed, dict):
         return _undisguised(parsed)
     return [_undisguised(fields) for fields in parsed]
 
 
-def _disguise(escape: re.Match[bytes]) -> bytes:
-    return escape[0] if escape[1] is None else b"%b%b%b" % (_DISGUISE, escape[1], _DISGUISE)
+def _between_escapes(data: bytes) -> Iterator[bytes]:
+    """`data` in slices that begin and end outside of escapes."""
+    at, size = 0, len(data)
+    while at < size:
+        end = at + _SLICE_BYTES
+        piece = data[at:end]
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        if backslashes % 2:
+            end -= 1
+        elif not backslashes:
+            # The end may be behind `\u`, of which the backslash may be one that is escaped.
+            begin = piece.rfind(b"\\", -_ESCAPE_BYTES)
+            if begin > 0:
+                before = piece[: begin + 1]
+                if (len(before) - len(before.rstrip(b"\\"))) % 2:
+                    end = at + begin
+        yield data[at:end]
+        at = end
+
+
+_ESCAPE_BYTES = len(rb"\uXXXX")
+
+
+def _disguised(piece: bytes) -> bytes:
+    piece = piece.replace(b"\\\\", 2 * _DISGUISE)
+    if _NO_ESCAPE.search(piece):
+        raise msgspec.DecodeError("invalid escape")
+    return piece.replace(b"\\ud", _DISGUISE + b"ud").replace(b"\\uD", _DISGUISE + b"uD")
 
 
 def _undisguised(fields: JSONFields) -> JSONFields:
     return {
-        _undisguised_name(name): Raw(_DISGUISED.sub(rb"\\u\1", bytes(value)))
+        _undisguised_name(name): Raw(bytes(value).translate(_BACKSLASHES))
         for name, value in fields.items()
     }
 
 
 def _undisguised_name(name: str) -> str:
+    if "\x7f" not in name:
+        return name
+    if len(name) > _SLICE_CHARACTERS:
+        raise msgspec.DecodeError("the name of a member is too long")
+    text: str = json.loads(json.dumps(name, ensure_ascii=False).replace("\x7f", "\\"))
     # In a name, a surrogate without its other half is an error again: it can't be written back.
-    halves = _DISGUISED.sub(
-        lambda half: chr(int(half[1], 16)).encode(errors="surrogatepass"), name.encode()
-    )
-    text = halves.decode(errors="surrogatepass").encode("utf-16-le", "surrogatepass")
     try:
-        return text.decode("utf-16-le")
-    except UnicodeDecodeError:
+        text.encode()
+    except UnicodeEncodeError:
         raise msgspec.DecodeError("lone surrogate") from None
+    return text
 
 
 def to_raw(value: Any) -> Raw:
@@ -140,21 +176,37 @@ def _loads(data: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-_SURROGATES = re.compile(
-    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL
-)
-
-
 def unicode_from_raw(raw: Raw) -> Any:
     """As `from_raw`, but all text is valid Unicode: U+FFFD is in the place of a lone surrogate."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        return _loads(
-            _SURROGATES.sub(lambda found: rb"\ufffd" if found[1] else found[0], bytes(raw))
-        )
+        pass
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    value = _loads(bytes(raw))
+    try:
+        return _whole_characters(value)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+_UNKNOWN = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+_SLICE_CHARACTERS = 64 * 1024
+
+
+def _whole_characters(value: Any) -> Any:
+    """`value`, decoded from JSON, with U+FFFD for each surrogate whose other half is missing."""
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        slices = range(0, len(value), _SLICE_CHARACTERS)
+        return "".join(value[at : at + _SLICE_CHARACTERS].translate(_UNKNOWN) for at in slices)
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_characters(name): _whole_characters(item) for name, item in value.items()}
+    return value
 
 
 def encode_fields(fields: JSONFields) -> bytes:

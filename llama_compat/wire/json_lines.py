@@ -30,7 +30,7 @@ class JSONLines:
         max_line_bytes: a longer line raises `LineTooLongError`.
     """
 
-    def __init__(self, separator: bytes = NEWLINE, *, max_line_bytes: int = 1 << 28) -> None:
+    def __init__(self, separator: bytes = NEWLINE, *, max_line_bytes: int = 1 << 25) -> None:
         self._separator = separator
         self._max_line_bytes = max_line_bytes
         self._pieces: list[bytes] = []

@@ -49,7 +49,7 @@ class Decoder:
         max_event_bytes: a longer event raises `EventTooLargeError`.
     """
 
-    def __init__(self, max_event_bytes: int = 1 << 28) -> None:
+    def __init__(self, max_event_bytes: int = 1 << 25) -> None:
         self._max_event_bytes = max_event_bytes
         self._size = 0
         self._line: list[bytes] = []

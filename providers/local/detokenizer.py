@@ -12,9 +12,12 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenizers import Tokenizer
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from providers.local.engine import Vocabulary as AnyVocabulary
 
 CONTEXT_TOKENS = 8
 """Tokens before the text that decide how its first token looks: no character has more of them."""
@@ -92,13 +95,15 @@ class Vocabulary:
         The others are left out.
         """
         if self._to_bytes is not None:
-            return _ByteDetokenizer(self, context, shown)
+            return ByteDetokenizer(self, context, shown)
         return _WindowDetokenizer(self, context, shown)
 
 
-class _ByteDetokenizer:
+class ByteDetokenizer:
+    """For a vocabulary whose tokens stand for bytes; arguments as in `Vocabulary.detokenizer`."""
+
     def __init__(
-        self, vocabulary: Vocabulary, context: Sequence[int], shown: Collection[int]
+        self, vocabulary: AnyVocabulary, context: Sequence[int], shown: Collection[int]
     ) -> None:
         self._vocabulary = vocabulary
         self._shown_special = shown

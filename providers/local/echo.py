@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from itertools import islice
+from typing import ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -21,6 +22,7 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
+from llama_compat.off_loop import off_loop
 from llama_compat.parts import ReplyParts
 from llama_compat.text.stop_strings import StopStrings
 from llama_compat.tools.calls import ToolCallAssembler, new_call_id
@@ -41,6 +43,8 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.local.call_rules import call_rules
+
+_Asked = TypeVar("_Asked", ChatCompletionRequest, CompletionRequest)
 
 
 class EchoConfig(ProviderConfig):
@@ -95,20 +99,23 @@ class EchoProvider(
 
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
-        return self._generate(self._complete(request))
+        return self._generate(request, self._complete)
 
     def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say what the last user message says, or call the tool that is demanded."""
-        return self._generate(self._chat(request))
+        return self._generate(request, self._chat)
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many words the messages have."""
-        return _count(request)
+        return await off_loop(_size(request), _count, request)
 
-    async def _generate(self, events: Iterator[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+    async def _generate(
+        self, request: _Asked, say: Callable[[_Asked, int], Iterator[StreamEvent]]
+    ) -> AsyncGenerator[StreamEvent, None]:
         self.running += 1
         try:
-            for event in events:
+            prompt_tokens = await off_loop(_size(request), _count, request)
+            for event in say(request, prompt_tokens):
                 if isinstance(event, StreamProgress):
                     # Even without a delay: a long answer must not keep others from theirs.
                     await asyncio.sleep(self._delay)
@@ -116,20 +123,17 @@ class EchoProvider(
         finally:
             self.running -= 1
 
-    def _complete(self, request: CompletionRequest) -> Iterator[StreamEvent]:
-        prompt = request.prompt
-        text = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
-        words = _words(text)
-        limit = _limit(request, len(words))
-        yield StreamStart(len(words))
+    def _complete(self, request: CompletionRequest, prompt_tokens: int) -> Iterator[StreamEvent]:
+        (text,) = _texts(request)
+        limit = _limit(request, prompt_tokens)
+        yield StreamStart(prompt_tokens)
         if request.echo and text:
             yield StreamProgress(TextDelta(text))
-        yield from _say(words, len(words), limit, request.sampling.stop)
+        yield from _say(text, prompt_tokens, limit, request.sampling.stop)
 
-    def _chat(self, request: ChatCompletionRequest) -> Iterator[StreamEvent]:
+    def _chat(self, request: ChatCompletionRequest, prompt_tokens: int) -> Iterator[StreamEvent]:
         _refuse_images(request.messages)
         demanded = call_rules(request).demanded
-        prompt_tokens = _count(request)
         limit = _limit(request, prompt_tokens)
         said = [each for each in request.messages if isinstance(each, UserMessage)]
         text = content_text(said[-1].content) if said else ""
@@ -137,11 +141,22 @@ class EchoProvider(
         if demanded:
             yield from _call(demanded[0], text, prompt_tokens, limit)
         else:
-            yield from _say(_words(text), prompt_tokens, limit, request.sampling.stop)
+            yield from _say(text, prompt_tokens, limit, request.sampling.stop)
 
 
-def _count(request: ChatCompletionRequest) -> int:
-    return sum(len(_words(content_text(each.content))) for each in request.messages)
+def _texts(request: ChatCompletionRequest | CompletionRequest) -> list[str]:
+    if isinstance(request, ChatCompletionRequest):
+        return [content_text(each.content) for each in request.messages]
+    prompt = request.prompt
+    return [prompt if isinstance(prompt, str) else " ".join(map(str, prompt))]
+
+
+def _size(request: ChatCompletionRequest | CompletionRequest) -> int:
+    return sum(map(len, _texts(request)))
+
+
+def _count(request: ChatCompletionRequest | CompletionRequest) -> int:
+    return sum(1 for text in _texts(request) for _ in _words(text))
 
 
 def _limit(request: ChatCompletionRequest | CompletionRequest, prompt_tokens: int) -> int | None:
@@ -159,28 +174,54 @@ def _limit(request: ChatCompletionRequest | CompletionRequest, prompt_tokens: in
     return context - prompt_tokens if wanted is None else wanted
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str) -> Iterator[str]:
     """`text` cut into words, each with the white space after it; white space that it begins with
     is one more."""
-    return re.findall(r"^\s+|\S+\s*", text)
+    return (match[0] for match in _WORD.finditer(text))
+
+
+_WORD = re.compile(r"^\s+|\S+\s*")
+
+EVENT_CHARACTERS = 1024
+"""An answer whose text is longer than `LONG_CHARACTERS` comes in pieces of so many at least:
+millions of words would be millions of events."""
+
+LONG_CHARACTERS = 64 * 1024
+
+
+def _pieces(text: str, limit: int | None) -> Iterator[tuple[str, int]]:
+    """The first `limit` words of `text` in pieces, each with how many words it has."""
+    least = EVENT_CHARACTERS if len(text) > LONG_CHARACTERS else 1
+    piece: list[str] = []
+    size = 0
+    for word in islice(_words(text), limit):
+        piece.append(word)
+        size += len(word)
+        if size >= least:
+            yield "".join(piece), len(piece)
+            piece, size = [], 0
+    if piece:
+        yield "".join(piece), len(piece)
 
 
 def _say(
-    words: Sequence[str], prompt_tokens: int, limit: int | None, stop: Sequence[str]
+    text: str, prompt_tokens: int, limit: int | None, stop: Sequence[str]
 ) -> Iterator[StreamEvent]:
     stop_strings = StopStrings(stop)
-    said = 0
-    for word in words[:limit]:
-        said += 1
-        text, stopped = stop_strings.push(word)
-        if text:
-            yield StreamProgress(TextDelta(text))
+    said = length = 0
+    for piece, words in _pieces(text, limit):
+        shown, stopped = stop_strings.push(piece)
+        if shown:
+            yield StreamProgress(TextDelta(shown))
         if stopped:
+            said += min(words, max(1, sum(1 for _ in _words(shown))))
             break
+        said += words
+        length += len(piece)
     held = stop_strings.flush()
     if held:
         yield StreamProgress(TextDelta(held))
-    whole = stop_strings.stopped or said == len(words)
+    whole = stop_strings.stopped or length == len(text)
     reason = StopReason.end_of_turn if whole else StopReason.out_of_tokens
     yield StreamComplete(reason, Usage(prompt_tokens, said), stop_strings.matched)
 
@@ -188,18 +229,18 @@ def _say(
 def _call(
     tool: ToolDefinition, text: str, prompt_tokens: int, limit: int | None
 ) -> Iterator[StreamEvent]:
-    words = _words(json.dumps(_arguments(tool, text), ensure_ascii=False))
-    said = words[:limit]
-    whole = len(said) == len(words)
-    assembler = ToolCallAssembler()
-    deltas = assembler.push(call_id=new_call_id(), tool_name=tool.tool_name)
-    for word in said:
-        deltas.extend(assembler.push(arguments=word))
-    deltas.extend(assembler.finish(cut=not whole))
-    parts = ReplyParts()
-    yield from map(parts.progress, deltas)
+    arguments = json.dumps(_arguments(tool, text), ensure_ascii=False)
+    said = length = 0
+    assembler, parts = ToolCallAssembler(), ReplyParts()
+    yield from map(parts.progress, assembler.push(call_id=new_call_id(), tool_name=tool.tool_name))
+    for piece, words in _pieces(arguments, limit):
+        yield from map(parts.progress, assembler.push(arguments=piece))
+        said += words
+        length += len(piece)
+    whole = length == len(arguments)
+    yield from map(parts.progress, assembler.finish(cut=not whole))
     reason = StopReason.end_of_message if whole else StopReason.out_of_tokens
-    yield StreamComplete(reason, Usage(prompt_tokens, len(said)))
+    yield StreamComplete(reason, Usage(prompt_tokens, said))
 
 
 def _arguments(tool: ToolDefinition, text: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ All that is text (chat templates, tool calls, stop strings) is the business of `
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,19 +18,24 @@ from llama_compat.types import (
 )
 
 if TYPE_CHECKING:
-    from providers.local.detokenizer import Vocabulary
+    from providers.local.detokenizer import Detokenizer
 
 
 class Tokenizer(Protocol):
     """Text made into tokens, and conversations into text."""
 
     @property
-    def source(self) -> str:
-        """The tokenizer as the Hugging Face `tokenizers` library writes it, for grammars."""
-
-    @property
     def chat_template(self) -> str | None:
         """The source of the model's chat template (of all, if it has several), if it has one."""
+
+    @property
+    def control_tokens(self) -> frozenset[str]:
+        """How the tokens are written that mean something to the model rather than stand for text:
+        those that `encode` would make of a text that spells them out."""
+
+    @property
+    def longest_token(self) -> int:
+        """The most bytes that one token stands for."""
 
     @property
     def first_token(self) -> int | None:
@@ -43,6 +48,37 @@ class Tokenizer(Protocol):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> str:
         """What the chat template writes, up to where the reply begins; it may raise anything."""
+
+    def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
+        """The tokenizer as llguidance's `LLTokenizer`.
+
+        Raises:
+            ValueError: it is of a kind that llguidance can't read.
+        """
+
+
+class Vocabulary(Protocol):
+    """What the token ids of a model stand for."""
+
+    def id_of(self, token: str) -> int | None:
+        """The id of the token that is written so, if there is one."""
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is a mark for the model, such as an end of turn, and no text."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The UTF-8 bytes of one token, perhaps part of a character; a special token's name."""
+
+    def decode(self, token_ids: Sequence[int], shown: Collection[int] = frozenset()) -> str:
+        """The text of a whole sequence of tokens, of its special tokens only those in `shown`."""
+
+    def detokenizer(
+        self, context: Sequence[int], shown: Collection[int] = frozenset()
+    ) -> Detokenizer:
+        """A detokenizer for what follows the tokens `context`; special tokens in `shown` are text.
+
+        The others are left out.
+        """
 
 
 @dataclass(frozen=True)
@@ -72,7 +108,7 @@ class Constraint(Protocol):
     """What the next token of one sequence has to be."""
 
     def allowed(self) -> Any:
-        """A boolean tensor `[vocab_size]`, on the CPU; None where every token may come.
+        """A boolean numpy array `[vocab_size]`; None where every token may come.
 
         It is asked for while the forward pass runs, so in a thread of its own.
         """

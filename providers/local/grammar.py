@@ -25,7 +25,7 @@ from providers.local.call_grammar import (
 from providers.local.engine import Constraint, LocalModel
 
 if TYPE_CHECKING:
-    import torch
+    import numpy as np
 
 CACHED = 64
 """Grammars that are kept compiled, for each model."""
@@ -166,10 +166,8 @@ class Grammars:
         llguidance = _library()
         if self._tokenizer is None:
             try:
-                self._tokenizer = llguidance.LLTokenizer(
-                    self._model.tokenizer.source,
-                    n_vocab=self._model.vocab_size,
-                    eos_token=sorted(self._model.stop_tokens),
+                self._tokenizer = self._model.tokenizer.for_grammars(
+                    self._model.vocab_size, sorted(self._model.stop_tokens)
                 )
             except ValueError as error:
                 raise APIError(
@@ -194,18 +192,18 @@ class _Matching:
         self._vocab_size = vocab_size
         self._guide = guide
 
-    def allowed(self) -> torch.Tensor | None:
+    def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """The tokens that may come next.
 
         Raises:
             APIError: 400; the grammar turned out to be too complex.
         """
-        import torch
+        import numpy as np
 
         forced = self._matcher.compute_ff_tokens()
         if forced:
             # What can only go on in one way is written in the tokens that a text has by itself.
-            mask = torch.zeros(self._vocab_size, dtype=torch.bool)
+            mask = np.zeros(self._vocab_size, np.bool_)
             mask[forced[0]] = True
             return mask
         packed = self._matcher.compute_bitmask()
@@ -214,9 +212,8 @@ class _Matching:
                 self._guide.path,
                 f"'{self._guide.path}' is too complex to be enforced: {self._matcher.get_error()}",
             )
-        words = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
-        bits = (words[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
-        return bits.flatten()[: self._vocab_size].bool()
+        bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
+        return bits[: self._vocab_size].astype(np.bool_)
 
     def accept(self, token_id: int) -> None:
         """The token that was chosen."""
@@ -257,7 +254,7 @@ def _library() -> Any:
         raise APIError(
             400,
             "Structured output needs the package llguidance on the server, which is not there: pip"
-            " install 'llama-compat[torch]'",
+            " install llguidance",
             code="unsupported_parameter",
         ) from error
     return llguidance

@@ -5,15 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from llama_compat.errors import context_length_exceeded, invalid_parameter
+from llama_compat.errors import context_length_exceeded, invalid_parameter, prompt_too_long
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, SamplingParams
 
 if TYPE_CHECKING:
     from providers.local.engine import LocalModel
 
 
+Request = ChatCompletionRequest | CompletionRequest
+
+
+def context_limit(request: Request, model: LocalModel) -> int:
+    """How many tokens prompt and reply may have together."""
+    return min(model.context_length, request.context_length or model.context_length)
+
+
+def check_length(characters: int, request: Request, model: LocalModel, param: str) -> None:
+    """Check that a prompt of so many characters may fit, before anything is made of it.
+
+    Raises:
+        APIError: 400; it would not if each of its tokens were the model's longest.
+    """
+    check_tokens(-(-characters // model.tokenizer.longest_token), request, model, param)
+
+
+def check_tokens(least: int, request: Request, model: LocalModel, param: str) -> None:
+    """Check that a prompt fits that has `least` tokens or more.
+
+    Raises:
+        APIError: 400; it does not.
+    """
+    limit = context_limit(request, model)
+    if least > limit:
+        raise prompt_too_long(limit, least, param)
+
+
 def max_tokens(
-    request: ChatCompletionRequest | CompletionRequest,
+    request: Request,
     prompt_tokens: int,
     model: LocalModel,
     param: str,
@@ -30,7 +58,7 @@ def max_tokens(
         APIError: 400; they can never fit.
     """
     sampling = request.sampling
-    limit = min(model.context_length, request.context_length or model.context_length)
+    limit = context_limit(request, model)
     room = limit - prompt_tokens
     wanted = max(room, 1) if sampling.max_tokens is None else sampling.max_tokens
     if wanted > room:

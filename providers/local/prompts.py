@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import structs
 
@@ -16,19 +17,28 @@ from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
     CompletionMessage,
+    CompletionRequest,
     Content,
     ImageContent,
     Message,
     SystemMessage,
     ToolCall,
+    ToolDefinition,
     ToolResponseMessage,
     UserMessage,
     content_text,
 )
 from providers.local.call_rules import CallRules, call_openings
+from providers.local.control_tokens import Marker, encode_pieces
+from providers.local.limits import check_length, check_tokens
 
 if TYPE_CHECKING:
     from providers.local.engine import LocalModel, Tokenizer
+
+
+ControlTokens = Literal["none", "completions", "all"]
+"""Where a control token that a client's text spells out is that token: nowhere, in the prompts of
+completions, which are all that the model gets, or in chats as well."""
 
 
 class ChatPrompt(NamedTuple):
@@ -45,13 +55,25 @@ class ChatPrompt(NamedTuple):
     openings: dict[str, str]
 
 
-def chat_prompt(model: LocalModel, request: ChatCompletionRequest, rules: CallRules) -> ChatPrompt:
+def chat_prompt(
+    model: LocalModel,
+    request: ChatCompletionRequest,
+    rules: CallRules,
+    spoken: ControlTokens = "none",
+) -> ChatPrompt:
     """The conversation of `request` as the model's own chat template writes it.
 
     A template that knows nothing of tools gets them as text, in the format of the model.
 
+    Args:
+        model: whose template it is.
+        request: the conversation.
+        rules: what it says of tools.
+        spoken: which control tokens clients may spell out.
+
     Raises:
-        APIError: 400; there is no chat template, or it can't write these messages.
+        APIError: 400; there is no chat template, it can't write these messages, or they are too
+            long.
     """
     if not model.tokenizer.chat_template:
         raise APIError(
@@ -60,34 +82,54 @@ def chat_prompt(model: LocalModel, request: ChatCompletionRequest, rules: CallRu
             " Use /completions, or put a chat_template.jinja into the model's folder.",
             code="no_chat_template",
         )
+    size = sum(len(content_text(message.content)) for message in request.messages)
+    check_length(size, request, model, "messages")
+    marker = Marker(frozenset() if spoken == "all" else model.tokenizer.control_tokens)
+    request = _marked(request, marker)
     template_tools = None
     if not takes_tools(model.tokenizer):
-        messages = _without_tools(model, request, rules)
+        messages = _without_tools(model, request)
     else:
         messages = _with_short_ids(request.messages, model.tool_format)
-        template_tools = [render_tool(tool) for tool in rules.tools] or None
+        offered = request.tools if rules.tools else ()
+        template_tools = [render_tool(tool) for tool in offered] or None
     rendered = render_messages(messages)
     try:
-        text = model.tokenizer.render_chat(rendered, template_tools)
+        pieces = marker.pieces(model.tokenizer.render_chat(rendered, template_tools))
     except Exception as error:  # a template is a program, and may fail in any way
         raise invalid_parameter(
             "messages",
             f"The chat template of the model '{model.name}' can't render these messages: {error}",
         ) from error
+    text = "".join(pieces)
     openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
+    check_length(len(text), request, model, "messages")
     # The template writes the beginning-of-text token itself, where the model wants one.
-    token_ids = _encode(model, text, add_special_tokens=False)
+    token_ids = _encode(model, pieces, request, "messages", add_special_tokens=False)
     return ChatPrompt(text, token_ids or _beginning(model, "messages"), openings)
 
 
-def text_prompt(model: LocalModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+def text_prompt(
+    model: LocalModel, request: CompletionRequest, spoken: ControlTokens
+) -> tuple[int, ...]:
     """The tokens of a text, or token ids as they are.
 
+    Args:
+        model: whose tokens they are.
+        request: of which it is the prompt.
+        spoken: which control tokens clients may spell out.
+
     Raises:
-        APIError: 400; a token id is not the model's, or there is nothing to continue.
+        APIError: 400; a token id is not the model's, the text is too long, or there is nothing to
+            continue.
     """
+    prompt = request.prompt
     if isinstance(prompt, str):
-        return _encode(model, prompt, add_special_tokens=True) or _beginning(model, "prompt")
+        check_length(len(prompt), request, model, "prompt")
+        marker = Marker(model.tokenizer.control_tokens if spoken == "none" else frozenset())
+        pieces = marker.pieces(marker.text(prompt))
+        token_ids = _encode(model, pieces, request, "prompt", add_special_tokens=True)
+        return token_ids or _beginning(model, "prompt")
     for token_id in prompt:
         if token_id >= model.vocab_size:
             raise invalid_parameter(
@@ -98,8 +140,53 @@ def text_prompt(model: LocalModel, prompt: str | tuple[int, ...]) -> tuple[int, 
     return prompt or _beginning(model, "prompt")
 
 
-def _encode(model: LocalModel, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-    return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+SLICE_CHARACTERS = 1 << 16
+"""A longer text is made into tokens so many characters at a time first: if they are too many, that
+is seen before there are tokens of all of it."""
+
+SLICE_EXCESS = 64
+"""A slice has no more tokens than this over what the same characters have in the whole text."""
+
+
+def _encode(
+    model: LocalModel,
+    pieces: Sequence[str],
+    request: ChatCompletionRequest | CompletionRequest,
+    param: str,
+    *,
+    add_special_tokens: bool,
+) -> tuple[int, ...]:
+    encode = partial(model.tokenizer.encode, add_special_tokens=False)
+    first = partial(model.tokenizer.encode, add_special_tokens=add_special_tokens)
+    text = "".join(pieces)
+    if len(text) > SLICE_CHARACTERS:
+        least = 0
+        for begin in range(0, len(text), SLICE_CHARACTERS):
+            slice_tokens = len(encode(text[begin : begin + SLICE_CHARACTERS]))
+            least += max(0, slice_tokens - SLICE_EXCESS)
+            check_tokens(least, request, model, param)
+    return encode_pieces(pieces, first, encode)
+
+
+def _marked(request: ChatCompletionRequest, marker: Marker) -> ChatCompletionRequest:
+    choice = request.tool_choice
+    if choice is not None and choice.tool_name is not None:
+        choice = structs.replace(choice, tool_name=marker.text(choice.tool_name))
+    return structs.replace(
+        request,
+        messages=tuple(map(marker.message, request.messages)),
+        tools=tuple(_marked_tool(tool, marker) for tool in request.tools),
+        tool_choice=choice,
+    )
+
+
+def _marked_tool(tool: ToolDefinition, marker: Marker) -> ToolDefinition:
+    return structs.replace(
+        tool,
+        tool_name=marker.text(tool.tool_name),
+        description=marker.value(tool.description),
+        parameters=marker.value(tool.parameters),
+    )
 
 
 def _beginning(model: LocalModel, param: str) -> tuple[int, ...]:
@@ -122,12 +209,12 @@ def takes_tools(tokenizer: Tokenizer) -> bool:
     return re.search(r"\btools\b", tokenizer.chat_template or "") is not None
 
 
-def _without_tools(
-    model: LocalModel, request: ChatCompletionRequest, rules: CallRules
-) -> Sequence[Message]:
+def _without_tools(model: LocalModel, request: ChatCompletionRequest) -> Sequence[Message]:
     """The conversation with tools, calls and answers as text."""
     if model.tool_format is not None:
-        return plain_messages(model.tool_format, request.messages, rules.tools, request.tool_choice)
+        return plain_messages(
+            model.tool_format, request.messages, request.tools, request.tool_choice
+        )
     for index, message in enumerate(request.messages):
         if isinstance(message, ToolResponseMessage) or (
             isinstance(message, CompletionMessage) and message.tool_calls

@@ -31,7 +31,7 @@ from providers.local.call_rules import CallRules, before_reply, call_rules
 from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel, Stats
 from providers.local.grammar import Grammars
 from providers.local.limits import check_token_ids, max_tokens
-from providers.local.prompts import ChatPrompt, chat_prompt, text_prompt
+from providers.local.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
 from providers.local.reply import text_events
 from providers.local.requirements import require
 from providers.local.tool_replies import CallingParser, read_reply
@@ -58,6 +58,11 @@ class LocalConfig(ProviderConfig):
     ] = "auto"
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""
+
+    control_tokens: ControlTokens = "completions"
+    """Where a control token such as `<|im_end|>` that a client's text spells out is that token, and
+    not text like any other: in the prompts of `completions`, which are all that the model gets and
+    may have been made from its template, in `all` texts, or in `none`."""
 
 
 class _Opened(NamedTuple):
@@ -93,6 +98,9 @@ class LocalProvider(
 
     modules: ClassVar[Sequence[str]] = ()
     """The packages that the engine needs."""
+
+    extra: ClassVar[str] = ""
+    """The extra of this project that brings them."""
 
     parameters = frozenset(
         {
@@ -162,7 +170,7 @@ class LocalProvider(
         Raises:
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
-        require(self.modules, f"by the provider '{self.id}'")
+        require(self.modules, f"by the provider '{self.id}'", self.extra)
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
             shared = self._adopted.get(name) or await self._open(name)
@@ -263,7 +271,9 @@ class LocalProvider(
         engine = self._engine(request.model)
         model, sampling = engine.model, request.sampling
         check_token_ids(sampling, model)
-        prompt_ids = await self._tokenize(request.prompt, text_prompt, model, request.prompt)
+        prompt_ids = await self._tokenize(
+            request.prompt, text_prompt, model, request, self.config.control_tokens
+        )
         generation = Generation(
             prompt_ids,
             sampling,
@@ -290,7 +300,9 @@ class LocalProvider(
         model, sampling = engine.model, request.sampling
         rules = call_rules(request)
         check_token_ids(sampling, model)
-        prompt = await self._tokenize(request.messages, chat_prompt, model, request, rules)
+        prompt = await self._tokenize(
+            request.messages, chat_prompt, model, request, rules, self.config.control_tokens
+        )
         parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
         constraint = await self._chat_constraint(request, rules, prompt)
         if prompt.openings:
@@ -354,7 +366,12 @@ class LocalProvider(
         """How many tokens the model's chat template makes of the conversation."""
         model = self._engine(request.model).model
         prompt = await self._tokenize(
-            request.messages, chat_prompt, model, request, call_rules(request)
+            request.messages,
+            chat_prompt,
+            model,
+            request,
+            call_rules(request),
+            self.config.control_tokens,
         )
         return len(prompt.token_ids)
 

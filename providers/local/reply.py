@@ -20,10 +20,10 @@ from llama_compat.types import (
     TokenLogProbs,
     Usage,
 )
-from providers.local.engine import Ended, Engine, Generation, Prefilled, TokenScores
+from providers.local.engine import Ended, Engine, Generation, Prefilled, TokenScores, Vocabulary
 
 if TYPE_CHECKING:
-    from providers.local.detokenizer import Detokenizer, Vocabulary
+    from providers.local.detokenizer import Detokenizer
 
 
 async def text_events(

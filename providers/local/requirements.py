@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from providers.base import ProviderStartError
 
 
-def require(modules: Sequence[str], purpose: str) -> None:
-    """Check that `modules` can be imported, without importing them.
+def require(modules: Sequence[str], purpose: str, extra: str = "torch") -> None:
+    """Check that `modules`, which the extra `extra` brings, can be imported; without doing so.
 
     Raises:
         ProviderStartError: they can't; the message says how to install them.
@@ -18,5 +18,5 @@ def require(modules: Sequence[str], purpose: str) -> None:
     if missing:
         raise ProviderStartError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed {purpose}:"
-            " pip install 'llama-compat[torch]'"
+            f" pip install 'llama-compat[{extra}]'"
         )

@@ -104,6 +104,9 @@ class RemoteConfig(ProviderConfig):
     """What a reply that is no stream may come to, decompressed. Streams pass through and are not
     kept, so they may be of any length."""
 
+    max_list_bytes: int = Field(default=4 * 1024 * 1024, gt=0)
+    """The same for the vendor's list of its models."""
+
     ca_file: Path | None = None
     """Certificates (PEM) to trust besides the system's."""
 

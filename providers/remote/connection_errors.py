@@ -107,8 +107,8 @@ _BROKEN_OFF: list[tuple[type[http1.HTTPError], tuple[str, str]]] = [
     (
         http1.AnswerTooLargeError,
         (
-            "the answer is larger than {error.limit} bytes. `max_reply_bytes` in the template says"
-            " how large it may be.",
+            "the answer is larger than {error.limit} bytes. `max_reply_bytes` in the template, for"
+            " a list of models `max_list_bytes`, says how large it may be.",
             "upstream_reply_too_large",
         ),
     ),

@@ -110,7 +110,9 @@ class FastChatProvider(
             APIError: why it does not.
         """
         async with self.upstream.post("/list_models", b"{}") as response:
-            return await read_object(self.id, response, fastchat.parse_models)
+            return await read_object(
+                self.id, response, fastchat.parse_models, max_bytes=self.config.max_list_bytes
+            )
 
     # Requests -------------------------------------------------------------------------------------
 

@@ -37,13 +37,38 @@ REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 MAX_CONNECTIONS = 100
 """Open at a time, to all the servers that images come from."""
 
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(each)
+    for each in (
+        "100.64.0.0/10",  # shared by a carrier's customers (RFC 6598)
+        "192.0.0.0/24",  # IETF's own
+        "192.88.99.0/24",  # relays of 6to4, given up (RFC 7526)
+        "2001::/23",  # IETF's own, Teredo with an IPv4 inside among them
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4 with an IPv4 inside: given up (RFC 7526)
+        "3fff::/20",  # documentation (RFC 9637)
+    )
+)
+"""What `ipaddress` calls global, in one of the Python versions there are or all of them, and is not
+the public internet (https://www.iana.org/assignments/iana-ipv6-special-registry)."""
+
+_PUBLIC_IPV6 = ipaddress.IPv6Network("2000::/3")
+"""All that is given out to anybody: `::127.0.0.1`, `64:ff9b:1::7f00:1` and the like are outside."""
+
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+"""Where an address of the public IPv4 internet is from a network that has none."""
+
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+"""Before the last 32 bits of an address these say that those are an IPv4 (RFC 5214)."""
 
 
 class ImageLimits(BaseModel):
     """What may be fetched."""
 
     model_config = ConfigDict(extra="forbid")
+
+    max_count: int = Field(default=32, gt=0)
+    """So many images may be fetched for one request."""
 
     max_bytes: int = Field(default=20 * 1024 * 1024, gt=0)
     """All that is fetched for one request may come to as many."""
@@ -110,6 +135,8 @@ class ImageDownloader:
                     wanted.setdefault(image.url, f"messages[{index}].content")
         if not wanted:
             return tuple(messages)
+        if len(wanted) > self._limits.max_count:
+            raise _too_many(list(wanted.values()), self._limits.max_count)
         allowance = _Allowance(self._limits.max_bytes)
         try:
             async with asyncio.TaskGroup() as group:
@@ -218,6 +245,16 @@ def _refused(param: str, url: str, why: str) -> APIError:
     )
 
 
+def _too_many(params: Sequence[str], limit: int) -> APIError:
+    return invalid_parameter(
+        params[limit],
+        f"{len(params)} images would have to be fetched for this request, and no more than {limit}"
+        " are. Send fewer, or their bytes in `data:` URLs, or raise `images.max_count` for this"
+        " provider in the template.",
+        "too_many_images",
+    )
+
+
 def _media_type(response: http1.Response) -> str:
     named = response.headers.get("content-type", "application/octet-stream")
     return named.partition(";")[0].strip().lower()
@@ -229,12 +266,24 @@ def _refuse_private(address: str) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is on the public internet, IPv4 inside IPv6 looked at as such."""
-    parsed = ipaddress.ip_address(address)
+    """Whether an IP address is on the public internet, IPv4 inside IPv6 looked at as such.
+
+    In doubt it is not: of IPv6, only what is given out to anybody counts, and IPv4 by NAT64.
+    """
+    parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
-        inner = parsed.ipv4_mapped or parsed.sixtofour
-        if parsed in _NAT64:
-            inner = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)
-        if inner is not None:
+        if (inner := _inner_ipv4(parsed)) is not None:
             return is_public(str(inner))
-    return parsed.is_global and not parsed.is_multicast
+        if parsed not in _PUBLIC_IPV6:
+            return False
+    if any(parsed in network for network in _NOT_PUBLIC if network.version == parsed.version):
+        return False
+    return parsed.is_global and not (parsed.is_multicast or parsed.is_reserved)
+
+
+def _inner_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that `address` stands for, if it does."""
+    number = int(address)
+    last = ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    is_isatap = (number >> 32) & 0xFFFFFFFF in _ISATAP
+    return last if address.ipv4_mapped is not None or address in _NAT64 or is_isatap else None

@@ -38,15 +38,25 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 async def read_object(
-    provider: str, response: UpstreamResponse, parse: Callable[[Mapping[str, Any]], Parsed]
+    provider: str,
+    response: UpstreamResponse,
+    parse: Callable[[Mapping[str, Any]], Parsed],
+    *,
+    max_bytes: int | None = None,
 ) -> Parsed:
     """The answer's one object, parsed.
 
+    Args:
+        provider: its id, for messages.
+        response: the vendor's answer.
+        parse: what is made of it.
+        max_bytes: what it may come to, if less than a reply may.
+
     Raises:
-        APIError: 502 if it is none, or an error in spite of its status, or `parse` raised
-            ValueError.
+        APIError: 502 if it is none, or too large, or an error in spite of its status, or `parse`
+            raised ValueError.
     """
-    return parse_object(provider, await response.read(), parse)
+    return parse_object(provider, await response.read(max_bytes), parse)
 
 
 def parse_object(

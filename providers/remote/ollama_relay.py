@@ -39,7 +39,7 @@ PATHS: Mapping[str, str] = {
 }
 """Where each call is, by the name of its operation."""
 
-MAX_LINE_BYTES = 1 << 28
+MAX_LINE_BYTES = 1 << 25
 
 _TRUE = Raw(b"true")
 _NULL = Raw(b"null")

@@ -30,7 +30,7 @@ from llama_compat.types import (
     StreamEvent,
     Usage,
 )
-from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, to_raw
+from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL, RemoteConfig, Seconds
 from providers.remote.event_stream import EventStream
@@ -39,6 +39,7 @@ from providers.remote.messages_relay import relay_messages
 from providers.remote.openai_events import read_chat, read_completion
 from providers.remote.openai_replies import completion_fields, embedding_fields
 from providers.remote.openai_requests import (
+    model_json,
     vendor_fields,
     vendor_model,
     wanted_choices,
@@ -133,7 +134,7 @@ class RemoteOpenAIProvider(
             for name, value in self.vendor.models_headers.items()
         }
         async with self.upstream.get(path, headers=headers) as response:
-            body = await response.read()
+            body = await response.read(self.config.max_list_bytes)
         try:
             return parse_models(body, self.vendor.model_prefix)
         except ValueError as error:
@@ -168,7 +169,7 @@ class RemoteOpenAIProvider(
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
         post = partial(self._exchange, call, target)
-        return await relay_responses(self.id, call, model, post, self.upstream.cover)
+        return await relay_responses(self.id, call, model, post)
 
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
         drop = self.config.unsupported == "drop"
@@ -188,7 +189,7 @@ class RemoteOpenAIProvider(
             fields = embedding_fields(
                 self.id,
                 await response.read(),
-                to_raw(call.model),
+                model_json(call.model),
                 as_base64=wants_base64(call.fields),
             )
         return _whole_reply(response, fields)
@@ -197,12 +198,12 @@ class RemoteOpenAIProvider(
         kind = REPLY_KINDS[call.operation.name]
         async with exchange as response:
             body = await response.read()
-            fields = completion_fields(self.id, body, kind, to_raw(call.model))
+            fields = completion_fields(self.id, body, kind, model_json(call.model))
         return _whole_reply(response, fields)
 
     async def _relay_stream(self, call: Call, exchange: Exchange) -> Reply:
         include_usage, continuous_usage = wants_usage(call.fields)
-        kind, model = REPLY_KINDS[call.operation.name], to_raw(call.model)
+        kind, model = REPLY_KINDS[call.operation.name], model_json(call.model)
         mender = StreamMender(
             kind,
             model,

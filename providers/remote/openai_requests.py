@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Raw
 
@@ -29,11 +30,13 @@ def vendor_fields(
     Raises:
         APIError: 400 `unsupported_parameter`.
     """
-    fields = {**call.fields, "model": to_raw(vendor_model(target.model, vendor))}
+    fields = {**call.fields, "model": model_json(vendor_model(target.model, vendor))}
     if not vendor.knows_stream_options:
         fields.pop("stream_options", None)
     elif call.stream and call.counts_usage:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    if vendor.refused.isdisjoint(fields) and vendor.renamed.keys().isdisjoint(fields):
+        return fields, ()
     left_out = list(vendor.refused & fields.keys())
     if call.operation.name == "chat" and not vendor.renamed.keys().isdisjoint(fields):
         left_out += [
@@ -57,6 +60,12 @@ def _with_usage(options: Raw | None) -> Raw:
 def vendor_model(model: str, vendor: Vendor) -> str:
     """`model` with the prefix that the vendor's ids have."""
     return model if "/" in model else vendor.model_prefix + model
+
+
+@lru_cache(maxsize=1024)
+def model_json(model: str) -> Raw:
+    """A model's name as JSON; every request and reply has one of a few."""
+    return to_raw(model)
 
 
 def wants_usage(fields: Mapping[str, Raw]) -> tuple[bool, bool]:

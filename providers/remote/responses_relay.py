@@ -45,7 +45,6 @@ from providers.remote.upstream_errors import (
     relayed_headers,
 )
 
-Cover = Callable[[bytes], bytes]
 """Puts something else in the place of the template's key, which a vendor's error may repeat."""
 
 _REQUIRED = {"responses": "output", "compact": "output", "input_tokens": "input_tokens"}
@@ -71,11 +70,11 @@ _MARKERS = (b'"response"', b'"error"', b"[DONE]")
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
 
-MAX_EVENT_BYTES = 1 << 28
+MAX_EVENT_BYTES = 1 << 25
 
 
 async def relay_responses(
-    provider: str, call: Call, model: str, post: Callable[[bytes], Exchange], cover: Cover
+    provider: str, call: Call, model: str, post: Callable[[bytes], Exchange]
 ) -> Reply:
     """Pass a call of the Responses API on, and its reply back.
 
@@ -84,7 +83,6 @@ async def relay_responses(
         call: what to pass on.
         model: what the vendor calls the model.
         post: sends a body to where the call's wire is.
-        cover: hides the key.
 
     Raises:
         APIError: whatever went wrong with the vendor.
@@ -97,13 +95,12 @@ async def relay_responses(
         async with exchange as response:
             body = await response.read()
             whole = whole_fields(provider, body, _REQUIRED[call.operation.name], call.model)
-        encoded = encode_fields(whole)
         return Reply(
-            cover(encoded) if _is_failed(whole) else encoded,
+            encode_fields(whole),
             headers={**relayed_headers(response.headers), **JSON_HEADERS},
             read_usage=lambda: _usage(whole),
         )
-    stream = ResponseStream(provider, call.model, cover)
+    stream = ResponseStream(provider, call.model)
     return await stream_reply(provider, exchange, stream, render_error=stream.render_error)
 
 
@@ -127,10 +124,6 @@ def whole_fields(provider: str, body: bytes, required: str, model: str) -> JSONF
     return fields
 
 
-def _is_failed(fields: JSONFields) -> bool:
-    return fields.get("error") not in NO_ERROR
-
-
 def _usage(fields: JSONFields) -> Usage | None:
     raw = fields.get("usage")
     value = None if raw is None else from_raw(raw)
@@ -145,7 +138,6 @@ class ResponseStream:
     Args:
         provider: its id, for messages.
         model: the model id that the client asked for.
-        cover: hides the key.
 
     Attributes:
         begun: whether the client has got anything.
@@ -154,10 +146,9 @@ class ResponseStream:
         usage: what the vendor counted, if it did.
     """
 
-    def __init__(self, provider: str, model: str, cover: Cover) -> None:
+    def __init__(self, provider: str, model: str) -> None:
         self._provider = provider
         self._model = model
-        self._cover = cover
         self._pieces: list[bytes] = []
         self._size = 0
         self._return = b""
@@ -212,7 +203,7 @@ class ResponseStream:
         fields = whole_fields(self._provider, body, "output", self._model)
         self.usage = _usage(fields)
         self.begun = self.spoken = self.ended = True
-        return self._cover(whole_as_events(from_raw(Raw(encode_fields(fields)))))
+        return whole_as_events(from_raw(Raw(encode_fields(fields))))
 
     def render_error(self, error: APIError) -> bytes:
         """The error, the response as failed, and the stream's end."""
@@ -299,7 +290,7 @@ class ResponseStream:
             self._response = response
             return encoded
         self.usage = _usage(response)
-        return self._cover(encoded) if kind == "response.failed" else encoded
+        return encoded
 
 
 def _says_something(kind: str, fields: JSONFields) -> bool:

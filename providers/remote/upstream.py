@@ -21,8 +21,9 @@ from providers.base import ProviderStartError
 from providers.remote import http1
 from providers.remote.config import RemoteConfig
 from providers.remote.connection_errors import reading_error, sending_error
+from providers.remote.covering import Secrets, StreamCover
 from providers.remote.outgoing import OUTGOING
-from providers.remote.upstream_errors import cover_secrets, vendor_error
+from providers.remote.upstream_errors import vendor_error
 
 log = logging.getLogger(__name__)
 
@@ -36,30 +37,39 @@ MAX_BASES_KEPT = 128
 class UpstreamResponse:
     """An answer whose status and headers are there, and whose body comes as it is read.
 
+    What the vendor must not give away is covered in all of it.
+
     Attributes:
         status: HTTP status.
         headers: by name, in any case.
     """
 
-    __slots__ = ("_max_bytes", "_provider", "_response", "headers", "status")
+    __slots__ = ("_cover", "_max_bytes", "_provider", "_response", "headers", "status")
 
-    def __init__(self, provider: str, response: http1.Response, max_bytes: int) -> None:
+    def __init__(
+        self, provider: str, response: http1.Response, max_bytes: int, secrets: Secrets
+    ) -> None:
         self._provider = provider
         self._response = response
         self._max_bytes = max_bytes
+        self._cover = StreamCover(secrets) if secrets else None
         self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+        self.headers = secrets.cover_headers(response.headers)
 
-    async def read(self) -> bytes:
+    async def read(self, max_bytes: int | None = None) -> bytes:
         """The whole body, or what is left of it.
+
+        Args:
+            max_bytes: what it may come to, if less than a reply may.
 
         Raises:
             APIError: 502, it broke off or is too large; 504, it took too long.
         """
         try:
-            return await self._response.read(self._max_bytes)
+            body = await self._response.read(min(max_bytes or self._max_bytes, self._max_bytes))
         except http1.HTTPError as error:
             raise reading_error(self._provider, error) from error
+        return body if self._cover is None else self._cover.push(body) + self._cover.end()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives.
@@ -76,10 +86,18 @@ class UpstreamResponse:
         Raises:
             APIError: 502, it broke off; 504, it took too long.
         """
-        try:
-            return await self._response.next_chunk()
-        except http1.HTTPError as error:
-            raise reading_error(self._provider, error) from error
+        cover = self._cover
+        while True:
+            try:
+                chunk = await self._response.next_chunk()
+            except http1.HTTPError as error:
+                raise reading_error(self._provider, error) from error
+            if cover is None:
+                return chunk
+            if not chunk:
+                return cover.end()
+            if covered := cover.push(chunk):
+                return covered
 
     async def drain(self) -> None:
         """What follows is of no interest. It is not waited for: the pool reads on to the end, if
@@ -115,7 +133,9 @@ class Upstream:
             own,
         )
         self._header_block = http1.encode_headers(self._headers)
-        self._secrets = _secrets(config)
+        self._secrets = Secrets(
+            config.api_key.get_secret_value() if config.api_key is not None else None, own
+        )
         self._base = lru_cache(MAX_BASES_KEPT)(self._look_at_base)
         self._client: http1.Client | None = None
 
@@ -145,12 +165,6 @@ class Upstream:
         if client is not None:
             await client.close()
 
-    def cover(self, body: bytes) -> bytes:
-        """`body` with `***` in the place of the key and of configured headers."""
-        for secret in self._secrets:
-            body = body.replace(secret.encode(), b"***")
-        return body
-
     def post(
         self,
         path: str,
@@ -162,7 +176,8 @@ class Upstream:
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send JSON; the context is the answer, and leaving it early closes the connection.
 
-        No `APIError` that leaves the context repeats the key or a configured header.
+        Nothing of the answer repeats the key; no `APIError` that leaves the context repeats that or
+        a configured header.
 
         Args:
             path: from the base URL on, with a query if there is one.
@@ -175,12 +190,10 @@ class Upstream:
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
                 the vendor's own 401 and 403 are 502 `upstream_authentication`.
         """
-        if request_id:
-            headers = {**headers, "x-request-id": request_id}
         outgoing = OUTGOING.get()
         if outgoing:
             headers = {**headers, **outgoing}
-        return _Exchange(self, "POST", base_url, path, self._encoded(headers), body)
+        return _Exchange(self, "POST", base_url, path, self._encoded(headers, request_id), body)
 
     def get(
         self, path: str, *, headers: Mapping[str, str] = {}
@@ -209,7 +222,9 @@ class Upstream:
             response = await self._client.send(method, route, prefix + path, headers, body)
         except http1.HTTPError as error:
             raise sending_error(self._provider, error, base_url) from error
-        return UpstreamResponse(self._provider, response, self._config.max_reply_bytes)
+        return UpstreamResponse(
+            self._provider, response, self._config.max_reply_bytes, self._secrets
+        )
 
     async def vendor_error(self, response: UpstreamResponse) -> APIError:
         """What an answer says whose status is 300 or more."""
@@ -223,13 +238,18 @@ class Upstream:
 
     def cover_secrets(self, error: APIError) -> None:
         """Take what the vendor must not know of the template out of `error`."""
-        cover_secrets(error, self._secrets)
+        self._secrets.cover_error(error)
 
-    def _encoded(self, headers: Mapping[str, str]) -> http1.HeaderBlock:
+    def _encoded(self, headers: Mapping[str, str], request_id: str = "") -> http1.HeaderBlock:
         """Every request's headers and those of one, which count where both name the same."""
+        block = self._header_block
+        if request_id and not headers and "x-request-id" not in self._headers:
+            return http1.HeaderBlock(block + http1.encode_header("x-request-id", request_id))
+        if request_id:
+            headers = {**headers, "x-request-id": request_id}
         if any(name.lower() in self._headers for name in headers):
             return http1.encode_headers(_merged(self._headers, headers))
-        return http1.HeaderBlock(self._header_block + http1.encode_headers(headers))
+        return http1.HeaderBlock(block + http1.encode_headers(headers))
 
     def _look_at_base(self, base_url: str) -> tuple[http1.Route, str]:
         url = http1.parse_url(base_url)
@@ -260,15 +280,17 @@ class _Exchange(AbstractAsyncContextManager[UpstreamResponse]):
         self._response: UpstreamResponse | None = None
 
     async def __aenter__(self) -> UpstreamResponse:
-        response = self._response = await self._upstream.send(*self._request)
-        if response.status < 300:
-            return response
         try:
-            error = await self._upstream.vendor_error(response)
-        finally:
-            response.close()
-        self._upstream.cover_secrets(error)
-        raise error
+            response = self._response = await self._upstream.send(*self._request)
+            if response.status < 300:
+                return response
+            try:
+                raise await self._upstream.vendor_error(response)
+            finally:
+                response.close()
+        except APIError as error:
+            self._upstream.cover_secrets(error)
+            raise
 
     async def __aexit__(
         self,
@@ -286,13 +308,6 @@ class _Exchange(AbstractAsyncContextManager[UpstreamResponse]):
 def _merged(*headers: Mapping[str, str]) -> dict[str, str]:
     """All headers, names in lower case; a later one takes an earlier one's place."""
     return {name.lower(): value for each in headers for name, value in each.items()}
-
-
-def _secrets(config: RemoteConfig) -> tuple[str, ...]:
-    hidden = (config.api_key, *config.headers.values())
-    texts = [each.get_secret_value().strip() for each in hidden if each is not None]
-    # Short values are words such as `true`, whose replacement would only spoil a message.
-    return tuple(text for text in texts if len(text) >= 8)
 
 
 def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext:

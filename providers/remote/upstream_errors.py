@@ -10,8 +10,9 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -61,11 +62,16 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Those of a vendor's headers that mean something to the client, in lower case."""
     relayed = {}
     for name, value in headers.items():
-        name = name.lower()
-        ours = RELAYED_HEADERS.get(name) or (name if name.startswith(RELAYED_PREFIXES) else None)
+        ours = _relayed_as(name)
         if ours is not None and value.isascii() and value.isprintable():
             relayed[ours] = value
     return relayed
+
+
+@lru_cache(maxsize=1024)
+def _relayed_as(name: str) -> str | None:
+    name = name.lower()
+    return RELAYED_HEADERS.get(name) or (name if name.startswith(RELAYED_PREFIXES) else None)
 
 
 def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: bytes) -> APIError:
@@ -316,22 +322,3 @@ def plain_text(body: bytes) -> PlainText:
         text = "(without a title)" if title is None else title
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return PlainText(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...", is_html)
-
-
-def cover_secrets(error: APIError, secrets: Iterable[str]) -> None:
-    """Put `***` in the place of `secrets` in all that `error` says: vendors may repeat a key."""
-
-    def cover(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    error.message, error.type = cover(error.message), cover(error.type)
-    error.param = error.param and cover(error.param)
-    error.code = error.code and cover(error.code)
-    if error.vendor_body is not None:
-        dialect, body = error.vendor_body
-        for secret in secrets:
-            body = body.replace(secret.encode(), b"***")
-        error.vendor_body = (dialect, body)
-    error.headers = {name: cover(value) for name, value in error.headers.items()}

@@ -16,6 +16,7 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.text.one_line import one_line
 from routing.asgi import Scope, Send
+from routing.logs import log_line
 from routing.policy.attempts import Attempts
 from routing.policy.targets import header_text
 from routing.request_log import RequestLine
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+
+MAX_HEADER = 2000
+"""Of the names of dropped parameters, so many characters are in their header; clients and proxies
+refuse headers of 8 KiB and more."""
 
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -36,9 +41,9 @@ def request_id_of(scope: Scope) -> str:
     """
     if "request_id" in scope:
         return str(scope["request_id"])
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SANE_REQUEST_ID.fullmatch(value):
-            return bytes(value).decode()
+    sent = dict(scope["headers"]).get(b"x-request-id")
+    if sent is not None and _SANE_REQUEST_ID.fullmatch(sent):
+        return bytes(sent).decode()
     return f"req_{os.urandom(12).hex()}"
 
 
@@ -83,8 +88,7 @@ class Answer:
             observed.reply = reply
         headers = {**reply.headers}
         if reply.dropped:
-            # The names are the client's: what a header can't hold is percent-encoded.
-            headers["x-llama-compat-dropped"] = ", ".join(map(header_text, reply.dropped))
+            headers["x-llama-compat-dropped"] = _listed(reply.dropped)
         if isinstance(reply.body, bytes):
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._event(reply.body, more=False)
@@ -171,18 +175,34 @@ class Answer:
 
     def log(self, *, with_usage: bool = False) -> None:
         """One line about the request, with the tokens that it cost if they are known."""
-        level = logging.WARNING if self.outcome else logging.INFO
-        if log.isEnabledFor(level):
-            usage = self.attempts.usage if with_usage else None
-            line = RequestLine(
-                self.request_id,
-                self._path,
-                one_line(self.model),
-                self._status,
-                (time.perf_counter() - self._begun) * 1000,
-                None if usage is None else usage.prompt_tokens,
-                None if usage is None else usage.completion_tokens,
-                one_line(self.attempts.in_words().removeprefix(" via ")),
-                one_line(self.outcome),
-            )
-            log.log(level, line)
+        usage = self.attempts.usage if with_usage else None
+        line = RequestLine(
+            self.request_id,
+            self._path,
+            one_line(self.model),
+            self._status,
+            (time.perf_counter() - self._begun) * 1000,
+            None if usage is None else usage.prompt_tokens,
+            None if usage is None else usage.completion_tokens,
+            one_line(self.attempts.in_words().removeprefix(" via ")),
+            one_line(self.outcome),
+        )
+        if self.outcome:
+            log.warning(line)
+        else:
+            log_line(line)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names that are the client's, for a header: of more than it should hold only the number is
+    told."""
+    listed: list[str] = []
+    size = 0
+    for name in names:
+        shown = header_text(name[:MAX_HEADER])
+        size += len(shown) + 2
+        if size > MAX_HEADER and listed:
+            break
+        listed.append(shown[:MAX_HEADER])
+    more = len(names) - len(listed)
+    return ", ".join(listed) + (f" and {more} more" if more else "")

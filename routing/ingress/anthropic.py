@@ -87,6 +87,7 @@ ANTHROPIC_API = ClientAPI(
         _MESSAGES_PATH: "Say the next message of a conversation.",
         f"{_MESSAGES_PATH}/count_tokens": "Count the tokens of a conversation.",
     },
+    streams={_MESSAGES_PATH: "text/event-stream"},
     bodies={
         _MESSAGES_PATH: MESSAGE_BODY,
         f"{_MESSAGES_PATH}/count_tokens": TOKEN_COUNT_BODY,

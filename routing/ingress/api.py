@@ -33,6 +33,7 @@ class ClientAPI:
         summaries: what the calls do, by path, for those that `/docs` does not describe itself.
         bodies: JSON Schemas of what those calls are sent, by path, where more is said of it than
             that it is an object.
+        streams: the media types of those calls' streams, by path, for calls that have one.
     """
 
     name: str
@@ -43,3 +44,4 @@ class ClientAPI:
     add_routes: Callable[[Application], None] = _add_nothing
     summaries: Mapping[str, str] = field(default_factory=dict)
     bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    streams: Mapping[str, str] = field(default_factory=dict)

@@ -2,32 +2,116 @@
 
 from __future__ import annotations
 
-from llama_compat.errors import APIError, request_too_large
+from types import TracebackType
+
+from llama_compat.errors import (
+    APIError,
+    invalid_parameter,
+    request_timed_out,
+    request_too_large,
+    too_many_bodies,
+)
+from llama_compat.off_loop import LARGE_BYTES
 from llama_compat.wire.json_fields import JSONFields, parse_fields
+from llama_compat.wire.json_size import (
+    MAX_DIGITS,
+    MAX_MEMBERS,
+    MAX_VALUES,
+    has_too_many_values,
+    with_too_long_number,
+)
 from routing.asgi import Receive, Scope
 from routing.ingress.disconnect import ClientGone
 
+SMALL_BYTES = 64 * 1024
+"""A smaller body is always let in, so that a few large ones keep nobody else out; it is the
+connections that bound how many there are."""
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+
+class Bodies:
+    """What the bodies of all requests come to while these are answered.
+
+    Args:
+        limit: the template's `max_bodies_bytes`.
+
+    Attributes:
+        held: bytes now.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+
+    def one(self) -> HeldBody:
+        """Room for one more; a context manager that gives back what it took."""
+        return HeldBody(self)
+
+
+class HeldBody:
+    """One request's share of `Bodies`."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._size = 0
+
+    def grow_to(self, size: int) -> None:
+        """The body has `size` bytes now.
+
+        Raises:
+            APIError: 503, all of them together would be too much.
+        """
+        if size <= SMALL_BYTES:
+            return
+        more = size - self._size
+        if self._bodies.held + more > self._bodies.limit:
+            raise too_many_bodies(self._bodies.limit)
+        self._bodies.held += more
+        self._size = size
+
+    def __enter__(self) -> HeldBody:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bodies.held -= self._size
+        self._size = 0
+
+
+async def read_body(
+    scope: Scope, receive: Receive, limit: int, held: HeldBody, patience: float
+) -> bytes:
     """The whole body of a request.
 
+    Args:
+        scope, receive: ASGI's.
+        limit: bytes that it may have.
+        held: its share of what all bodies may have.
+        patience: for how many seconds the server waited, if it gives up; for the message.
+
     Raises:
-        APIError: 413 as soon as it is known to be over `limit` bytes.
+        APIError: 413 as soon as it is known to be over `limit` bytes, 503 as soon as there is no
+            room for it, 408 if the client stops sending it.
         ClientGone: the client left before it had sent everything.
     """
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > limit:
-            raise request_too_large(limit)
+    if int(dict(scope["headers"]).get(b"content-length", b"0")) > limit:
+        raise request_too_large(limit)
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
+            if message.get("late"):
+                raise request_timed_out("body", patience)
             raise ClientGone
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
             raise request_too_large(limit)
+        held.grow_to(size)
         parts.append(part)
         if not message.get("more_body"):
             return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -37,13 +121,27 @@ def parse_body(body: bytes) -> JSONFields:
     """The members of the JSON object that a request is.
 
     Raises:
-        APIError: 400, it is none.
+        APIError: 400, it is none, or one that nobody could read in a moment.
     """
+    if len(body) > LARGE_BYTES and has_too_many_values(body):
+        raise APIError(
+            400,
+            f"The request body has more than {MAX_VALUES} values, or more than {MAX_MEMBERS} of"
+            " them are members of objects. Split it into several requests.",
+            code="too_many_values",
+        )
     try:
-        return parse_fields(body)
+        fields = parse_fields(body)
     except ValueError as error:
         raise APIError(
             400,
             f"The request body must be a JSON object: {error}.",
             code="invalid_json",
         ) from None
+    if len(body) > MAX_DIGITS:
+        name = with_too_long_number(fields)
+        if name is not None:
+            raise invalid_parameter(
+                name, f"Invalid '{name}': it holds a number of more than {MAX_DIGITS} digits."
+            )
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from routing.asgi import Receive
+from routing.asgi import Receive, Watch
 
 
 class ClientGone(Exception):
@@ -13,39 +13,48 @@ class ClientGone(Exception):
 
 
 WATCH_AFTER_SECONDS = 0.02
-"""A request that is answered sooner costs no watching, which takes a task."""
+"""Under a server that only `receive` tells of a client: a request that is answered sooner costs no
+watching, which takes a task."""
 
 
 class ClientWatch:
     """While entered, cancels its block when the client disconnects, and raises `ClientGone`.
 
     Whatever the block awaits (an upstream's first byte, the engine's next token, room in the
-    client's socket) is cancelled at once, but for the first moments, after which an earlier
-    disconnect is noticed. A cancellation from elsewhere passes through untouched.
+    client's socket) is cancelled at once. A cancellation from elsewhere passes through untouched.
 
     Args:
         receive: the ASGI channel of a request whose body has been read to the end.
+        watch: the server's way to tell that the client goes, if it has one.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, watch: Watch | None = None) -> None:
         self._receive = receive
+        self._watch = watch
         self._gone = False
+        self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> ClientWatch:
         block = asyncio.current_task()
         assert block is not None
         self._block = block
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
+        if self._watch is not None:
+            self._watch(self._leave)
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
         return self
 
     def _begin(self) -> None:
-        self._watcher = asyncio.create_task(self._watch())
+        self._watcher = asyncio.create_task(self._receive_until_gone())
 
-    async def _watch(self) -> None:
+    async def _receive_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self._gone = True
         self._block.cancel()
 
@@ -55,7 +64,10 @@ class ClientWatch:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._timer.cancel()
+        if self._watch is not None:
+            self._watch(None)
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None:
             # Not awaited: it ends in the loop's next round, for which no request has to wait.
             self._watcher.cancel()

@@ -14,20 +14,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.base import Asked, Operation
 from llama_compat.errors import (
     APIError,
     context_length_exceeded,
     internal_error,
     model_not_allowed,
     shutting_down,
+    too_many_choices,
 )
 from llama_compat.exchange import Call, Principal, Reply, Target
+from llama_compat.off_loop import off_loop
+from llama_compat.wire.json_fields import JSONFields
 from providers.answer import answer as answer_call
 from providers.base import Provider
-from routing.asgi import Receive, Scope, Send
+from routing.asgi import WATCH, Receive, Scope, Send
 from routing.ingress.answer import Answer
-from routing.ingress.body import parse_body, read_body
+from routing.ingress.body import HeldBody, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.models import Route
@@ -104,33 +107,10 @@ class Endpoint:
             path: what the path says besides where it leads: its parameters.
         """
         answer = Answer(send, scope, self.operation.dialect)
-        observed = self._observed(answer, scope, runtime, principal)
+        observed = self._observed(answer, runtime, principal)
         try:
-            body = await read_body(scope, receive, runtime.settings.max_body_bytes)
-            if observed is not None:
-                observed.body = body
-            async with ClientWatch(receive):
-                fields = parse_body(body)
-                asked = self.operation.look(fields, path)
-                answer.model = asked.model
-                route = await self.route(asked.model, runtime)
-                _check_allowed(principal, asked.model, route)
-                _check_context(asked, route.limit)
-                call = Call(
-                    operation=self.operation,
-                    fields=fields,
-                    model=asked.model,
-                    stream=asked.stream,
-                    request_id=answer.request_id,
-                    headers=self._forwarded_headers(scope),
-                    principal=principal,
-                    counts_usage=runtime.counts_usage,
-                    max_tokens=asked.max_tokens,
-                )
-                await self._admit(call, route, answer, runtime)
-                if observed is not None:
-                    observed.call, observed.route = call, route
-                await self._answer(call, route, answer, runtime)
+            with runtime.bodies.one() as held:
+                await self._serve(scope, receive, answer, runtime, principal, path, held)
         except ClientGone:
             answer.cancel("client disconnected")
         except APIError as error:
@@ -146,18 +126,15 @@ class Endpoint:
         if observed is not None:
             observed.end(answer.model)
 
-    async def refuse(
-        self, scope: Scope, send: Send, runtime: Runtime, dialect: Dialect, error: APIError
-    ) -> None:
+    async def refuse(self, answer: Answer, scope: Scope, runtime: Runtime, error: APIError) -> None:
         """Answer a request with `error` that is not even looked at: nobody knows who asks."""
-        answer = Answer(send, scope, dialect)
-        observed = self._observed(answer, scope, runtime, None)
+        observed = self._observed(answer, runtime, None)
         await answer.error(error)
         if observed is not None:
             observed.end(answer.model)
 
     def _observed(
-        self, answer: Answer, scope: Scope, runtime: Runtime, principal: Principal | None
+        self, answer: Answer, runtime: Runtime, principal: Principal | None
     ) -> Observed | None:
         if runtime.observers is None:
             return None
@@ -176,6 +153,49 @@ class Endpoint:
         if limits is not None and observers is not None and observed is not None:
             cost = partial(observers.most, route)
             observed.admission = await limits.admit(call, route.name, cost, answer.limits)
+
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        answer: Answer,
+        runtime: Runtime,
+        principal: Principal,
+        path: Mapping[str, str],
+        held: HeldBody,
+    ) -> None:
+        settings = runtime.settings
+        body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
+        observed = answer.observed
+        if observed is not None:
+            observed.body = body
+        async with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
+            fields, asked = await off_loop(len(body), self._parse, body, path)
+            answer.model = asked.model
+            if asked.choices > settings.max_choices:
+                raise too_many_choices(asked.choices, settings.max_choices)
+            route = await self.route(asked.model, runtime)
+            _check_allowed(principal, asked.model, route)
+            _check_context(asked, route.limit)
+            call = Call(
+                operation=self.operation,
+                fields=fields,
+                model=asked.model,
+                stream=asked.stream,
+                request_id=answer.request_id,
+                headers=self._forwarded_headers(scope),
+                principal=principal,
+                counts_usage=runtime.counts_usage,
+                max_tokens=asked.max_tokens,
+            )
+            await self._admit(call, route, answer, runtime)
+            if observed is not None:
+                observed.call, observed.route = call, route
+            await self._answer(call, route, answer, runtime)
+
+    def _parse(self, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
+        fields = parse_body(body)
+        return fields, self.operation.look(fields, path)
 
     async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
         seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds

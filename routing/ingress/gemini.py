@@ -134,4 +134,8 @@ GEMINI_API = ClientAPI(
             "batchEmbedContents": "Embed texts.",
         }.items()
     },
+    streams={
+        f"{prefix}/models/{{model}}:streamGenerateContent": "text/event-stream"
+        for prefix in PREFIXES
+    },
 )

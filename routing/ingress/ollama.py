@@ -24,6 +24,7 @@ from llama_compat.dialects.ollama.operations import (
 )
 from llama_compat.errors import APIError, missing_parameter, model_not_found
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
 from providers.base import Provider
 from routing.ingress.api import ClientAPI
@@ -98,11 +99,19 @@ def _add_routes(app: Application) -> None:
     async def show(request: Request) -> Response:
         """What is known of one model."""
         runtime = runtime_of(request)
-        limit = runtime.settings.max_body_bytes
-        try:
-            fields = parse_body(await read_body(request.scope, request.receive, limit))
-        except ClientGone:
-            return Response()
+        settings = runtime.settings
+        with runtime.bodies.one() as held:
+            try:
+                body = await read_body(
+                    request.scope,
+                    request.receive,
+                    settings.max_body_bytes,
+                    held,
+                    settings.body_seconds,
+                )
+            except ClientGone:
+                return Response()
+            fields = await off_loop(len(body), parse_body, body)
         # `name` is what older clients call it.
         named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
         model = next((each for each in named if isinstance(each, str) and each), None)
@@ -156,4 +165,5 @@ OLLAMA_API = ClientAPI(
         "/api/embed": "Embed texts.",
         "/api/embeddings": "Embed one text.",
     },
+    streams=dict.fromkeys(("/api/chat", "/api/generate"), "application/x-ndjson"),
 )

@@ -31,6 +31,7 @@ from llama_compat.errors import (
     nested_too_deeply,
 )
 from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply, Target
+from llama_compat.off_loop import off_loop
 from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
@@ -59,7 +60,7 @@ class ResponsesEndpoint(Endpoint):
         store, call = runtime.responses, asking.call
         if store is None:
             return await super().dispatch(asking, runtime)
-        name = too_deep(call.fields)
+        name = await off_loop(call.size, too_deep, call.fields)
         if name is not None:
             raise nested_too_deeply(name, MAX_DEPTH)
         relaying = [call.operation.name in each.provider.relays for each in asking.route.targets]
@@ -94,7 +95,7 @@ class ResponsesEndpoint(Endpoint):
                 code="unsupported_parameter",
             )
         runtime.background.check_room()
-        translation, dropped = _translated(turn.call, asking.route)
+        translation, dropped = await off_loop(turn.call.size, _translated, turn.call, asking.route)
         labels = Labels(turn.call.model, turn.call.request_id)
         queued = translation.queued(labels)
         await turn.save(queued)

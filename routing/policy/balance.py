@@ -71,7 +71,8 @@ class LeastBusy:
             return targets[0]
         first = draw(targets, self._random)
         second = draw([each for each in targets if each is not first], self._random)
-        return min(first, second, key=lambda each: self.cost(each, now, stream=stream))
+        costs = self.cost(first, now, stream=stream), self.cost(second, now, stream=stream)
+        return second if costs[1] < costs[0] else first
 
     def cost(self, target: LiveTarget, now: float, *, stream: bool) -> float:
         """What counts against a target."""
@@ -146,7 +147,10 @@ def draw(targets: Sequence[LiveTarget], random: Random) -> LiveTarget:
     """One of `targets` by chance, in proportion to the weights."""
     if len(targets) == 1:
         return targets[0]
-    left = random() * sum(each.weight for each in targets)
+    weights = 0.0
+    for target in targets:
+        weights += target.weight
+    left = random() * weights
     for target in targets:
         left -= target.weight
         if left < 0:

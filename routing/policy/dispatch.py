@@ -90,22 +90,18 @@ class _Run:
                 await asyncio.sleep(step.wait)
             if hedges:
                 outcome = await self._race(step)
+                if isinstance(outcome, Reply):
+                    return outcome
             else:
-                outcome = await self._try(step)
-            if isinstance(outcome, Reply):
-                return outcome
+                try:
+                    return (await self._attempt(step))[1]
+                except APIError as failure:
+                    outcome = [(step, failure)]
             *others, (failed, error) = outcome
             for other, others_error in others:
                 plan.failed(other, others_error)
             step = plan.after(failed, error, time.monotonic())
         raise plan.told(error)
-
-    async def _try(self, step: Step) -> Reply | _Failures:
-        try:
-            _, reply = await self._attempt(step)
-        except APIError as error:
-            return [(step, error)]
-        return reply
 
     def _attempt(self, step: Step) -> Coroutine[Any, Any, _Answered]:
         now = time.monotonic()
@@ -122,7 +118,7 @@ class _Run:
         )
 
     async def _race(self, step: Step) -> Reply | _Failures:
-        """As `_try`; another target is asked too if that one takes its time.
+        """Make the attempt; another target is asked too if that one takes its time.
 
         The one that comes second is cancelled before the first one's reply goes anywhere.
         """

@@ -7,7 +7,6 @@ another one, at once. A *cooldown* keeps later requests away from a target that 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -84,7 +83,7 @@ class Plan:
         self._ends = None if settings.deadline is None else now + settings.deadline
         self._sent = 0
         self._tried: set[str] = set()
-        self._retries: Counter[str] = Counter()
+        self._retries: dict[str, int] = {}
         self._more_room_than = 0
         self._hedged = False
         self._errors: list[APIError] = []
@@ -190,7 +189,7 @@ class Plan:
         self._tried.add(step.target.id)
         budget = step.target.state.provider.budget
         if step.why is Why.retry:
-            self._retries[step.target.id] += 1
+            self._retries[step.target.id] = self._retries.get(step.target.id, 0) + 1
         if step.why in (Why.retry, Why.hedge):
             budget.retry(now)
         else:
@@ -241,7 +240,7 @@ class Plan:
     def _retry(self, step: Step, error: APIError, now: float) -> Step | None:
         """The same target once more, if that is of use and leaves an attempt to each other one."""
         settings, target = self._policy.settings.retries, step.target
-        done = self._retries[target.id]
+        done = self._retries.get(target.id, 0)
         if not error.error_class.handling.retries or done >= settings.same_target:
             return None
         if settings.attempts - self._sent <= len(self._untried()):

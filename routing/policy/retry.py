@@ -9,6 +9,9 @@ from dataclasses import dataclass
 WINDOW_SECONDS = 10.0
 """What is recent: a request counts for less the longer it was ago, 1/e after so long."""
 
+STEP_SECONDS = 0.01
+"""What is less apart is at the same time."""
+
 FREE_RETRIES = 3
 """So many within the window are let through whatever the share, or a server with little to do
 could not retry at all."""
@@ -45,7 +48,7 @@ class Budget:
         self._retries += 1.0
 
     def _decay(self, now: float) -> None:
-        if now > self._at:
+        if now - self._at > STEP_SECONDS:
             kept = math.exp((self._at - now) / WINDOW_SECONDS)
             self._requests *= kept
             self._retries *= kept

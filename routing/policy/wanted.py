@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -136,8 +136,12 @@ def _user(fields: Mapping[str, Raw]) -> str | None:
     return user
 
 
+class _Speaker(msgspec.Struct):
+    role: str = "user"
+
+
 _items = msgspec.json.Decoder(list[Raw])
-_role = msgspec.json.Decoder(dict[str, Any])
+_speaker = msgspec.json.Decoder(_Speaker)
 
 
 def _first_message(fields: Mapping[str, Raw]) -> str | None:
@@ -151,7 +155,7 @@ def _first_message(fields: Mapping[str, Raw]) -> str | None:
         return said.decode("utf-8", "replace")
     try:
         for item in map(bytes, _items.decode(said)):
-            if not item.startswith(b"{") or _role.decode(item).get("role", "user") == "user":
+            if not item.startswith(b"{") or _speaker.decode(item).role == "user":
                 return item.decode("utf-8", "replace")
     except msgspec.DecodeError:
         return None  # what is malformed is for the parser to refuse

@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.integration import conformance
+from tests.integration import conformance, documented
 from tests.integration.relay import Gateway, gateway_template
 from tests.integration.scripted_upstream import ScriptedUpstream
 from tests.integration.server_process import ServerProcess, running
@@ -111,6 +111,35 @@ def repeats(client: openai.OpenAI, model: str) -> bool:
         for _ in range(3)
     }
     return len(said) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# What servers answer is what their document says
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def watch() -> Iterator[documented.Watch]:
+    watch = documented.Watch()
+    with watch.watching():
+        yield watch
+
+
+@pytest.fixture(autouse=True)
+def as_documented(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All whole answers that a test gets are such as `/openapi.json` says.
+
+    But for what a vendor's own answers hold, which are passed on as they are: a test of that is
+    marked `undocumented`.
+    """
+    if request.config.getoption("--base-url"):
+        yield
+        return
+    watch: documented.Watch = request.getfixturevalue("watch")
+    watch.wrong.clear()
+    yield
+    if not request.node.get_closest_marker("undocumented"):
+        assert not watch.wrong, "\n".join(watch.wrong)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -40,6 +40,9 @@ class ServerProcess:
         port: where to listen; a free port if None.
     """
 
+    ports: ClassVar[set[int]] = set()
+    """Those of all servers that the tests have started."""
+
     def __init__(
         self,
         template: str | Path,
@@ -50,6 +53,7 @@ class ServerProcess:
         port: int | None = None,
     ) -> None:
         self.port = port or free_port()
+        self.ports.add(self.port)
         self.url = f"http://127.0.0.1:{self.port}"
         self.base_url = f"{self.url}/v1/openai/v1"
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (read until the tests are over)

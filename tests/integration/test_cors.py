@@ -17,7 +17,7 @@ ORIGIN = "https://app.example.com"
 def template(folder: Path, **server: Any) -> Path:
     return write_template(
         folder / "cors.yaml",
-        server={"api_keys": ["sk-one"], **server},
+        server={"api_keys": ["sk-one-key"], **server},
         providers=[{"id": "echo", "type": "local::echo"}],
         models=[{"id": "echo", "provider": "echo"}],
     )
@@ -39,7 +39,7 @@ def preflight(server: ServerProcess, origin: str) -> wire.Reply:
     return wire.request("OPTIONS", f"{server.base_url}/chat/completions", headers=headers)
 
 
-def ask(server: ServerProcess, key: str = "sk-one", **more: Any) -> wire.Reply:
+def ask(server: ServerProcess, key: str = "sk-one-key", **more: Any) -> wire.Reply:
     return wire.request(
         "POST",
         f"{server.base_url}/chat/completions",
@@ -65,7 +65,7 @@ def test_other_origins_are_refused(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(("key", "status"), [("sk-one", 200), ("sk-two", 401)])
+@pytest.mark.parametrize(("key", "status"), [("sk-one-key", 200), ("sk-two", 401)])
 def test_answers_may_be_read_errors_too(
     server: ServerProcess, stream: bool, key: str, status: int
 ) -> None:

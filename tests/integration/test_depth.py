@@ -20,7 +20,7 @@ TRANSLATED = {
     "fastchat": "remote::fastchat",
     "echo": "local::echo",
 }
-DEPTHS = [MAX_DEPTH + 1, 260, 900, 980, 1000, 5000, 200_000]
+DEPTHS = [MAX_DEPTH + 1, 260, 900, 980, 1000, 5000, 90_000]
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def command(template: Path, *arguments: str) -> str:
         text=True,
         timeout=60,
         check=True,
-        env={**os.environ, "ADMIN_KEY": "x", "GIVEN_KEY": "x"},
+        env={**os.environ, "ADMIN_KEY": "another-admin-key", "GIVEN_KEY": "sk-other-key"},
     )
     return done.stdout
 

@@ -19,6 +19,7 @@ PROVIDERS = [
     {"id": "echo", "type": "local::echo"},
     {"id": "slow", "type": "local::echo", "config": {"delay_ms": 20}},
     {"id": "small", "type": "local::echo", "limits": {"requests_per_minute": 2}},
+    {"id": "least", "type": "local::echo", "limits": {"requests_per_minute": 1}},
 ]
 
 KEYS: dict[str, dict[str, Any]] = {
@@ -47,6 +48,13 @@ def write(path: Path, **server: Any) -> Path:
             {"id": "echo", "provider": "echo", "aliases": ["again"]},
             {"id": "slow", "provider": "slow"},
             {"id": "small", "provider": "small"},
+            {
+                "id": "backed",
+                "targets": [
+                    {"provider": "least", "model": "least"},
+                    {"provider": "echo", "model": "echo", "priority": 1},
+                ],
+            },
             {
                 "id": "rare",
                 "provider": "echo",
@@ -174,6 +182,13 @@ def test_a_provider_has_limits_of_its_own(server: ServerProcess) -> None:
     replies = [ask(server, "free", "small") for _ in range(3)]
     assert [each.status for each in replies] == [200, 200, 429]
     assert "provider 'small'" in replies[-1].error()["message"]
+
+
+def test_what_is_over_a_provider_s_limits_another_target_answers(server: ServerProcess) -> None:
+    replies = [ask(server, "free", "backed") for _ in range(3)]
+    assert [each.status for each in replies] == [200] * 3
+    targets = [each.headers["x-llama-compat-target"] for each in replies]
+    assert targets == ["least/least", "echo/echo", "echo/echo"]
 
 
 def test_over_budget(server: ServerProcess) -> None:

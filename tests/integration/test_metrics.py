@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -203,6 +204,23 @@ def test_records_are_counted(asked: Asked) -> None:
     asked.until(0, "llama_compat_records_waiting")
     assert asked.value("llama_compat_records_written_total") >= 1
     assert asked.value("llama_compat_records_dropped_total") == 0
+
+
+def test_reloads_are_counted(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    path = template(tmp_path, upstream)
+    with running(path) as server:
+        own = Asked(server)
+        text = path.read_text()
+        path.write_text(text + "nonsense: 1\n")
+        server.send_signal(signal.SIGHUP)
+        own.until(1, "llama_compat_reloads_total", outcome="failed")
+        template(tmp_path, upstream, {"id": "another", "type": "local::echo"})
+        own.ask("echo")
+        server.send_signal(signal.SIGHUP)
+        own.until(1, "llama_compat_reloads_total", outcome="succeeded")
+        # What was counted before goes on.
+        own.ask("echo")
+        own.until(2, "llama_compat_requests_total", model="echo")
 
 
 def test_a_key_is_needed(asked: Asked) -> None:

@@ -241,6 +241,7 @@ def events_of(text: str, *, whole: bool) -> list[bytes]:
     ]
 
 
+@pytest.mark.undocumented
 def test_a_stream_that_is_cut_ends_in_an_error(
     kept: ServerProcess, broken_vendor: NativeVendor
 ) -> None:

@@ -76,16 +76,23 @@ def processes(server: ServerProcess) -> list[int]:
 
 
 def worker_pids(server: ServerProcess) -> list[int]:
-    """Those that are workers: neither the parent nor what `multiprocessing` keeps beside it."""
-    found = []
-    for pid in processes(server):
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"spawn_main" in command:
-            found.append(pid)
-    return found
+    """Those that are workers: forked from the process that `multiprocessing` keeps for that."""
+    commands = {pid: _command(pid) for pid in processes(server)}
+    return [pid for pid in commands if b"forkserver" in commands.get(_parent(pid), b"")]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def wait_for(server: ServerProcess, what: str, condition: Any) -> None:

@@ -110,6 +110,14 @@ async def hangs_between_events(exchange: Exchange) -> None:
 
 
 @behaviour
+async def floods(exchange: Exchange) -> None:
+    """A stream that says more than anybody wants to hear, as fast as it is taken."""
+    await exchange.start_stream()
+    while True:
+        await exchange.event({"choices": [{"index": 0, "delta": {"content": "x" * 10_000}}]})
+
+
+@behaviour
 async def comments_forever(exchange: Exchange) -> None:
     """Keeps the connection busy and never says anything."""
     await begin(exchange)

@@ -411,5 +411,5 @@ async def test_a_slow_reader_holds_the_choices_back():
     reply = await Scripted(eager).openai_chat_completion(chat(n=2, stream=True), OWN)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert given <= 4
+    assert given <= 5
     await reply.aclose()

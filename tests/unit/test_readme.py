@@ -103,7 +103,7 @@ def test_every_template_ships_that_is_spoken_of() -> None:
         "native",
         "resilient",
     } <= names
-    for name in re.findall(r"llama-compat run ([a-z]+)", README):
+    for name in re.findall(r"llama-compat run ([a-z-]+)", README):
         assert name in names
 
 

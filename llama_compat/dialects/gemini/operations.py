@@ -59,14 +59,15 @@ def new_frame(operation: Operation) -> Frame:
 
 
 def _look(fields: JSONFields, path: Mapping[str, str], *, stream: bool = False) -> Asked:
-    return Asked(path["model"], stream=stream, max_tokens=_max_tokens(fields))
-
-
-def _max_tokens(fields: JSONFields) -> int | None:
     name = spelling(fields, CONFIG)
     config = from_raw(fields[name]) if name in fields else None
-    limit = member(config, "maxOutputTokens") if isinstance(config, dict) else None
-    return limit if type(limit) is int else None
+    limit, count = (_integer(config, each) for each in ("maxOutputTokens", "candidateCount"))
+    return Asked(path["model"], stream=stream, max_tokens=limit, choices=count or 1)
+
+
+def _integer(config: Any, name: str) -> int | None:
+    value = member(config, name) if isinstance(config, dict) else None
+    return value if type(value) is int else None
 
 
 # --------------------------------------------------------------------------------------------------

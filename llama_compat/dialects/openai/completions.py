@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.openai.chunks import (
@@ -158,6 +159,25 @@ def parse_prompts(value: Any) -> tuple[Prompt, ...]:
     if all(isinstance(item, list) and item for item in value):
         return tuple(_token_ids(item) for item in value)
     return (_token_ids(value),)
+
+
+_PROMPTS = re.compile(rb"\[\s*([\"\[])(?!\s*\[)")
+"""How several prompts begin: as texts, or as lists of token ids, in which there are no lists."""
+
+
+def count_prompts(raw: Raw) -> int:
+    """How many prompts the member `prompt` of a request holds, at the least 1.
+
+    It is counted in the bytes, without a look at what `parse_prompts` would refuse: nothing is made
+    of a million prompts only to say that they are too many.
+    """
+    data = bytes(raw)
+    several = _PROMPTS.match(data)
+    if several is None:
+        return 1
+    if several[1] == b"[":
+        return data.count(b"[") - 1
+    return data.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') // 2
 
 
 def _token_ids(value: list[Any]) -> tuple[int, ...]:

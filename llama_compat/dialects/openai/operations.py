@@ -54,7 +54,12 @@ class _Look:
             model,
             stream=parameters.get("stream", False),
             max_tokens=parameters.get("max_completion_tokens", parameters.get("max_tokens")),
+            choices=self._choices(fields, parameters),
         )
+
+    def _choices(self, fields: JSONFields, parameters: Mapping[str, Any]) -> int:
+        prompts = completions.count_prompts(fields["prompt"]) if self.required == "prompt" else 1
+        return prompts * int(max(parameters.get("n", 1), parameters.get("best_of", 1)))
 
     def _check_required(self, fields: JSONFields) -> None:
         # Not decoded, as it may be all of a large request: a look at how it begins is enough here,

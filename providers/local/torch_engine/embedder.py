@@ -65,6 +65,7 @@ class LoadedEmbedder:
         pooling: makes one vector of a text's.
         normalize: whether vectors have length 1.
         max_tokens: that a text can have.
+        max_characters: that a text can have if its tokens are the longest.
     """
 
     name: str
@@ -73,6 +74,7 @@ class LoadedEmbedder:
     pooling: Pooling
     normalize: bool
     max_tokens: int
+    max_characters: int
 
 
 def is_embedder(folder: Path) -> bool:
@@ -81,9 +83,23 @@ def is_embedder(folder: Path) -> bool:
 
 
 def load_embedder(
-    name: str, folder: Path, *, device: str, dtype: str, context_length: int | None
+    name: str,
+    folder: Path,
+    *,
+    device: str,
+    dtype: str,
+    context_length: int | None,
+    control_tokens: bool = False,
 ) -> LoadedEmbedder:
-    """Load the model in `folder`; `device` and `dtype` as in the template.
+    """Load the model in `folder`.
+
+    Args:
+        name: the provider's name for it.
+        folder: where it is.
+        device: as in the template.
+        dtype: as in the template.
+        context_length: the tokens that a text may have, if less than the model takes.
+        control_tokens: whether control tokens that a text spells out are those tokens.
 
     Raises:
         ProviderStartError: it can't be loaded, or has a step that is not known here.
@@ -104,14 +120,23 @@ def load_embedder(
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
+    backend.encode_special_tokens = not control_tokens
     limits = [
         _settings(folder / "sentence_bert_config.json").get("max_seq_length"),
         getattr(model.config, "max_position_embeddings", None),
         context_length,
     ]
     known = [limit for limit in limits if limit is not None]
+    max_tokens = min(known, default=512)
+    longest_token = max(len(token.encode()) for token in backend.get_vocab())
     return LoadedEmbedder(
-        name, model.to(chosen).eval(), backend, pooling, normalize, min(known, default=512)
+        name,
+        model.to(chosen).eval(),
+        backend,
+        pooling,
+        normalize,
+        max_tokens,
+        max_tokens * longest_token,
     )
 
 
@@ -203,7 +228,11 @@ class Embedder:
     # In the thread --------------------------------------------------------------------------------
 
     def _embed(self, request: EmbeddingRequest, gone: threading.Event) -> EmbeddingResponse:
-        encoded = [self._encode(index, text) for index, text in enumerate(request.inputs)]
+        encoded = []
+        for index, text in enumerate(request.inputs):
+            if gone.is_set() or self._stopping.is_set():
+                break
+            encoded.append(self._encode(index, text))
         vectors: dict[int, tuple[float, ...]] = {}
         for batch in _batches([len(each) for each in encoded]):
             if gone.is_set() or self._stopping.is_set():
@@ -216,16 +245,21 @@ class Embedder:
         return EmbeddingResponse(in_order, tokens)
 
     def _encode(self, index: int, text: str) -> list[int]:
-        token_ids: list[int] = self.loaded.tokenizer.encode(text).ids
+        if len(text) > self.loaded.max_characters:
+            raise self._too_long(index, f"{len(text)} characters, too many for")
+        token_ids: list[int] = self.loaded.tokenizer.encode_batch_fast([text])[0].ids
         if len(token_ids) > self.loaded.max_tokens:
-            raise APIError(
-                400,
-                f"Text {index} of 'input' has {len(token_ids)} tokens, more than the"
-                f" {self.loaded.max_tokens} that the model '{self.loaded.name}' takes. Cut it.",
-                param="input",
-                code="context_length_exceeded",
-            )
+            raise self._too_long(index, f"{len(token_ids)} tokens, more than")
         return token_ids
+
+    def _too_long(self, index: int, what: str) -> APIError:
+        return APIError(
+            400,
+            f"Text {index} of 'input' has {what} the {self.loaded.max_tokens} tokens that the"
+            f" model '{self.loaded.name}' takes. Cut it.",
+            param="input",
+            code="context_length_exceeded",
+        )
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _run(self, batch: Sequence[Sequence[int]], dimensions: int | None) -> torch.Tensor:

@@ -17,6 +17,7 @@ from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
+from providers.local.end_tokens import END_TOKENS
 from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
@@ -28,20 +29,6 @@ from providers.local.torch_engine.tokenizer import HubTokenizer
 from providers.local.torch_engine.weights import decoder_of, why_not
 
 log = logging.getLogger(__name__)
-
-END_TOKENS: dict[str, StopReason] = {
-    "<|endoftext|>": StopReason.end_of_turn,
-    "<|end_of_text|>": StopReason.end_of_turn,
-    "<|im_end|>": StopReason.end_of_turn,
-    "<|eot_id|>": StopReason.end_of_turn,
-    "<|eot|>": StopReason.end_of_turn,
-    "<end_of_turn>": StopReason.end_of_turn,
-    "<|end_of_turn|>": StopReason.end_of_turn,
-    "<|END_OF_TURN_TOKEN|>": StopReason.end_of_turn,
-    "<|eom_id|>": StopReason.end_of_message,
-    "<|eom|>": StopReason.end_of_message,
-}
-"""Special tokens that end a turn, though not every model's settings say so."""
 
 BLOCK_SIZE = 16
 """Tokens in a block of the KV cache."""

@@ -63,6 +63,7 @@ class TorchProvider(LocalProvider):
     config: TorchConfig
 
     modules = ("torch", "transformers", "safetensors")
+    extra = "torch"
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
         folder = _model_folder(name)
@@ -87,6 +88,7 @@ class TorchProvider(LocalProvider):
                 device=config.device,
                 dtype=config.dtype,
                 context_length=context_length,
+                control_tokens=config.control_tokens == "all",
             )
             return embedder.Embedder(loaded, config.max_waiting)
         options = LoadOptions(

@@ -75,7 +75,7 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """How many sequences wait."""
-        return len(self._waiting)
+        return len(self._places) - len(self.running)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
@@ -83,13 +83,19 @@ class Scheduler:
         self._queue(sequence)
 
     def drop(self, sequences: set[Sequence]) -> None:
-        """Give up sequences, waiting or running, and their blocks."""
-        self._waiting = [item for item in self._waiting if item[2] not in sequences]
-        heapq.heapify(self._waiting)
-        for sequence in [each for each in self.running if each in sequences]:
-            self.end(sequence)
+        """Give up sequences, waiting or running, and their blocks.
+
+        It costs as much as there are of them, however many others wait: those that waited keep
+        their entry in the heap until it comes up, or until half of the heap is such entries.
+        """
         for sequence in sequences:
-            self._places.pop(sequence, None)
+            if sequence in self.running:
+                self.end(sequence)
+            else:
+                self._places.pop(sequence, None)
+        if len(self._waiting) > 2 * self.waiting:
+            self._waiting = [item for item in self._waiting if item[2] in self._places]
+            heapq.heapify(self._waiting)
 
     def end(self, sequence: Sequence) -> None:
         """A running sequence is complete, or has failed."""
@@ -99,7 +105,7 @@ class Scheduler:
 
     def clear(self) -> list[Sequence]:
         """Let go of everything; what there was."""
-        left = [*self.running, *(sequence for *_, sequence in self._waiting)]
+        left = list(self._places)
         self.drop(set(left))
         return left
 
@@ -117,6 +123,9 @@ class Scheduler:
                 budget -= self._take(batch, sequence, budget)
         while budget > 0 and self._waiting and len(self.running) < self.limits.sequences:
             sequence = self._waiting[0][2]
+            if sequence not in self._places:
+                heapq.heappop(self._waiting)
+                continue
             if not self._admit(sequence):
                 break
             heapq.heappop(self._waiting)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from providers.local.control_tokens import control_tokens
+
 
 class HubTokenizer:
     """A fast tokenizer of transformers, which has the chat template.
 
     Args:
         tokenizer: from `AutoTokenizer`.
+
+    Attributes:
+        control_tokens: how the tokens are written that are no text.
+        longest_token: the bytes that no token stands for more than.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -19,11 +25,14 @@ class HubTokenizer:
         # Some folders have the limits of a training run in their tokenizer.json.
         self._backend.no_truncation()
         self._backend.no_padding()
-
-    @property
-    def source(self) -> str:
-        """The tokenizer as JSON."""
-        return str(self._backend.to_str())
+        added = self._backend.get_added_tokens_decoder().values()
+        self.control_tokens = control_tokens(
+            (token.content for token in added if token.special),
+            (token.content for token in added if not token.special),
+            self.chat_template or "",
+        )
+        # Of byte-level tokens, whose letters stand for bytes, up to twice what they stand for.
+        self.longest_token = max(len(token.encode()) for token in self._backend.get_vocab())
 
     @property
     def chat_template(self) -> str | None:
@@ -40,7 +49,8 @@ class HubTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
         """The tokens of `text`."""
-        return tuple(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        (made,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(made.ids)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
@@ -50,3 +60,11 @@ class HubTokenizer:
             list(messages), tools=tools, tokenize=False, add_generation_prompt=True
         )
         return str(text)
+
+    def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
+        """The same as llguidance wants it; ValueError if it can't read it."""
+        import llguidance
+
+        return llguidance.LLTokenizer(
+            self._backend.to_str(), n_vocab=vocab_size, eos_token=list(end_tokens)
+        )

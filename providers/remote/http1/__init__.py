@@ -27,7 +27,7 @@ from providers.remote.http1.errors import (
     TotalTimeout,
     UnknownHostError,
 )
-from providers.remote.http1.headers import HeaderBlock, encode_headers
+from providers.remote.http1.headers import HeaderBlock, encode_header, encode_headers
 from providers.remote.http1.response import Response
 from providers.remote.http1.urls import URL, Origin, Route, parse_url
 
@@ -58,6 +58,7 @@ __all__ = [
     "TotalTimeout",
     "UnknownHostError",
     "default_tls_context",
+    "encode_header",
     "encode_headers",
     "new_tls_context",
     "parse_url",

@@ -7,7 +7,7 @@ import math
 import re
 import ssl
 from collections import OrderedDict
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple, TypeVar
 
 from providers.remote.http1.connection import Connection, Timeouts
@@ -109,11 +109,7 @@ class Client:
         Raises:
             HTTPError: there is no answer.
         """
-        if not _TARGET.fullmatch(target):
-            raise InvalidURLError(f"{target[:100]!r} is no path")
-        head = b"%b %b%b%b%b" % (
-            method.encode(), route.before, target.encode(), route.after, headers
-        )  # fmt: skip
+        head = _beginning(method, route, target) + headers
         head += b"\r\n" if body is None else b"content-length: %d\r\n\r\n" % len(body)
         time = asyncio.get_running_loop().time
         began = time()
@@ -324,6 +320,18 @@ class _Wanted(NamedTuple):
 
     waiters: OrderedDict[asyncio.Future[tuple[Connection, bool]], None]
     dialing: list[asyncio.Task[None]]
+
+
+@lru_cache(maxsize=256)
+def _beginning(method: str, route: Route, target: str) -> bytes:
+    """The request line and the headers that go with the route.
+
+    Raises:
+        InvalidURLError: `target` is none.
+    """
+    if not _TARGET.fullmatch(target):
+        raise InvalidURLError(f"{target[:100]!r} is no path")
+    return b"%b %b%b%b" % (method.encode(), route.before, target.encode(), route.after)
 
 
 def _has_result(future: asyncio.Future[Result]) -> bool:

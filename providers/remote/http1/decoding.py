@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from providers.remote.http1.errors import ContentEncodingError
+from providers.remote.http1.headers import shown
 
 STEP_BYTES = 1 << 18
 """No more than this comes out at a time, however much it will be in the end."""
@@ -84,4 +85,4 @@ def decoder_for(coding: str) -> Decoder:
             return Decoder(gzip=True)
         case "deflate":
             return Decoder(gzip=False)
-    raise ContentEncodingError(f"the content-encoding {coding[:40]!r} is not known")
+    raise ContentEncodingError(f"the content-encoding {shown(coding)} is not known")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from typing import NewType
 
 HeaderBlock = NewType("HeaderBlock", bytes)
-"""Lines of headers, each with its end: only `encode_headers` makes one."""
+"""Lines of headers, each with its end: only `encode_header` and `encode_headers` make one."""
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -19,13 +19,20 @@ def encode_headers(headers: Mapping[str, str]) -> HeaderBlock:
     Raises:
         ValueError: a name or a value can't stand in a header; a line break, for one.
     """
-    lines = []
-    for name, value in headers.items():
-        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            # The value may be a key.
-            raise ValueError(f"the header {name!r} has characters that headers can't have")
-        lines.append(f"{name}: {value.strip()}\r\n")
-    return HeaderBlock("".join(lines).encode())
+    return HeaderBlock(b"".join([encode_header(*header) for header in headers.items()]))
+
+
+def encode_header(name: str, value: str) -> HeaderBlock:
+    """The line of one header; otherwise as `encode_headers`."""
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        # The value may be a key.
+        raise ValueError(f"the header {name!r} has characters that headers can't have")
+    return HeaderBlock(f"{name}: {value.strip()}\r\n".encode())
+
+
+def shown(value: str) -> str:
+    """A header's value for a message: all of it or nothing, as half a key could not be covered."""
+    return repr(value) if len(value) <= 40 else f"of {len(value)} characters"
 
 
 class Headers(Mapping[str, str]):
@@ -41,6 +48,10 @@ class Headers(Mapping[str, str]):
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._values)
+
+    def items(self) -> ItemsView[str, str]:
+        """Names in lower case, and values."""
+        return self._values.items()
 
     def __len__(self) -> int:
         return len(self._values)

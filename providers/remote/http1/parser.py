@@ -5,6 +5,7 @@ from __future__ import annotations
 import httptools
 
 from providers.remote.http1.errors import ProtocolError
+from providers.remote.http1.headers import shown
 
 MAX_HEAD_BYTES = 1 << 16
 """Status line and headers; also trailers, and all else that is no body, in one go."""
@@ -31,12 +32,11 @@ class ResponseParser:
     """
 
     __slots__ = (
-        "_header_bytes",
-        "_header_count",
         "_interim",
         "_overhead",
         "_parser",
         "_problem",
+        "_read",
         "_until_close",
         "begun",
         "body",
@@ -63,7 +63,7 @@ class ResponseParser:
         self.begun = self.has_head = self.complete = False
         self.keep_alive = True
         self._until_close = False
-        self._header_bytes = self._header_count = 0
+        self._read: list[tuple[bytes, bytes]] = []
         self._overhead = 0
         self._interim = 0
         self._problem: ProtocolError | None = None
@@ -108,16 +108,11 @@ class ResponseParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; behind the body, a trailer, which means nothing here."""
-        if self.complete or self.has_head:
+        if self.has_head:
             return
-        headers = self.headers
-        self._header_count += 1
-        self._header_bytes += len(name) + len(value) + 4
-        if self._header_count > MAX_HEADERS or self._header_bytes > MAX_HEAD_BYTES:
-            raise self._refuse(f"more than {MAX_HEADERS} headers or {MAX_HEAD_BYTES} bytes of them")
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1").rstrip(" \t")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._read.append((name, value))
+        if len(self._read) > MAX_HEADERS:
+            raise self._refuse(f"more than {MAX_HEADERS} headers")
 
     def on_headers_complete(self) -> None:
         """Status and headers are there, of the answer or of one before it."""
@@ -128,14 +123,14 @@ class ResponseParser:
             raise self._refuse(f"status {status}")
         if status < 200:
             self._interim += 1
-            self.headers = {}
-            self._header_count = 0
+            self._read.clear()
             if status == 101 or self._interim > MAX_INTERIM_ANSWERS:
                 raise self._refuse(f"too many answers with status {status}")
             return
+        self.headers = self._headers_by_name()
         coding = self.headers.get("transfer-encoding")
         if coding is not None and coding.lower() != "chunked":
-            raise self._refuse(f"transfer-encoding {coding[:40]!r}")
+            raise self._refuse(f"transfer-encoding {shown(coding)}")
         self._until_close = (
             coding is None and "content-length" not in self.headers and status not in _NO_BODY
         )
@@ -143,6 +138,19 @@ class ResponseParser:
             self.headers.pop("content-encoding", None)
         self.status = status
         self.has_head = True
+
+    def _headers_by_name(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        size = 0
+        for name, value in self._read:
+            size += len(name) + len(value) + 4
+            key = name.decode("latin-1").lower()
+            text = value.decode("latin-1").rstrip(" \t")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if size > MAX_HEAD_BYTES:
+            raise self._refuse(f"more than {MAX_HEAD_BYTES} bytes of headers")
+        self._read.clear()
+        return headers
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 from routing.operations.store.storage import Migrations
 
 
-class Record(Struct, kw_only=True):
+class Record(Struct, kw_only=True, gc=False):
     """One request: the columns of the table, in their order.
 
     Attributes:

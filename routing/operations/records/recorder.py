@@ -169,6 +169,7 @@ class Recorder:
 
     async def _write(self) -> None:
         tries = 0
+        last_try = False
         while True:
             if not self._records and not self._bodies:
                 self._drops.log()
@@ -183,8 +184,11 @@ class Recorder:
                 await self._write_batch(batch, bodies)
             except StorageError as error:
                 self._drops.log(str(error))
-                if self._stopping.is_set():
+                if last_try:
                     return
+                last_try = self._stopping.is_set()
+                if last_try:
+                    continue
                 tries = tries + 1 if await self._is_well() else 0
                 if tries < POISON_TRIES:
                     await self._pause(RETRY_SECONDS)

@@ -17,7 +17,7 @@ _TRACEPARENT = re.compile(
 _SAMPLED = 1
 
 
-class TraceContext(Struct, frozen=True):
+class TraceContext(Struct, frozen=True, gc=False):
     """One span, and the trace that it is part of; ids in hexadecimal.
 
     Attributes:

@@ -75,6 +75,10 @@ class Meter:
         """It has been answered, as well as could be."""
         self._metrics.ended(observed, record, self._names.get(record.provider, ""))
 
+    def reloaded(self, *, succeeded: bool) -> None:
+        """The template was read again; or could not be, and the last one counts."""
+        self._metrics.reloaded(succeeded=succeeded)
+
     async def text(self) -> bytes:
         """What Prometheus is told."""
         self._look()

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -31,6 +31,7 @@ def shared_metrics() -> Iterator[None]:
 def forget_process(pid: int) -> None:
     """A worker has ended: what it had running runs no more; what it counted stays."""
     if FOLDER in os.environ:
-        from prometheus_client.multiprocess import mark_process_dead
+        with suppress(ImportError):  # then the worker could not start, and says so
+            from prometheus_client.multiprocess import mark_process_dead
 
-        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -99,10 +99,10 @@ function callCard({ id, function: { name, arguments: given } }) {
     // Not all there yet, or no JSON: it is shown as it is.
   }
   return element(
-    "section",
-    { class: "call", "aria-label": `Call of ${name}` },
+    "div",
+    { class: "call", role: "group", "aria-label": `Call of ${name}` },
     element("p", {}, "Calls ", element("strong", {}, name), " ", element("code", {}, id)),
-    element("pre", {}, pretty),
+    element("pre", { tabindex: "0" }, pretty),
   );
 }
 

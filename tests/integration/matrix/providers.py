@@ -47,8 +47,12 @@ KINDS: dict[str, Kind] = {
     ),
     "fastchat": Kind("greets", frozenset({"stop", "image"})),
     "torch": Kind(STARTER_MODEL, frozenset({"tools", "forced", "schema", "stop"})),
+    "llama_cpp": Kind("starter-gguf", frozenset({"tools", "forced", "schema", "stop"})),
     "echo": Kind("echo", frozenset({"tools", "forced", "stop"})),
 }
+
+STARTERS = {"torch": "starter", "llama_cpp": "starter.gguf"}
+"""The kinds that run a model, which is small and says what it likes, and what they call it."""
 
 
 @dataclass
@@ -89,7 +93,7 @@ def everything(folder: Path) -> Iterator[Everything]:
         configs: dict[str, tuple[str, dict[str, Any]]] = {
             "openai": ("remote::passthrough", {"base_url": f"{servers['openai'].url}/v1"}),
             "fastchat": ("remote::fastchat", {"base_url": fastchat.controller}),
-            "torch": ("local::torch", {}),
+            **{name: (f"local::{name}", {}) for name in STARTERS},
             "echo": ("local::echo", {}),
             **{
                 name: (f"remote::{name}", {"base_url": servers[name].url, "api_key": "sk-x"})
@@ -111,12 +115,12 @@ def everything(folder: Path) -> Iterator[Everything]:
                     "id": kind.model,
                     "provider": name,
                     "provider_model": {
-                        "torch": "starter",
+                        **STARTERS,
                         "fastchat": "greets",
                         "echo": "echo",
                         "anthropic-messages": "claude",
                     }.get(name, "theirs"),
-                    "context_length": 2048 if name == "torch" else None,
+                    "context_length": 2048 if name in STARTERS else None,
                 }
                 for name, kind in KINDS.items()
             ],

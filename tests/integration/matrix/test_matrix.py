@@ -11,7 +11,7 @@ import pytest
 from providers.registry import CLASSES, provider_class
 from tests.integration import wire
 from tests.integration.matrix.clients import CLIENTS, Client
-from tests.integration.matrix.providers import KINDS, Everything, Kind, everything
+from tests.integration.matrix.providers import KINDS, STARTERS, Everything, Kind, everything
 from tests.integration.matrix.said import SCHEMA, TIME, WEATHER, Ask, Refused, Said
 from tests.integration.native_suite import Reply
 from tests.integration.native_vendor import Answer
@@ -74,14 +74,14 @@ def test_text(behind: Everything, client: Client, name: str, kind: Kind, stream:
     assert said == Said(TEXT, stop="end", tokens=(30, 25))
 
 
-@pytest.mark.parametrize("name", ["echo", "torch", "fastchat"])
+@pytest.mark.parametrize("name", ["echo", *STARTERS, "fastchat"])
 def test_what_is_real_says_the_same_streamed_and_whole(
     client: Client, name: str, kind: Kind
 ) -> None:
     ask = Ask(kind.model, "One two three four", max_tokens=4)
     whole = client.ask(ask, stream=False)
     streamed = client.ask(ask, stream=True)
-    if name != "torch":  # which samples, and has no seed in every API
+    if name not in STARTERS:  # which samples, and has no seed in every API
         assert whole == streamed
         assert whole.text
     assert whole.stop in ("end", "length")
@@ -145,7 +145,7 @@ def test_a_forced_call(
         assert refused.value.status == 400
         return
     said = client.ask(ask, stream=stream)
-    if name == "torch":  # a small model, which may run out of tokens inside the call
+    if name in STARTERS:  # a small model, which may run out of tokens inside the call
         assert {called for called, _ in said.calls} == {"get_weather"} or said.stop == "length"
         assert said.stop == "length" or said.calls[0][1].keys() == {"city"}
         return
@@ -179,7 +179,7 @@ def test_schemas(behind: Everything, client: Client, name: str, kind: Kind) -> N
     needs(client, "schema")
     behind.will_say(name, Reply(text='{"city": "Zürich"}'))
     ask = Ask(kind.model, schema=SCHEMA)
-    if name == "torch":
+    if name in STARTERS:
         said = client.ask(ask, stream=False)
         assert said.text.lstrip().startswith("{")
         assert said.stop == "length" or json.loads(said.text).keys() == {"city"}
@@ -287,8 +287,9 @@ def test_who_goes_away_is_noticed_upstream(
 
 def test_nothing_runs_on_when_all_have_gone(behind: Everything, clients: dict[str, Client]) -> None:
     for client in clients.values():
-        with client.begin(Ask(KINDS["torch"].model, max_tokens=1000)) as events:
-            next(events)
+        for name in STARTERS:
+            with client.begin(Ask(KINDS[name].model, max_tokens=1000)) as events:
+                next(events)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         health = wire.request("GET", f"{behind.server.url}/health").json()

@@ -121,7 +121,7 @@ def test_the_playground_asks_for_a_key_where_one_is_needed(
     page.goto(operated.url)
     page.get_by_label("API key").fill("sk-wrong")
     page.get_by_role("button", name="Use this key").click()
-    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect or missing API key")
     page.get_by_label("API key").fill("sk-of-the-page")
     page.get_by_role("button", name="Use this key").click()
     expect(page.get_by_label("Model")).to_be_visible()

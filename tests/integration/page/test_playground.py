@@ -144,7 +144,7 @@ def test_calls_are_shown_and_answered(
     opened(page, server)
     page.get_by_label("Tools (JSON)").fill(json.dumps(TOOLS))
     say(page, "How is the weather?")
-    cards = page.get_by_role("region", name="Call of get_weather")
+    cards = page.get_by_role("group", name="Call of get_weather")
     expect(cards).to_have_count(2)
     expect(cards.first).to_contain_text('"city": "Oslo"')
     assert vendor.last.body["tools"] == TOOLS

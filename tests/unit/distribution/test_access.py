@@ -93,6 +93,8 @@ def test_budgets_are_seen(tmp_path: Path) -> None:
     [
         ({"keys": [{"name": "a"}]}, "keys[0]", "either 'key'"),
         ({"keys": [{"name": "a", "key": "x", "hash": HASH}]}, "keys[0]", "not both"),
+        ({"keys": [{"name": "a", "key": " "}]}, "keys[0].key", "an empty one"),
+        ({"server": {"admin_key": "short"}}, "server.admin_key", "at least 8 characters"),
         ({"keys": [{"name": "a", "hash": "abc"}]}, "keys[0].hash", "llama-compat keys hash"),
         ({"keys": [{"key": "x"}]}, "keys[0].name", "required"),
         ({"keys": [{"name": "a", "key": "x"}] * 2}, "keys[1].name", "taken by keys[0]"),

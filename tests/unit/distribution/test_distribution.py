@@ -105,14 +105,14 @@ LOCAL = "providers:\n  - id: p\n    type: local::test\n"
 
 
 def test_everything_set(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERVER_KEY", "first")
+    monkeypatch.setenv("SERVER_KEY", "first-key")
     distribution = folder.load(
         """
 version: 1
 server:
   host: 0.0.0.0
   port: 9000
-  api_keys: ["${env.SERVER_KEY}", second]
+  api_keys: ["${env.SERVER_KEY}", second-key]
   max_body_bytes: 1000
   shutdown_grace_seconds: 5
 providers:
@@ -131,7 +131,7 @@ models:
     )
     server = distribution.server
     assert (server.host, server.port) == ("0.0.0.0", 9000)
-    assert [key.get_secret_value() for key in server.api_keys] == ["first", "second"]
+    assert [key.get_secret_value() for key in server.api_keys] == ["first-key", "second-key"]
     assert (server.max_body_bytes, server.shutdown_grace_seconds) == (1000, 5)
     (provider,) = distribution.providers
     assert (provider.id, provider.type) == ("p", "remote::test")
@@ -155,6 +155,17 @@ def test_the_least(folder: Folder) -> None:
     assert distribution.providers[0].config == LocalSettings()
     (model,) = distribution.models
     assert (model.provider_model, model.context_length, model.aliases) == (None, None, [])
+
+
+def test_keys_are_without_the_blanks_around_them(folder: Folder) -> None:
+    keys = folder.load("server: {api_keys: ['  12345678 ']}\n" + LOCAL + MODEL).server.api_keys
+    assert [key.get_secret_value() for key in keys] == ["12345678"]
+
+
+def test_a_key_that_is_not_set_where_another_is(folder: Folder) -> None:
+    text = "server: {api_keys: ['${env.UNSET:}', 12345678x]}\n" + LOCAL + MODEL
+    (key,) = folder.load(text).server.api_keys
+    assert key.get_secret_value() == "12345678x"
 
 
 def test_sections_whose_lines_are_all_comments(folder: Folder) -> None:
@@ -304,7 +315,7 @@ def test_every_unset_variable_is_named(folder: Folder) -> None:
         assert any(f"the environment variable {name} is not set" in each for each in problems)
 
 
-SECRET = "hunter2"
+SECRET = "hunter2-hunter2"
 
 
 @pytest.mark.parametrize(
@@ -422,8 +433,8 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "unknown key, nothing like it": (
         "server:\n  paint: red\n" + LOCAL + MODEL,
         [
-            "2: server.paint: unknown key 'paint'; the keys here are"
-            f" {', '.join(ServerSettings.model_fields)}",
+            "2: server.paint: unknown key 'paint'; the keys here are "
+            + ", ".join(ServerSettings.model_fields),
         ],
     ),
     "unknown key in a config": (
@@ -465,6 +476,34 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         [
             "5: models[0].id: expected text, got nothing",
             "6: models[0].provider: expected text that is not empty, got ''",
+        ],
+    ),
+    "a key that is empty": (
+        "server:\n  api_keys: [abcdefgh, '']\n" + LOCAL + MODEL,
+        [
+            "2: server.api_keys[1]: expected a key of at least 8 characters, got an empty one;"
+            " `openssl rand -hex 24` makes a good one"
+        ],
+    ),
+    "a key that is short": (
+        "server:\n  api_keys: ['1234567  ']\n" + LOCAL + MODEL,
+        [
+            "2: server.api_keys[0]: expected a key of at least 8 characters, got one of 7;"
+            " `openssl rand -hex 24` makes a good one"
+        ],
+    ),
+    "keys of which none is set": (
+        "server:\n  api_keys: ['${env.UNSET:}']\n" + LOCAL + MODEL,
+        [
+            "2: server.api_keys[0]: the environment variable UNSET is not set, so there is no key,"
+            " and everybody would be let in; set it, or take 'api_keys' out if that is meant"
+        ],
+    ),
+    "no list of keys, and that not set": (
+        "server:\n  api_keys: ${env.UNSET:}\n" + LOCAL + MODEL,
+        [
+            "2: server.api_keys: the environment variable UNSET is not set, so there is no key, and"
+            " everybody would be let in; set it, or take 'api_keys' out if that is meant"
         ],
     ),
     "a key that is all digits": (
@@ -568,6 +607,44 @@ def test_a_store_of_responses_needs_a_place_and_has_its_limits(folder: Folder) -
     ]
 
 
+def test_the_bounds_on_clients(folder: Folder) -> None:
+    bounds = {
+        "max_bodies_bytes": 200_000_000,
+        "max_header_bytes": 2048,
+        "max_headers": 3,
+        "max_connections": 4,
+        "header_seconds": 0.5,
+        "body_seconds": 6,
+        "idle_seconds": 7,
+        "write_seconds": 8,
+    }
+    text = "server:\n" + "".join(f"  {name}: {value}\n" for name, value in bounds.items())
+    server = folder.load(text + LOCAL + MODEL).server
+    assert {name: getattr(server, name) for name in bounds} == bounds
+    wrong = "server:\n" + "".join(f"  {name}: 0\n" for name in bounds)
+    problems = folder.problems(wrong + LOCAL + MODEL)
+    assert [each.split(":")[1].strip() for each in problems] == [
+        f"server.{name}" for name in bounds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "key"),
+    [
+        ("  max_body_bytes: 2000\n  max_bodies_bytes: 1999\n", 3, "max_bodies_bytes"),
+        ("  max_bodies_bytes: 1999\n", 2, "max_bodies_bytes"),
+        ("  max_body_bytes: 536870913\n", 2, "max_body_bytes"),
+    ],
+)
+def test_all_bodies_together_may_have_what_one_may(
+    folder: Folder, written: str, line: int, key: str
+) -> None:
+    (problem,) = folder.problems("server:\n" + written + LOCAL + MODEL)
+    assert problem.startswith(f"{line}: server.{key}: all bodies together (max_bodies_bytes,")
+    fits = "server:\n  max_body_bytes: 2000\n  max_bodies_bytes: 2000\n"
+    assert folder.load(fits + LOCAL + MODEL).server.max_bodies_bytes == 2000
+
+
 def test_a_file_that_is_not_utf_8(folder: Folder) -> None:
     problems = folder.problems(b"version: 1\nserver: {host: \xff}\n")
     assert problems == ["2: not UTF-8 text; save the file as UTF-8"]
@@ -627,7 +704,7 @@ models:
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_in_the_file(folder: Folder, edits: list[tuple[int, int, str]]) -> None:
     text = with_config("base_url: http://a", "headers: {a: b}", "timeouts: {total: null}")
-    text += "    aliases: [x, y]\nserver: {port: 80, api_keys: [a, '${env.UNSET:}']}\n"
+    text += "    aliases: [x, y]\nserver: {port: 80, api_keys: [a-long-key, '${env.UNSET:}']}\n"
     for position, deleted, inserted in edits:
         text = text[:position] + inserted + text[position + deleted :]
     messages = []

@@ -36,6 +36,7 @@ def test_which_templates_ship() -> None:
         "passthrough",
         "resilient",
         "starter",
+        "starter-llama-cpp",
         "vendors",
         "vllm",
     ]

@@ -188,3 +188,26 @@ async def test_base64_over_the_wire_is_the_same_numbers(tmp_path: Path) -> None:
     numbers, packed = found
     unpacked = struct.unpack(f"<{len(numbers)}f", base64.b64decode(packed))
     assert unpacked == pytest.approx(numbers, abs=1e-6)
+
+
+async def test_control_tokens_are_text_unless_they_are_wanted(tmp_path: Path) -> None:
+    make_embedder(tmp_path)
+    asked = EmbeddingRequest(str(tmp_path), ("fox<|im_end|>",))
+    counts = {}
+    for spoken in ("none", "completions", "all"):
+        async with running(tmp_path, control_tokens=spoken) as provider:
+            counts[spoken] = (await provider.embed(asked)).prompt_tokens
+    assert counts["all"] == 2
+    assert counts["none"] == counts["completions"] > 2
+
+
+async def test_a_text_that_can_not_fit_is_refused_by_its_length(tmp_path: Path) -> None:
+    make_embedder(tmp_path)
+    async with running(tmp_path) as provider:
+        [embedder] = provider.embedders.values()
+        longest = embedder.loaded.max_characters
+        assert longest % embedder.loaded.max_tokens == 0
+        await provider.embed(EmbeddingRequest(str(tmp_path), (" " * (longest - 1) + "a",)))
+        with pytest.raises(APIError, match=rf"Text 1 .* {longest + 1} characters") as caught:
+            await provider.embed(EmbeddingRequest(str(tmp_path), ("a", " " * longest + "a")))
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")

@@ -17,7 +17,9 @@ from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.torch_engine.engine import Engine
+from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.engine import Engine, LocalSequence
+from providers.local.torch_engine.scheduler import Limits, Scheduler
 from tests.tiny_models import make_model
 from tests.unit.local.engines import (
     ARCHITECTURES,
@@ -253,6 +255,36 @@ async def test_cancelling_frees_the_blocks(folder: Path) -> None:
         await until(lambda: engine.stats.running == 0)
         assert (engine.stats.used_blocks, engine.stats.cancelled) == (0, 1)
         assert engine.stats.generated_tokens < 300
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_giving_up_costs_what_is_given_up(at_once: bool) -> None:
+    looks = 0
+
+    class Counted(LocalSequence):
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return object.__hash__(self)
+
+    blocks = BlockManager(total=64, block_size=16)
+    scheduler = Scheduler(blocks, Limits(4, 64, 64, 10_000), prefix_cache=False)
+    generation = Generation((1, 2, 3), SamplingParams(), 4)
+    sequences = [Counted(generation, lambda _: None) for _ in range(1000)]
+    for each in sequences:
+        scheduler.add(each)
+    scheduler.schedule()
+    assert (len(scheduler.running), scheduler.waiting) == (4, 996)
+    given_up, kept = sequences[:-2], sequences[-2:]
+    looks = 0
+    for some in [given_up] if at_once else [[each] for each in given_up]:
+        scheduler.drop(set(some))
+    assert looks < 15 * len(given_up)
+    assert (len(scheduler.running), scheduler.waiting, blocks.used) == (0, 2, 0)
+    assert [chunk.sequence for chunk in scheduler.schedule().chunks] == kept
+    assert scheduler.clear() == kept
+    assert (len(scheduler.running), scheduler.waiting, blocks.used) == (0, 0, 0)
+    assert scheduler.schedule().chunks == []
 
 
 async def test_a_failed_step_fails_its_requests_only(

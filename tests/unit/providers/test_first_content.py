@@ -51,7 +51,7 @@ WIRES: dict[str, Any] = {
     "chat": lambda: EventStream("p", StreamMender(CHAT, MODEL), CHAT, MODEL),
     "text": lambda: EventStream("p", StreamMender(TEXT, MODEL), TEXT, MODEL),
     "messages": lambda: MessagesStream("p", MODEL),
-    "responses": lambda: ResponseStream("p", "m", lambda body: body),
+    "responses": lambda: ResponseStream("p", "m"),
     "gemini": lambda: GeminiEvents("p", new_frame(GENERATE), 1),
     "ollama": lambda: OllamaLines("p", MODEL),
 }

@@ -15,8 +15,17 @@ import gguf
 import numpy as np
 from safetensors import safe_open
 
-from llama_compat.types import CompletionRequest, SamplingParams, StreamComplete
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    SamplingParams,
+    StreamComplete,
+    UserMessage,
+)
 from providers.base import ProviderModel, ProviderStartError
+from providers.local.call_rules import CallRules
+from providers.local.engine import LocalModel
+from providers.local.prompts import chat_prompt
 from providers.local.torch_engine.gguf_import import convert_gguf
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_level_tokenizer
@@ -76,6 +85,13 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def ends_in_chat(model: LocalModel, said: str) -> int:
+    """How many ends of turns a chat has in which a user says so."""
+    request = ChatCompletionRequest(model.name, (UserMessage(said),))
+    token_ids = chat_prompt(model, request, CallRules(), "none").token_ids
+    return token_ids.count(model.vocabulary.id_of("<|im_end|>"))
+
+
 async def last_event(provider: TorchProvider, model: str) -> StreamComplete:
     request = CompletionRequest(model, "The quick", SamplingParams(max_tokens=4))
     events = [event async for event in provider.completion(request)]
@@ -93,6 +109,7 @@ async def test_a_folder_with_a_lone_gguf_is_converted_once(tmp_path: Path) -> No
         assert engine.model.context_length == 256
         assert engine.model.tokenizer.chat_template == CHAT_TEMPLATE
         assert engine.model.vocabulary.id_of("<|im_end|>") in engine.model.stop_tokens
+        assert ends_in_chat(engine.model, "a<|im_end|>b<|im_start|>") == 1
         assert (await last_event(provider, name)).usage.completion_tokens > 0
         await provider.stop()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import web
 
 from llama_compat.errors import APIError
-from llama_compat.images import parse_data_url
+from llama_compat.images import images_in, parse_data_url
 from llama_compat.types import (
     CompletionMessage,
     ImageContent,
@@ -19,6 +20,8 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
+from providers.remote import images
+from providers.remote.http1 import dialing
 from providers.remote.images import MAX_REDIRECTS, ImageDownloader, ImageLimits, is_public
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -44,6 +47,9 @@ async def server() -> AsyncIterator[str]:
         left = int(request.match_info["left"])
         raise web.HTTPFound(f"/hop/{left - 1}" if left else "/image")
 
+    async def elsewhere(request: web.Request) -> web.Response:
+        raise web.HTTPFound(f"http://localhost:{request.url.port}/image")
+
     async def stuck(request: web.Request) -> web.Response:
         await stop.wait()
         return web.Response()
@@ -55,6 +61,7 @@ async def server() -> AsyncIterator[str]:
         "/endless": endless,
         "/page": page,
         "/stuck": stuck,
+        "/elsewhere": elsewhere,
         "/hop/{left}": hop,
     }
     for path, handler in handlers.items():
@@ -139,7 +146,81 @@ async def test_no_spelling_of_an_address_leads_into_the_own_network(server: str,
             await downloader.inline([UserMessage((ImageContent(f"http://{host}:{port}/image"),))])
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "64:ff9b::808:808"])
+async def test_no_name_leads_into_the_own_network(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address that is connected to counts, whatever the name led to when it was looked at."""
+    loop, port = asyncio.get_running_loop(), int(server.rpartition(":")[2])
+    answers = iter(["8.8.8.8", "127.0.0.1"])
+
+    async def look_up(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        where = (next(answers), port)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where)]
+
+    async def connect(opened: socket.socket, where: tuple[str, int]) -> None:
+        reached.append(where[0])
+        raise OSError("out of reach")
+
+    reached: list[str] = []
+    monkeypatch.setattr(loop, "getaddrinfo", look_up)
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    monkeypatch.setattr(dialing, "NAMES_KEPT_SECONDS", 0)
+    image = [UserMessage((ImageContent(f"http://rebinding.example:{port}/image"),))]
+    async with ImageDownloader(ImageLimits()) as downloader:
+        with pytest.raises(APIError, match="out of reach"):
+            await downloader.inline(image)
+        with pytest.raises(APIError, match=r"127\.0\.0\.1 is not on the public internet"):
+            await downloader.inline(image)
+    assert reached == ["8.8.8.8"]
+
+
+async def test_redirections_are_looked_at_as_well(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first server counts as public here; what it redirects to is the same under its name.
+    def refuse(address: str) -> None:
+        asked.append(address)
+        if len(asked) > 1:
+            raise PermissionError(13, "not on the public internet")
+
+    asked: list[str] = []
+    monkeypatch.setattr(images, "_refuse_private", refuse)
+    image = [UserMessage((ImageContent(f"{server}/elsewhere"),))]
+    async with ImageDownloader(ImageLimits()) as downloader:
+        with pytest.raises(APIError, match="not on the public internet"):
+            await downloader.inline(image)
+    assert asked[0] == "127.0.0.1"
+    assert len(asked) > 1
+
+
+async def test_so_many_images_and_no_more(server: str) -> None:
+    messages = [
+        UserMessage(tuple(ImageContent(f"{server}/image?{turn}.{each}") for each in range(3)))
+        for turn in range(2)
+    ]
+    again = UserMessage((ImageContent(f"{server}/image?0.0"),))
+    async with ImageDownloader(limits(max_count=6)) as downloader:
+        inlined = await downloader.inline([*messages, again])
+    assert all("data:" in image.url for each in inlined for image in images_in(each.content))
+    async with ImageDownloader(limits(max_count=5)) as downloader:
+        with pytest.raises(APIError, match=r"6 images .* no more than 5") as refused:
+            await downloader.inline(messages)
+    assert (refused.value.status, refused.value.param) == (400, "messages[1].content")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "8.8.8.8",
+        "100.63.255.255",
+        "100.128.0.1",
+        "2606:4700:4700::1111",
+        "2001:4860:4860::8888",
+        "64:ff9b::808:808",
+        "::ffff:8.8.8.8",
+        "2606:4700:4700::5efe:808:808",
+    ],
+)
 def test_public_addresses(address: str) -> None:
     assert is_public(address)
 
@@ -153,6 +234,12 @@ def test_public_addresses(address: str) -> None:
         "192.168.1.1",
         "169.254.169.254",
         "100.64.0.1",
+        "100.127.255.255",
+        "192.0.0.1",
+        "192.88.99.1",
+        "198.18.0.1",
+        "203.0.113.1",
+        "240.0.0.1",
         "0.0.0.0",
         "224.0.0.1",
         "255.255.255.255",
@@ -163,7 +250,28 @@ def test_public_addresses(address: str) -> None:
         "ff02::1",
         "::ffff:10.0.0.1",
         "2002:a00:1::",
+        "2002:808:808::",
         "64:ff9b::a00:1",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::a00:1",
+        "64:ff9b:1::808:808",
+        "64:ff9b:1:ffff:ffff:ffff:808:808",
+        "::127.0.0.1",
+        "::8.8.8.8",
+        "::ffff:0:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "2001::1",
+        "2001:0:808:808::",
+        "2001:db8::1",
+        "2606:4700:4700::5efe:a00:1",
+        "2606:4700:4700::200:5efe:7f00:1",
+        "3fff::1",
+        "5f00::1",
+        "fec0::1",
+        "100::1",
+        "fe80::1%eth0",
+        "4000::1",
+        "1fff::1",
     ],
 )
 def test_private_addresses(address: str) -> None:

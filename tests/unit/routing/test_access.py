@@ -32,7 +32,7 @@ TEAM = {"id": "t", "limits": {"concurrent": 1}}
     ("sections", "has_access", "keeps"),
     [
         ({}, False, False),
-        ({"server": {"api_keys": ["sk-one"]}}, False, False),
+        ({"server": {"api_keys": ["sk-one-key"]}}, False, False),
         ({"keys": [{"name": "a", "key": "sk-a"}]}, False, False),
         ({"teams": [TEAM]}, True, False),
         ({"teams": [{"id": "t", "budget": {"amount": 1}}]}, True, True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -9,6 +10,8 @@ import pytest
 
 from llama_compat.distribution import Distribution
 from routing.app import Application
+
+KEY = "a-secret-key"
 
 ECHO: dict[str, Any] = {
     "providers": [{"id": "echo", "type": "local::echo", "config": None}],
@@ -58,21 +61,21 @@ PATHS = [
 
 @pytest.mark.parametrize(("method", "path", "api"), PATHS)
 async def test_who_brings_no_key(method: str, path: str, api: str) -> None:
-    reply = await ask(application(api_keys=["secret"]), method, path)
+    reply = await ask(application(api_keys=[KEY]), method, path)
     assert (reply.status_code, shape(reply.json())) == (401, api)
     assert reply.headers["x-request-id"]
-    assert "secret" not in reply.text
+    assert KEY not in reply.text
     # A key in the address would be in every log on the way.
-    again = await ask(application(api_keys=["secret"]), method, f"{path}?key=secret")
+    again = await ask(application(api_keys=[KEY]), method, f"{path}?key={KEY}")
     assert again.status_code == 401
 
 
 async def test_googles_key_header_lets_in_and_says_whose_list_is_meant() -> None:
-    app = application(api_keys=["secret"])
-    google = {"x-goog-api-key": "secret"}
+    app = application(api_keys=[KEY])
+    google = {"x-goog-api-key": KEY}
     listed = await ask(app, "GET", "/v1/models", **google)
     assert listed.json()["models"][0]["name"] == "models/echo"
-    others = await ask(app, "GET", "/v1/models", authorization="Bearer secret")
+    others = await ask(app, "GET", "/v1/models", authorization=f"Bearer {KEY}")
     assert others.json()["object"] == "list"
     refused = await ask(app, "GET", "/v1/models", **{"x-goog-api-key": "wrong"})
     assert (refused.status_code, shape(refused.json())) == (401, "gemini")
@@ -84,6 +87,40 @@ async def test_googles_key_header_lets_in_and_says_whose_list_is_meant() -> None
 async def test_what_is_too_large(method: str, path: str, api: str) -> None:
     reply = await ask(application(max_body_bytes=10), method, path, b'{"model": "echo"}')
     assert (reply.status_code, shape(reply.json())) == (413, api)
+
+
+CHOICES = [
+    ("/v1/completions", {"prompt": ["a"] * 5, "n": 2}, 10),
+    ("/v1/completions", {"prompt": ["a"] * 5, "n": 2, "best_of": 3}, 15),
+    ("/v1/completions", {"prompt": ['a"\\', '["', "\\"], "n": 3}, 9),
+    ("/v1/completions", {"prompt": [[1, 2], [3], [4]], "n": 3}, 9),
+    ("/v1/completions", {"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9], "n": 9}, 9),
+    ("/v1/completions", {"prompt": "a, b", "n": 9}, 9),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 9}, 9),
+    (
+        "/v1beta/models/echo:generateContent",
+        {"contents": "a", "generationConfig": {"candidateCount": 8}},
+        8,
+    ),
+    (
+        "/v1beta/models/echo:streamGenerateContent?alt=sse",
+        {"contents": "a", "generation_config": {"candidate_count": 8}},
+        8,
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "choices"), CHOICES)
+async def test_more_replies_than_one_request_may_have(
+    path: str, body: dict[str, Any], choices: int
+) -> None:
+    content = json.dumps({"model": "echo", **body}).encode()
+    reply = await ask(application(max_choices=choices - 1), "POST", path, content)
+    said = reply.json()["error"]["message"]
+    assert (reply.status_code, f"asks for {choices} replies" in said) == (400, True)
+    assert f"makes {choices - 1} for one request" in said
+    enough = await ask(application(max_choices=choices), "POST", path, content)
+    assert "max_choices" not in enough.text
 
 
 async def test_an_array_is_what_a_stream_fails_with() -> None:

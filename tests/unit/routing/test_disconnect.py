@@ -1,6 +1,7 @@
 """The watch over a client that may go away."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -83,3 +84,42 @@ async def test_the_blocks_own_exception_passes_through() -> None:
     with pytest.raises(ZeroDivisionError):
         async with ClientWatch(Channel().receive):
             raise ZeroDivisionError
+
+
+class Leaving:
+    """A server that tells of a client itself."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], None] | None = None
+
+    def watch(self, on_leaving: Callable[[], None] | None) -> None:
+        self.tell = on_leaving
+
+
+async def nobody_asks() -> dict[str, str]:
+    raise AssertionError("the channel is not needed where the server tells")
+
+
+async def test_a_server_that_tells_costs_no_task_and_no_timer() -> None:
+    server = Leaving()
+    async with ClientWatch(nobody_asks, server.watch):
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert server.tell is not None
+    assert server.tell is None
+
+
+async def test_a_server_that_tells_cancels_what_the_block_awaits() -> None:
+    server = Leaving()
+
+    async def serve() -> None:
+        async with ClientWatch(nobody_asks, server.watch):
+            assert server.tell is not None
+            asyncio.get_running_loop().call_soon(server.tell)
+            await asyncio.Event().wait()
+
+    with pytest.raises(ClientGone):
+        await serve()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    assert server.tell is None

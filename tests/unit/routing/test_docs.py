@@ -9,8 +9,10 @@ from anthropic.types.message_create_params import MessageCreateParamsBase
 from fastapi import FastAPI
 
 from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
+from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.anthropic import ANTHROPIC_API
 from tests.sdk_anthropic import SAMPLING
+from tests.unit.routing.test_client_apis import application
 
 SCHEMA = add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
 SCHEMAS = SCHEMA["components"]["schemas"]
@@ -64,6 +66,33 @@ def test_requests_and_replies_have_openais_fields() -> None:
 def test_types_of_the_same_name_are_told_apart() -> None:
     text, chat = (SCHEMAS[f"{name}Response"] for name in ("Completions", "ChatCompletions"))
     assert text["properties"]["choices"] != chat["properties"]["choices"]
+    for kind, says in (("Response", "message"), ("Chunk", "delta")):
+        choices = SCHEMAS[f"ChatCompletions{kind}"]["properties"]["choices"]
+        choice = SCHEMAS[choices["items"]["$ref"].removeprefix("#/components/schemas/")]
+        assert {"message", "delta"} & set(choice["properties"]) == {says}
+
+
+def test_each_call_says_what_its_errors_are() -> None:
+    document = application().openapi()
+    shapes = {}
+    for path, calls in document["paths"].items():
+        for call in calls.values():
+            responses = call["responses"]
+            assert "422" not in responses
+            assert ("404" in responses) == ("{" in path)
+            (content,) = responses["default"]["content"].values()
+            for reference in references(content):
+                shapes.setdefault(reference.rpartition("/")[2], set()).add(path)
+    shared = {path for path in document["paths"] if path.startswith("/v1/models")}
+    assert shapes["MessagesError"] == {"/v1/messages", "/v1/messages/count_tokens"} | shared
+    assert shapes["OllamaError"] - shared == {
+        path for path in document["paths"] if path.startswith("/api")
+    }
+    assert shapes["GeminiError"] >= {"/v1beta/models", "/v1/models/{model}:countTokens"}
+    assert shapes["ErrorResponse"] >= {"/v1/models/{model_id}", "/health", "/v1/chat/completions"}
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for reference in references(document):
+        assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
 
 def test_streams_and_errors_are_described() -> None:
@@ -71,8 +100,16 @@ def test_streams_and_errors_are_described() -> None:
     assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
     embeddings = SCHEMA["paths"]["/v1/embeddings"]["post"]["responses"]
     assert set(embeddings["200"]["content"]) == {"application/json"}
-    error = SCHEMAS["ErrorResponse"]["properties"]["error"]
+    error = ERROR_SCHEMAS["ErrorResponse"]["properties"]["error"]
     assert error["required"] == ["message", "type", "param", "code"]
+    paths = application().openapi()["paths"]
+    for path, media_type in (
+        ("/api/chat", "application/x-ndjson"),
+        ("/v1/messages", "text/event-stream"),
+        ("/v1beta/models/{model}:streamGenerateContent", "text/event-stream"),
+    ):
+        content = paths[path]["post"]["responses"]["200"]["content"]
+        assert set(content) == {"application/json", media_type}
 
 
 def test_operation_ids_are_unique() -> None:
@@ -96,7 +133,7 @@ def test_the_page_needs_nobody_else() -> None:
 def test_calls_of_other_apis_are_described_where_there_is_more_to_say() -> None:
     schema: dict[str, Any] = {"paths": {}}
     summaries = {**ANTHROPIC_API.summaries, "/other": "Other"}
-    add_summaries(schema, "messages", summaries, ANTHROPIC_API.bodies)
+    add_summaries(schema, "messages", summaries, ANTHROPIC_API.bodies, {})
     bodies = {
         path: call["post"]["requestBody"]["content"]["application/json"]["schema"]
         for path, call in schema["paths"].items()

@@ -6,9 +6,7 @@ import json
 import logging
 import sys
 
-import pytest
-
-from routing.request_log import LOG_FORMAT, JSONFormatter, RequestLine, use_log_format
+from routing.request_log import JSONFormatter, RequestLine
 
 FULL = RequestLine(
     "req_1", "/v1/chat/completions", "m", 502, 12.4, 7, 5, "a/x (timeout), b/y", "it broke"
@@ -71,14 +69,3 @@ def test_a_traceback_is_part_of_its_line() -> None:
     except LookupError:
         line = formatted("failed", exc_info=True)
     assert "LookupError: nothing" in str(line["exception"])
-
-
-@pytest.mark.parametrize(("format", "is_json"), [("json", True), ("text", False)])
-def test_the_command_line_decides(
-    monkeypatch: pytest.MonkeyPatch, format: str, is_json: bool
-) -> None:
-    handler = logging.StreamHandler()
-    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
-    monkeypatch.setenv(LOG_FORMAT, format)
-    use_log_format()
-    assert isinstance(handler.formatter, JSONFormatter) is is_json

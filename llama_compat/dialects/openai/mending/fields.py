@@ -14,6 +14,7 @@ NULL = Raw(b"null")
 EMPTY_STRING = Raw(b'""')
 EMPTY_LIST = Raw(b"[]")
 EMPTY_OBJECT = Raw(b"{}")
+_NOTHING = (None, NULL, EMPTY_STRING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,7 @@ TEXT = ReplyKind("cmpl-", Raw(b'"text_completion"'), Raw(b'"text_completion"'))
 
 def lacks(fields: JSONFields, name: str) -> bool:
     """Whether the member `name` is not there, null or empty."""
-    value = fields.get(name)
-    return value is None or value in (NULL, EMPTY_STRING)
+    return fields.get(name) in _NOTHING
 
 
 def encode(value: JSONFields | list[JSONFields]) -> Raw:

@@ -50,7 +50,7 @@ def test_there_are_keys_in_the_template_by_value_and_by_hash() -> None:
 def test_the_ring_is_open_only_where_no_keys_are_spoken_of() -> None:
     assert ring().is_open
     assert not ring(stored={}).is_open
-    assert not ring(api_keys=("sk-one",)).is_open
+    assert not ring(api_keys=("sk-one-key",)).is_open
     assert not ring({"name": "a", "key": "sk-a"}).is_open
 
 
@@ -92,6 +92,13 @@ def test_who_is_let_in_with_a_key_that_expires() -> None:
 )
 def test_models_by_pattern(patterns: tuple[str, ...], model: str, may: bool) -> None:
     assert Principal("a", models=patterns).may_use(model) == may
+
+
+@pytest.mark.parametrize("header", [(b"authorization", b"Bearer "), (b"x-api-key", b" ")])
+def test_an_empty_key_is_none(header: tuple[bytes, bytes]) -> None:
+    keys = ring({"name": "a", "hash": f"sha256:{digest_of(b'')}"})
+    with pytest.raises(APIError):
+        Authenticator(keys).principal([header])
 
 
 def test_the_admin_key() -> None:

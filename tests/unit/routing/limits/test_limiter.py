@@ -131,6 +131,23 @@ async def test_over_budget(limiter: Limiter, clock: Clock) -> None:
     await limiter.admit(RULES, Demand(cost=2))
 
 
+async def test_what_was_spent_is_told_once(clock: Clock) -> None:
+    spent: list[tuple[str, float]] = []
+    limiter = Limiter(
+        MemoryCounters(clock, clock),
+        wall=clock,
+        on_spent=lambda charge, cost: spent.append((charge.counter, cost)),
+    )
+    admission = await limiter.admit(RULES, Demand(cost=1))
+    admission.settle_usage(Usage(100, 20), 250_000_000)
+    admission.settle_usage(Usage(100, 20), 250_000_000)
+    assert spent == [("key:a:budget:day-2027-01-15", 0.25)]
+    error = await refusal(limiter, RULES, Demand(481, is_guess=False))
+    assert "480 left, 481 asked for" in error.message
+    (await limiter.admit(RULES, Demand())).settle_usage(Usage(), None)
+    assert spent[1:] == [("key:a:budget:day-2027-01-15", 0.0)]
+
+
 class Away(MemoryCounters):
     is_away = True
 

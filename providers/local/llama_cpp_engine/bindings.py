@@ -1,0 +1,602 @@
+"""llama.cpp as llama-cpp-python binds it. No other module touches that package.
+
+Its low-level API follows llama.cpp's, which changes. What is used of it is listed here and looked
+for when this module is imported; what does not fit is an `ImportError` that names a version that
+does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TESTED = "0.3.36"
+"""The version of llama-cpp-python that this was written for."""
+
+WAIT_POLICY = "passive"
+"""How llama.cpp's threads wait for each other, many times a layer, unless the environment says it.
+
+`active` ones turn in circles, which is quicker while each has a core of its own; where anything
+else runs, be it the event loop of this very process, they take ten times as long.
+"""
+
+FUNCTIONS: dict[str, int] = {
+    "llama_adapter_lora_init": 2,
+    "llama_backend_init": 0,
+    "llama_context_default_params": 0,
+    "llama_decode": 2,
+    "llama_free": 1,
+    "llama_get_embeddings_seq": 2,
+    "llama_get_logits_ith": 2,
+    "llama_get_memory": 1,
+    "llama_init_from_model": 2,
+    "llama_log_set": 2,
+    "llama_max_parallel_sequences": 0,
+    "llama_memory_seq_cp": 5,
+    "llama_memory_seq_pos_max": 2,
+    "llama_memory_seq_rm": 4,
+    "llama_model_chat_template": 2,
+    "llama_model_default_params": 0,
+    "llama_model_free": 1,
+    "llama_model_get_vocab": 1,
+    "llama_model_has_decoder": 1,
+    "llama_model_has_encoder": 1,
+    "llama_model_load_from_file": 2,
+    "llama_model_meta_val_str": 4,
+    "llama_model_n_ctx_train": 1,
+    "llama_model_n_embd_out": 1,
+    "llama_model_n_head": 1,
+    "llama_model_n_head_kv": 1,
+    "llama_model_n_layer": 1,
+    "llama_n_ctx": 1,
+    "llama_pooling_type": 1,
+    "llama_sampler_accept": 2,
+    "llama_sampler_chain_add": 2,
+    "llama_sampler_chain_default_params": 0,
+    "llama_sampler_chain_init": 1,
+    "llama_sampler_free": 1,
+    "llama_sampler_init_dist": 1,
+    "llama_sampler_init_greedy": 0,
+    "llama_sampler_init_logit_bias": 3,
+    "llama_sampler_init_min_p": 2,
+    "llama_sampler_init_penalties": 5,
+    "llama_sampler_init_temp": 1,
+    "llama_sampler_init_top_k": 1,
+    "llama_sampler_init_top_p": 2,
+    "llama_sampler_sample": 3,
+    "llama_set_adapters_lora": 4,
+    "llama_supports_gpu_offload": 0,
+    "llama_token_to_piece": 6,
+    "llama_tokenize": 7,
+    "llama_vocab_bos": 1,
+    "llama_vocab_eos": 1,
+    "llama_vocab_get_attr": 2,
+    "llama_vocab_is_eog": 2,
+    "llama_vocab_n_tokens": 1,
+}
+"""The functions that are called, and how many arguments each takes."""
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "llama_batch": ("n_tokens", "token", "embd", "pos", "n_seq_id", "seq_id", "logits"),
+    "llama_context_params": (
+        *("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_threads", "n_threads_batch"),
+        *("n_outputs_max", "embeddings", "kv_unified", "no_perf", "offload_kqv", "swa_full"),
+    ),
+    "llama_logit_bias": ("token", "bias"),
+    "llama_model_params": ("n_gpu_layers", "use_extra_bufts"),
+}
+"""The structures that are filled in, and their fields."""
+
+log = logging.getLogger(__name__)
+
+
+def _misfit(library: Any) -> str | None:
+    """What `library` lacks of `FUNCTIONS` and `FIELDS`, if anything."""
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(library, name, None)
+        if function is None:
+            return f"it has no {name}"
+        if len(getattr(function, "argtypes", None) or ()) != arguments:
+            return f"its {name} does not take {arguments} arguments"
+    for name, fields in FIELDS.items():
+        structure = getattr(library, name, None)
+        has = [field for field, _ in getattr(structure, "_fields_", ())]
+        lacking = [field for field in fields if field not in has]
+        if lacking:
+            return f"its {name} has no {lacking[0]}"
+    return None
+
+
+def _version() -> str:
+    try:
+        return version("llama-cpp-python")
+    except PackageNotFoundError:
+        return "(of unknown version)"
+
+
+def _library() -> Any:
+    """llama-cpp-python, once it is known to fit.
+
+    Raises:
+        ImportError: it can't be loaded, or does not fit.
+    """
+    # Read when its OpenMP is loaded, and meant for that alone.
+    waiting = os.environ.get("OMP_WAIT_POLICY")
+    os.environ["OMP_WAIT_POLICY"] = waiting or WAIT_POLICY
+    mends = f"the version that works is {TESTED}: pip install 'llama-cpp-python=={TESTED}'"
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise ImportError(
+            f"llama-cpp-python {_version()} can't be loaded ({error}); {mends}"
+        ) from error
+    finally:
+        if waiting is None:
+            del os.environ["OMP_WAIT_POLICY"]
+    misfit = _misfit(llama_cpp)
+    if misfit is not None:
+        raise ImportError(f"llama-cpp-python {_version()} does not fit: {misfit}; {mends}")
+    return llama_cpp
+
+
+lib = _library()
+lib.llama_backend_init()
+
+NO_ROOM = 1
+"""What `Context.decode` returns when the KV cache has no room for the batch; nothing is changed."""
+
+MAX_SEQUENCES = int(lib.llama_max_parallel_sequences())
+"""How many sequences a context can have."""
+
+_CONTROL = int(lib.LLAMA_TOKEN_ATTR_CONTROL) | int(lib.LLAMA_TOKEN_ATTR_UNKNOWN)
+_LEVELS = {2: logging.WARNING, 3: logging.ERROR}
+_complaints: deque[str] = deque(maxlen=4)
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _take_log(level: int, text: bytes, _: Any) -> None:
+    line = text.decode("utf-8", "replace").strip()
+    if level == 3 and line:
+        _complaints.append(line)
+    # What is wrong with a model or a batch comes as an exception; this is for who looks closer.
+    log.log(logging.DEBUG, "%s%s", "" if _LEVELS.get(level) is None else "llama.cpp: ", line)
+
+
+lib.llama_log_set(_take_log, ctypes.c_void_p(0))
+
+
+class LlamaError(Exception):
+    """llama.cpp refused something; the message is what it said, a sentence."""
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Forget what was complained of before, so that `_refusal` tells of what comes now."""
+    _complaints.clear()
+    yield
+
+
+def _refusal() -> LlamaError:
+    # The first is the nearest to the cause; later ones say that something else failed for it.
+    said = _complaints[0] if _complaints else "llama.cpp does not say why"
+    line = said.partition(": ")[2] or said
+    return LlamaError(line if line.endswith(".") else f"{line}.")
+
+
+# Models -------------------------------------------------------------------------------------------
+
+
+class Model:
+    """A GGUF file, loaded. Its memory goes with the last reference to it.
+
+    Args:
+        path: of the file, or of the first of its parts.
+        gpu_layers: how many layers go to the GPU; -1 for all.
+        repacked: whether weights may be rewritten in memory for faster multiplication.
+
+    Attributes:
+        vocab_size: how many tokens it knows, which is also how many logits it has.
+
+    Raises:
+        LlamaError: it can't be loaded.
+    """
+
+    def __init__(self, path: Path, *, gpu_layers: int = 0, repacked: bool = True) -> None:
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers if gpu_layers >= 0 else 2**31 - 1
+        params.use_extra_bufts = repacked
+        with _explained():
+            self._model = lib.llama_model_load_from_file(str(path).encode(), params)
+            if not self._model:
+                raise _refusal()
+        # When the process ends, a thread may still be at work with it.
+        weakref.finalize(self, lib.llama_model_free, self._model).atexit = False
+        self._vocab = lib.llama_model_get_vocab(self._model)
+        self.vocab_size = int(lib.llama_vocab_n_tokens(self._vocab))
+
+    def metadata(self, key: str) -> str | None:
+        """A value of the file's header as text; None if there is none. `ARCH` is the model's."""
+        if key.startswith("ARCH."):
+            key = f"{self.metadata('general.architecture')}{key.removeprefix('ARCH')}"
+        size = lib.llama_model_meta_val_str(self._model, key.encode(), None, 0)
+        if size < 0:
+            return None
+        buffer = ctypes.create_string_buffer(size + 1)
+        lib.llama_model_meta_val_str(self._model, key.encode(), buffer, size + 1)
+        return buffer.value.decode("utf-8", "replace")
+
+    @property
+    def context_length(self) -> int:
+        """How many tokens it was trained with."""
+        return int(lib.llama_model_n_ctx_train(self._model))
+
+    @property
+    def embedding_size(self) -> int:
+        """How many numbers an embedding has."""
+        return int(lib.llama_model_n_embd_out(self._model))
+
+    @property
+    def chat_template(self) -> str | None:
+        """Its chat template, if it has one."""
+        found = lib.llama_model_chat_template(self._model, None)
+        return found.decode("utf-8", "replace") if found else None
+
+    @property
+    def encodes_first(self) -> bool:
+        """Whether it is an encoder and a decoder, as translators are."""
+        has_encoder = lib.llama_model_has_encoder(self._model)
+        return bool(has_encoder and lib.llama_model_has_decoder(self._model))
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """About how many bytes a token takes in the KV cache, whose numbers have 16 bits."""
+        heads = max(1, int(lib.llama_model_n_head(self._model)))
+        kv_heads = int(lib.llama_model_n_head_kv(self._model))
+        guessed = int(self.metadata("ARCH.embedding_length") or 0) // heads
+        key = int(self.metadata("ARCH.attention.key_length") or guessed)
+        value = int(self.metadata("ARCH.attention.value_length") or guessed)
+        return max(1, int(lib.llama_model_n_layer(self._model)) * kv_heads * (key + value) * 2)
+
+    # Tokens ---------------------------------------------------------------------------------------
+
+    @property
+    def first_token(self) -> int | None:
+        """The beginning-of-text token, if it has one."""
+        token_id = int(lib.llama_vocab_bos(self._vocab))
+        return token_id if token_id >= 0 else None
+
+    @property
+    def last_token(self) -> int | None:
+        """The end-of-text token, if it has one."""
+        token_id = int(lib.llama_vocab_eos(self._vocab))
+        return token_id if token_id >= 0 else None
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """The tokens of `text`.
+
+        Args:
+            text: any.
+            add_special: whether the tokens that stand before and behind every text are added.
+            parse_special: whether special tokens that the text spells out are those tokens.
+        """
+        data = text.encode("utf-8", "replace")
+        room = len(data) + 8  # no token is shorter than a byte
+        buffer = (ctypes.c_int32 * room)()
+        count = lib.llama_tokenize(
+            self._vocab, data, len(data), buffer, room, add_special, parse_special
+        )
+        if count < 0:
+            buffer = (ctypes.c_int32 * -count)()
+            count = lib.llama_tokenize(
+                self._vocab, data, len(data), buffer, -count, add_special, parse_special
+            )
+        return buffer[:count]
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of a token, a special one's by its name."""
+        for room in (64, 2**16):
+            buffer = ctypes.create_string_buffer(room)
+            size = lib.llama_token_to_piece(self._vocab, token_id, buffer, room, 0, True)
+            if size >= 0:
+                break
+        return buffer.raw[:size]
+
+    def special_tokens(self) -> frozenset[int]:
+        """The tokens that are marks for the model and no text."""
+        return self._tokens_that_are(_CONTROL)
+
+    def added_tokens(self) -> frozenset[int]:
+        """Those besides that were added to the vocabulary, each for a text of its own."""
+        return self._tokens_that_are(int(lib.LLAMA_TOKEN_ATTR_USER_DEFINED))
+
+    def _tokens_that_are(self, attribute: int) -> frozenset[int]:
+        return frozenset(
+            token_id
+            for token_id in range(self.vocab_size)
+            if int(lib.llama_vocab_get_attr(self._vocab, token_id)) & attribute
+        )
+
+    def end_tokens(self) -> frozenset[int]:
+        """The tokens that end a reply."""
+        return frozenset(
+            token_id
+            for token_id in range(self.vocab_size)
+            if lib.llama_vocab_is_eog(self._vocab, token_id)
+        )
+
+    def grammar_tokenizer(self, pieces: Sequence[bytes], end_tokens: Sequence[int]) -> Any:
+        """The tokenizer as llguidance wants it; it must not outlive the model.
+
+        Args:
+            pieces: of all tokens.
+            end_tokens: those that end a reply.
+        """
+        from llguidance import LLTokenizer
+
+        special = self.special_tokens()
+        # How llguidance tells a special token from a text that is written alike.
+        tokens = [b"\xff" + piece if id in special else piece for id, piece in enumerate(pieces)]
+        return LLTokenizer.from_llamacpp(
+            tokens=tokens,
+            vocab_ptr=self._vocab,
+            tokenize_fptr=ctypes.cast(lib.llama_tokenize, ctypes.c_void_p).value,
+            eos_token=list(end_tokens),
+        )
+
+    def chat_formatter(self, template: str) -> Any:
+        """What renders `template` with `messages` and `tools`; its result has the `prompt`."""
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+        first, last = (
+            "" if token_id is None else self.piece(token_id).decode("utf-8", "replace")
+            for token_id in (self.first_token, self.last_token)
+        )
+        return Jinja2ChatFormatter(template, eos_token=last, bos_token=first)
+
+
+# Contexts -----------------------------------------------------------------------------------------
+
+
+class Context:
+    """The KV cache of a model, whose cells all sequences share, and the batch to be computed next.
+
+    One thread at a time may use it.
+
+    Args:
+        model: whose it is.
+        tokens: how many the cache holds.
+        sequences: how many there can be.
+        batch_tokens: how many a batch has at most.
+        outputs: after how many tokens of a batch there can be logits.
+        threads: of the CPU.
+        embeddings: whether embeddings are computed in place of logits.
+        offload: whether the cache goes where the layers are, and not into this machine's memory.
+
+    Attributes:
+        tokens, positions, sequence_ids, wants_logits: the batch's arrays, `[batch_tokens]`; int32,
+            the last int8. They are read by `decode`.
+
+    Raises:
+        LlamaError: there is not enough memory, or the model's header makes no sense.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        tokens: int,
+        sequences: int,
+        batch_tokens: int,
+        outputs: int,
+        threads: int,
+        embeddings: bool = False,
+        offload: bool = True,
+    ) -> None:
+        params = lib.llama_context_default_params()
+        params.n_ctx, params.n_seq_max = tokens, sequences
+        params.n_batch = params.n_ubatch = batch_tokens
+        params.n_outputs_max = outputs
+        params.n_threads = params.n_threads_batch = threads
+        params.embeddings, params.offload_kqv = embeddings, offload
+        # One pool for all: sequences of any length, and prefixes shared by marking cells.
+        params.kv_unified = True
+        # Or a sliding window would leave nothing of a prefix that others could begin with.
+        params.swa_full = True
+        params.no_perf = True
+        with _explained():
+            self._context = lib.llama_init_from_model(model._model, params)
+            if not self._context:
+                raise _refusal()
+        self.model = model
+        self._memory = lib.llama_get_memory(self._context)
+        self._adapters: Any = None
+        self.tokens = np.zeros(batch_tokens, np.int32)
+        self.positions = np.zeros(batch_tokens, np.int32)
+        self.sequence_ids = np.zeros(batch_tokens, np.int32)
+        self.wants_logits = np.zeros(batch_tokens, np.int8)
+        self._ones = np.ones(batch_tokens, np.int32)
+        self._rows = (
+            self.sequence_ids.ctypes.data
+            + np.arange(batch_tokens, dtype=np.uintp) * self.sequence_ids.itemsize
+        )
+        self._batch = lib.llama_batch()
+        fields = dict(lib.llama_batch._fields_)
+        for name, array in (
+            ("token", self.tokens),
+            ("pos", self.positions),
+            ("n_seq_id", self._ones),
+            ("seq_id", self._rows),
+            ("logits", self.wants_logits),
+        ):
+            setattr(self._batch, name, array.ctypes.data_as(fields[name]))
+
+    @property
+    def size(self) -> int:
+        """How many tokens the cache really holds."""
+        return int(lib.llama_n_ctx(self._context))
+
+    @property
+    def pooling(self) -> int:
+        """How embeddings are pooled: llama.cpp's `LLAMA_POOLING_TYPE_*`."""
+        return int(lib.llama_pooling_type(self._context))
+
+    def free(self) -> None:
+        """Give its memory back; it must not be used any more."""
+        lib.llama_free(self._context)
+        self._context = None
+
+    def adapt(self, adapters: Sequence[tuple[Path, float]]) -> None:
+        """Apply LoRA adapters, each with a scale; they live as long as the model.
+
+        Raises:
+            LlamaError: a file is no adapter, or not for this model.
+        """
+        loaded = []
+        for path, _ in adapters:
+            with _explained():
+                adapter = lib.llama_adapter_lora_init(self.model._model, str(path).encode())
+                if not adapter:
+                    raise _refusal()
+            loaded.append(adapter)
+        array = (lib.llama_adapter_lora_p_ctypes * len(loaded))(*loaded)
+        scales = (ctypes.c_float * len(loaded))(*(scale for _, scale in adapters))
+        with _explained():
+            if lib.llama_set_adapters_lora(self._context, array, len(loaded), scales):
+                raise _refusal()
+
+    def decode(self, tokens: int) -> int:
+        """Compute the first `tokens` of the batch: 0 when done, `NO_ROOM`, or another failure."""
+        self._batch.n_tokens = tokens
+        return int(lib.llama_decode(self._context, self._batch))
+
+    def logits(self, index: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The logits after the token `index` of the batch, `[vocab_size]`; a view, until `decode`.
+
+        What is written to it, `Sampler.sample` sees.
+        """
+        pointer = lib.llama_get_logits_ith(self._context, index)
+        return np.ctypeslib.as_array(pointer, shape=(self.model.vocab_size,))
+
+    def embedding(self, sequence: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The pooled embedding of a sequence, a copy."""
+        pointer = lib.llama_get_embeddings_seq(self._context, sequence)
+        return np.ctypeslib.as_array(pointer, shape=(self.model.embedding_size,)).copy()
+
+    # The KV cache ---------------------------------------------------------------------------------
+
+    def length(self, sequence: int) -> int:
+        """How many tokens there are of `sequence`."""
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+
+    def keep(self, sequence: int, tokens: int) -> bool:
+        """Remove what `sequence` has behind its first `tokens`; False if nothing could be kept.
+
+        A model whose state can't be taken back, such as a recurrent one, loses all of it.
+        """
+        if self._memory is None:
+            return False
+        if tokens == 0:
+            lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+            return True
+        lib.llama_memory_seq_rm(self._memory, sequence, tokens, -1)
+        if self.length(sequence) == tokens:
+            return True
+        lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+        return False
+
+    def share(self, source: int, target: int, tokens: int) -> bool:
+        """Let the empty `target` begin with the first `tokens` of `source`; False if it can't."""
+        if self._memory is None:
+            return False
+        lib.llama_memory_seq_cp(self._memory, source, target, 0, tokens)
+        return self.keep(target, tokens)
+
+
+# Samplers -----------------------------------------------------------------------------------------
+
+
+class Sampler:
+    """A chain of llama.cpp's samplers: how the tokens of one sequence are chosen.
+
+    Args:
+        vocab_size: of the model.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        self._vocab_size = vocab_size
+
+    def add_penalties(
+        self,
+        last_tokens: int,
+        *,
+        repetition: float = 1.0,
+        frequency: float = 0.0,
+        presence: float = 0.0,
+        seen: Sequence[int] = (),
+    ) -> None:
+        """Penalise what is among the `last_tokens` that were chosen, or in `seen`."""
+        penalties = lib.llama_sampler_init_penalties(
+            self._vocab_size, last_tokens, repetition, frequency, presence
+        )
+        for token_id in seen:
+            lib.llama_sampler_accept(penalties, token_id)
+        self._add(penalties)
+
+    def add_biases(self, biases: Mapping[int, float]) -> None:
+        """Add to the logits of some tokens."""
+        array = (lib.llama_logit_bias * len(biases))(
+            *(lib.llama_logit_bias(token=token_id, bias=bias) for token_id, bias in biases.items())
+        )
+        self._add(lib.llama_sampler_init_logit_bias(self._vocab_size, len(biases), array))
+
+    def add_temperature(self, temperature: float) -> None:
+        """Divide the logits by `temperature`."""
+        self._add(lib.llama_sampler_init_temp(temperature))
+
+    def add_min_p(self, min_p: float) -> None:
+        """Leave out what is less likely than `min_p` times the likeliest."""
+        self._add(lib.llama_sampler_init_min_p(min_p, 1))
+
+    def add_top_k(self, top_k: int) -> None:
+        """Leave in the `top_k` likeliest."""
+        self._add(lib.llama_sampler_init_top_k(top_k))
+
+    def add_top_p(self, top_p: float) -> None:
+        """Leave in the fewest likeliest that make `top_p`."""
+        self._add(lib.llama_sampler_init_top_p(top_p, 1))
+
+    def add_draw(self, seed: int) -> None:
+        """Choose by chance, from a generator that starts at `seed` (32 bits)."""
+        self._add(lib.llama_sampler_init_dist(seed))
+
+    def add_greedy(self) -> None:
+        """Choose the likeliest."""
+        self._add(lib.llama_sampler_init_greedy())
+
+    def sample(self, context: Context, index: int) -> int:
+        """Choose the token that follows the token `index` of the batch."""
+        return int(lib.llama_sampler_sample(self._chain, context._context, index))
+
+    def free(self) -> None:
+        """Give its memory back; it must not be used any more."""
+        lib.llama_sampler_free(self._chain)
+
+    def _add(self, sampler: Any) -> None:
+        # The chain owns it from now on.
+        lib.llama_sampler_chain_add(self._chain, sampler)
+
+
+def offloads() -> bool:
+    """Whether llama-cpp-python was built for a GPU."""
+    return bool(lib.llama_supports_gpu_offload())

@@ -1,0 +1,207 @@
+"""One GGUF model and the thread that runs it."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from llama_compat.errors import APIError, internal_error
+from llama_compat.types import StopReason
+from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
+from providers.local.engine_thread import EngineThread, nothing_left
+from providers.local.llama_cpp_engine.bindings import NO_ROOM
+from providers.local.llama_cpp_engine.loader import LoadedModel
+from providers.local.llama_cpp_engine.sampling import (
+    Mask,
+    forbid,
+    log_softmax,
+    needs_mask,
+    sampler_for,
+    scores_of,
+)
+from providers.local.llama_cpp_engine.scheduler import Batch, Chunk, Scheduler
+from providers.local.llama_cpp_engine.sequence import LlamaSequence
+from providers.local.sequence import Deliver
+
+log = logging.getLogger(__name__)
+
+Masks = dict[LlamaSequence, "Future[Mask | None]"]
+
+
+class LlamaEngine(EngineThread[LlamaSequence]):
+    """Generates with one GGUF model.
+
+    A step computes one batch: a token of each sequence that decodes, and as much of the prompts
+    that wait as fits. llama.cpp chooses the tokens itself; logits are looked at only for requests
+    that want log probabilities, or whose tokens are not free.
+
+    Args:
+        loaded: the model, its context and its slots.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        self._scheduler: Scheduler = Scheduler(loaded.slots, loaded.limits)
+        super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
+        self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+
+    @property
+    def stats(self) -> Stats:
+        """What the engine is doing and has done; its blocks are the slots."""
+        slots = self.loaded.slots
+        return replace(
+            super().stats,
+            preempted=self._scheduler.preempted,
+            used_blocks=slots.used,
+            total_blocks=slots.total,
+        )
+
+    @property
+    def sequences(self) -> int:
+        """How many run at the same time."""
+        return self.loaded.slots.total
+
+    def stop(self) -> None:
+        """Break off what there is with an error, and give the context's memory back."""
+        super().stop()
+        self._grammars.shutdown()
+        self.loaded.context.free()
+
+    # In the thread --------------------------------------------------------------------------------
+
+    def _new_sequence(self, generation: Generation, deliver: Deliver) -> LlamaSequence:
+        return LlamaSequence(generation, deliver)
+
+    def _step(self) -> None:
+        batch = self._scheduler.schedule()
+        if not batch.chunks:
+            if self._scheduler.waiting:
+                raise RuntimeError("sequences wait, and none of them can be scheduled")
+            return
+        masks = {
+            chunk.sequence: self._grammars.submit(chunk.sequence.generation.constraint.allowed)
+            for chunk in batch.chunks
+            if chunk.samples and chunk.sequence.generation.constraint is not None
+        }
+        try:
+            self._compute(batch)
+            self._advance(batch, masks)
+        except Exception as error:
+            if isinstance(error, APIError):
+                failure = error
+            else:
+                log.exception("%s: the model failed", self.model.name)
+                failure = internal_error()
+            for chunk in batch.chunks:
+                if chunk.sequence in self._scheduler.running:
+                    self._scheduler.end(chunk.sequence, keep=False)
+                    self._fail(chunk.sequence, failure)
+        finally:
+            for each in masks.values():
+                each.exception()
+
+    def _compute(self, batch: Batch) -> None:
+        """Run the batch; who has no room in the KV cache is taken out of it.
+
+        Raises:
+            APIError: 503; there is not even room for one.
+            RuntimeError: llama.cpp failed.
+        """
+        while (status := self.loaded.context.decode(self._fill(batch))) == NO_ROOM:
+            if not self._scheduler.give_way(batch):
+                raise self._no_room()
+        if status != 0:
+            raise RuntimeError(f"llama_decode returned {status}")
+        self._counts.steps += 1
+
+    def _fill(self, batch: Batch) -> int:
+        """Write the batch into the context's arrays; how many tokens it has."""
+        context, at = self.loaded.context, 0
+        for sequence, tokens in batch.chunks:
+            slot, start = sequence.slot, sequence.computed
+            assert slot is not None
+            end = at + tokens
+            if tokens == 1:
+                context.tokens[at] = sequence.token_ids[start]
+                context.positions[at] = start
+            else:
+                context.tokens[at:end] = sequence.tokens[start : start + tokens]
+                context.positions[at:end] = range(start, start + tokens)
+            context.sequence_ids[at:end] = slot.index
+            context.wants_logits[at:end] = sequence.scores_prompt
+            context.wants_logits[end - 1] |= tokens == sequence.uncomputed
+            slot.tokens[start : start + tokens] = context.tokens[at:end]
+            at = end
+        return at
+
+    def _advance(self, batch: Batch, masks: Masks) -> None:
+        """Count the step, and choose the tokens that come next."""
+        at = 0
+        for chunk in batch.chunks:
+            sequence, samples = chunk.sequence, chunk.samples
+            start, at = at, at + chunk.tokens
+            if sequence.scores_prompt:
+                self._score_prompt(chunk, start)
+            if sequence.completion_tokens == 0:
+                self._counts.prompt_tokens += chunk.tokens
+            sequence.computed += chunk.tokens
+            assert sequence.slot is not None
+            sequence.slot.length = sequence.computed
+            if not samples:
+                continue
+            if sequence.completion_tokens == 0:
+                cached = sequence.cached_tokens or 0
+                self._counts.cached_tokens += cached
+                sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
+                if sequence.generation.max_tokens == 0:
+                    self._end(sequence, Ended(StopReason.out_of_tokens))
+                    continue
+            try:
+                token_id, scores = self._choose(sequence, at - 1, masks.get(sequence))
+            except APIError as error:
+                self._scheduler.end(sequence)
+                self._fail(sequence, error)
+            else:
+                self._append(sequence, token_id, scores)
+
+    def _choose(
+        self, sequence: LlamaSequence, index: int, mask: Future[Mask | None] | None
+    ) -> tuple[int, TokenScores | None]:
+        """The token that follows the token `index` of the batch, and its scores if wanted.
+
+        Raises:
+            APIError: 400; no token may come next, or the grammar is too complex.
+        """
+        context, wanted = self.loaded.context, sequence.generation.logprobs
+        logprobs: Any = None
+        if wanted is not None:
+            logprobs = log_softmax(context.logits(index))
+        if needs_mask(sequence):
+            allowed = None if mask is None else mask.result()
+            if not forbid(context.logits(index), sequence, allowed, self.model.stop_tokens):
+                raise nothing_left()
+        if sequence.sampler is None:
+            sequence.sampler = sampler_for(sequence, self.model.vocab_size)
+        token_id = sequence.sampler.sample(context, index)
+        return token_id, None if wanted is None else scores_of(logprobs, token_id, wanted)
+
+    def _score_prompt(self, chunk: Chunk, start: int) -> None:
+        """Score the prompt's tokens that follow those of `chunk`, of which `start` is the first."""
+        generation, computed = chunk.sequence.generation, chunk.sequence.computed
+        following = generation.prompt_ids[computed + 1 : computed + 1 + chunk.tokens]
+        for index, token_id in enumerate(following, start):
+            logprobs = log_softmax(self.loaded.context.logits(index))
+            chunk.sequence.prompt_scores.append(
+                scores_of(logprobs, token_id, generation.logprobs or 0)
+            )
+
+    def _no_room(self) -> APIError:
+        return APIError(
+            503,
+            f"The KV cache of the model '{self.model.name}' has no room for this request, though"
+            " nothing else runs. Send a shorter prompt, or set a larger 'kv_cache' in the"
+            " template.",
+            code="out_of_memory",
+        )

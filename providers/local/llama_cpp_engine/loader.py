@@ -1,0 +1,230 @@
+"""A GGUF file made into a model that can run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
+from llama_compat.types import StopReason
+from providers.base import ProviderStartError
+from providers.local.end_tokens import END_TOKENS
+from providers.local.engine import LocalModel
+from providers.local.llama_cpp_engine.bindings import (
+    MAX_SEQUENCES,
+    Context,
+    LlamaError,
+    Model,
+    offloads,
+)
+from providers.local.llama_cpp_engine.scheduler import Limits
+from providers.local.llama_cpp_engine.slots import Slots
+from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
+from providers.local.llama_cpp_engine.trial import try_out
+from providers.local.memory import available_memory
+
+log = logging.getLogger(__name__)
+
+STEP_TOKENS = {"cpu": 128, "gpu": 512}
+"""Tokens a step: enough to be efficient, few enough for those that decode to go on meanwhile."""
+
+SCORED_TOKENS = 32
+"""Of a prompt whose tokens are scored: the logits of each take vocabulary times 4 bytes."""
+
+POOLING_RANK = 4
+"""llama.cpp's `LLAMA_POOLING_TYPE_RANK`: the model compares texts, and has no embeddings."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is to run; what the template's settings of the same names say.
+
+    `context_length` takes the place of the model's own where that is longer. A `kv_cache` of at
+    most 1 is a share of the memory that is free when the model is loaded, more than that a number
+    of bytes. `adapters` are LoRA's, each with its scale.
+    """
+
+    gpu_layers: int = -1
+    threads: int | None = None
+    tool_format: str = "auto"
+    context_length: int | None = None
+    max_sequences: int = 8
+    max_waiting: int = 256
+    max_step_tokens: int | None = None
+    kv_cache: float = 0.5
+    prefix_cache: bool = True
+    adapters: Sequence[tuple[Path, float]] = ()
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and what an engine needs to run it.
+
+    Attributes:
+        model: as a provider sees it.
+        context: its KV cache and batch.
+        slots: the context's sequences.
+        limits: of its steps and queue.
+    """
+
+    model: LocalModel
+    context: Context
+    slots: Slots
+    limits: Limits
+
+
+def open_model(name: str, path: Path, options: LoadOptions) -> Model:
+    """The GGUF at `path`, once another process has shown that it can be loaded.
+
+    Raises:
+        ProviderStartError: it can't be.
+    """
+    try_out(name, path, [adapter for adapter, _ in options.adapters])
+    try:
+        model = Model(path, gpu_layers=options.gpu_layers if offloads() else 0)
+    except LlamaError as error:
+        raise ProviderStartError(
+            f"The model '{name}' can't be loaded from {path}: {error} If it is too large for the"
+            " GPU's memory, set a smaller 'n_gpu_layers' in the template."
+        ) from error
+    if model.encodes_first:
+        raise ProviderStartError(
+            f"The model '{name}' is an encoder with a decoder, which is not supported: choose a"
+            " causal language model, or an embedding model."
+        )
+    return model
+
+
+def embeds(model: Model) -> bool:
+    """Whether `model` is there for embeddings: its header says how they are pooled."""
+    pooling = model.metadata("ARCH.pooling_type")
+    return pooling is not None and int(pooling) > 0
+
+
+def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedModel:
+    """Make a context for a model that generates.
+
+    Args:
+        name: the provider's name for it, for messages.
+        model: the model.
+        path: of its file.
+        options: how it is to run.
+
+    Raises:
+        ProviderStartError: there is not enough memory, or its tokenizer or template won't do.
+    """
+    vocabulary = GGUFVocabulary(model)
+    try:
+        tokenizer = GGUFTokenizer(model, vocabulary)
+    except ValueError as error:
+        raise ProviderStartError(
+            f"The model '{name}' in {path} can't be used: {error}. Choose another file."
+        ) from error
+    sequences = min(options.max_sequences, MAX_SEQUENCES)
+    on_gpu = offloads() and options.gpu_layers != 0
+    step_tokens = options.max_step_tokens or STEP_TOKENS["gpu" if on_gpu else "cpu"]
+    length = min(filter(None, (model.context_length, options.context_length)))
+    cells = _cells(name, model, options, length, sequences)
+    try:
+        context = Context(
+            model,
+            tokens=cells,
+            sequences=sequences,
+            batch_tokens=max(step_tokens, sequences),
+            outputs=sequences + SCORED_TOKENS,
+            threads=options.threads or cpu_cores(),
+        )
+        context.adapt(options.adapters)
+    except LlamaError as error:
+        raise ProviderStartError(
+            f"The model '{name}' was loaded, but its context of {cells} tokens can't be made:"
+            f" {error} If there is not enough memory, set a smaller 'context_length' for the model"
+            " or a smaller 'kv_cache'."
+        ) from error
+    length = min(length, context.size)
+    local = LocalModel(
+        name=name,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        vocab_size=model.vocab_size,
+        context_length=length,
+        stop_tokens=_stop_tokens(model, vocabulary),
+        tool_format=_tool_format(options.tool_format, name, path, model),
+    )
+    return LoadedModel(
+        model=local,
+        context=context,
+        slots=Slots(context, sequences, length, reuse=options.prefix_cache),
+        limits=Limits(
+            tokens=max(step_tokens, sequences),
+            scored_tokens=SCORED_TOKENS,
+            waiting=options.max_waiting,
+        ),
+    )
+
+
+def _cells(name: str, model: Model, options: LoadOptions, length: int, sequences: int) -> int:
+    """How many tokens the KV cache is to hold: the longest requests, or what memory there is for.
+
+    Raises:
+        ProviderStartError: not even the context that the template asks for fits.
+    """
+    free, each = available_memory(), model.kv_bytes_per_token
+    allowed = options.kv_cache
+    if allowed <= 1:
+        # Where nobody can tell, llama.cpp has to find out.
+        allowed = float("inf") if free is None else allowed * free
+    elif free is not None and allowed > free:
+        raise ProviderStartError(
+            f"The KV cache of the model '{name}' is to have {_gib(allowed)}, but {_gib(free)} of"
+            " memory are free: set a smaller 'kv_cache' in the template."
+        )
+    cells = int(min(length * sequences, allowed / each))
+    if cells < min(length, options.context_length or 1):
+        raise ProviderStartError(
+            f"The context of {length} tokens of the model '{name}' does not fit into memory: its KV"
+            f" cache takes {_gib(length * each)} and gets {_gib(allowed)}. Set a smaller"
+            " 'context_length' for the model in the template, or a larger 'kv_cache'."
+        )
+    if cells < length:
+        log.warning("%s: the KV cache has room for %d tokens only", name, cells)
+    return cells
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+def cpu_cores() -> int:
+    """How many cores this process may use; two threads of one core only get in each other's way."""
+    try:
+        available = os.sched_getaffinity(0)
+    except AttributeError:  # not on this system
+        return max(1, (os.cpu_count() or 2) // 2)
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    try:
+        cores = {Path(siblings.format(cpu)).read_text() for cpu in available}
+    except OSError:
+        return len(available)
+    return len(cores)
+
+
+def _stop_tokens(model: Model, vocabulary: GGUFVocabulary) -> dict[int, StopReason]:
+    stop_tokens = dict.fromkeys(sorted(model.end_tokens()), StopReason.end_of_turn)
+    for token, reason in END_TOKENS.items():
+        token_id = vocabulary.id_of(token)
+        if token_id is not None and vocabulary.is_special(token_id):
+            stop_tokens[token_id] = reason
+    return stop_tokens
+
+
+def _tool_format(wanted: str, name: str, path: Path, model: Model) -> ToolFormat | None:
+    if wanted == "auto":
+        given = (model.metadata(f"general.{key}") or "" for key in ("name", "basename"))
+        names = " ".join([name, path.stem, *given])
+        found = guess_tool_format(chat_template=model.chat_template or "", model=names)
+        wanted = found or "none"
+    return FORMATS.get(wanted)

@@ -1,0 +1,187 @@
+"""Which tokens of which sequences the next batch computes."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from providers.local.llama_cpp_engine.sequence import LlamaSequence
+from providers.local.llama_cpp_engine.slots import Slots
+
+WORTH_WAITING = 16
+"""Tokens: if another prompt is about to compute so many that this one begins with too, this one
+waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a step and the engine take on.
+
+    Attributes:
+        tokens: how many a step computes, of prompts and of replies together.
+        scored_tokens: how many of prompts whose tokens are scored, since each has its logits.
+        waiting: how many sequences may wait; more are refused.
+    """
+
+    tokens: int
+    scored_tokens: int
+    waiting: int
+
+
+class Chunk(NamedTuple):
+    """The next tokens of one sequence: those from `sequence.computed` on."""
+
+    sequence: LlamaSequence
+    tokens: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the token after the chunk is to be chosen."""
+        return self.tokens == self.sequence.uncomputed
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step: its chunks, and how many tokens in them are scored."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    scored: int = 0
+
+
+class Scheduler:
+    """Waiting and running sequences, first come first served within a priority.
+
+    Args:
+        slots: where they are computed.
+        limits: of a step.
+
+    Attributes:
+        running: in the order in which they came to run.
+        preempted: how many had to give way, and were computed again.
+    """
+
+    def __init__(self, slots: Slots, limits: Limits) -> None:
+        self.running: dict[LlamaSequence, None] = {}
+        self.preempted = 0
+        self._slots = slots
+        self._limits = limits
+        self._waiting: list[tuple[int, int, LlamaSequence]] = []
+        self._arrivals = itertools.count()
+        self._places: dict[LlamaSequence, tuple[int, int]] = {}
+        self._crowded = False
+
+    @property
+    def waiting(self) -> int:
+        """How many sequences wait."""
+        return len(self._waiting)
+
+    def add(self, sequence: LlamaSequence) -> None:
+        """Queue a sequence."""
+        self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
+        self._queue(sequence)
+
+    def drop(self, sequences: set[LlamaSequence]) -> None:
+        """Give up sequences, waiting or running, and their slots."""
+        if any(item[2] in sequences for item in self._waiting):
+            self._waiting = [item for item in self._waiting if item[2] not in sequences]
+            heapq.heapify(self._waiting)
+        for sequence in sequences:
+            if sequence in self.running:
+                self.end(sequence)
+            elif self._places.pop(sequence, None) is not None:
+                _free(sequence)
+
+    def end(self, sequence: LlamaSequence, *, keep: bool = True) -> None:
+        """A running sequence is complete, or has failed; then nothing that it computed is kept."""
+        del self.running[sequence]
+        del self._places[sequence]
+        self._slots.give_back(sequence, keep=keep)
+        self._crowded = False
+        _free(sequence)
+
+    def clear(self) -> list[LlamaSequence]:
+        """Let go of everything; what there was."""
+        left = [*self.running, *(sequence for *_, sequence in self._waiting)]
+        for sequence in list(self.running):
+            self.end(sequence, keep=False)
+        self.drop(set(left))
+        return left
+
+    def schedule(self) -> Batch:
+        """The next step; without chunks if there is nothing to do.
+
+        Those that decode come first, so that a long prompt does not hold them up; prompts share
+        what is left of the step.
+        """
+        batch = Batch()
+        budget = self._limits.tokens
+        for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
+            if budget == 0:
+                return batch
+            budget -= self._put(batch, sequence, budget)
+        if not self._waiting or (self._crowded and self.running):
+            return batch
+        put_off: list[tuple[int, int, LlamaSequence]] = []
+        while budget > 0 and self._waiting and self._slots.used < self._slots.total:
+            sequence = self._waiting[0][2]
+            prefix = self._slots.longest_prefix(sequence)
+            if prefix is not None and prefix.coming - prefix.tokens >= WORTH_WAITING:
+                put_off.append(heapq.heappop(self._waiting))
+                continue
+            heapq.heappop(self._waiting)
+            self._slots.take(sequence, prefix)
+            if sequence.cached_tokens is None:
+                sequence.cached_tokens = sequence.computed
+            self.running[sequence] = None
+            budget -= self._put(batch, sequence, budget)
+        for item in put_off:
+            heapq.heappush(self._waiting, item)
+        return batch
+
+    def give_way(self, batch: Batch) -> bool:
+        """The KV cache has no room for `batch`: forget something, and take out who has to wait.
+
+        What nobody uses goes first, then the newest of the lowest priority; nobody else is let in
+        before one of those that stay has ended.
+
+        Returns:
+            False if there is nobody but one.
+        """
+        if self._slots.make_room():
+            return True
+        if len(self.running) < 2:
+            return False
+        self._crowded = True
+        self.preempted += 1
+        victim = max(self.running, key=self._places.__getitem__)
+        del self.running[victim]
+        self._slots.give_back(victim, keep=False)
+        victim.computed = 0
+        if victim.scores_prompt:
+            victim.prompt_scores.clear()
+        self._queue(victim)
+        batch.chunks = [chunk for chunk in batch.chunks if chunk.sequence is not victim]
+        return True
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _queue(self, sequence: LlamaSequence) -> None:
+        heapq.heappush(self._waiting, (*self._places[sequence], sequence))
+
+    def _put(self, batch: Batch, sequence: LlamaSequence, budget: int) -> int:
+        """Put the next tokens of `sequence` into the batch; how many."""
+        tokens = min(sequence.uncomputed, budget)
+        if sequence.scores_prompt:
+            tokens = min(tokens, self._limits.scored_tokens - batch.scored)
+            batch.scored += tokens
+        if tokens:
+            batch.chunks.append(Chunk(sequence, tokens))
+        return tokens
+
+
+def _free(sequence: LlamaSequence) -> None:
+    if sequence.sampler is not None:
+        sequence.sampler.free()
+        sequence.sampler = None

@@ -1,0 +1,37 @@
+"""A sequence in a llama.cpp context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from providers.local.engine import Generation
+from providers.local.sequence import Deliver, Sequence
+
+if TYPE_CHECKING:
+    from providers.local.llama_cpp_engine.bindings import Sampler
+    from providers.local.llama_cpp_engine.slots import Slot, Tokens
+
+
+class LlamaSequence(Sequence):
+    """A generation, the slot that it is computed in, and how its tokens are chosen.
+
+    Attributes:
+        slot: where its keys and values are; None while it waits.
+        sampler: chooses its tokens; made when the first is due, and kept when it has to wait again,
+            so that its random numbers go on.
+    """
+
+    def __init__(self, generation: Generation, deliver: Deliver) -> None:
+        super().__init__(generation, deliver)
+        self.slot: Slot | None = None
+        self.sampler: Sampler | None = None
+        self._tokens = np.array(self.token_ids, np.int32)
+
+    @property
+    def tokens(self) -> Tokens:
+        """`token_ids` as an array, made anew only when it is asked for after it grew."""
+        if len(self._tokens) != len(self.token_ids):
+            self._tokens = np.array(self.token_ids, np.int32)
+        return self._tokens

@@ -1,0 +1,116 @@
+"""A GGUF's tokenizer and chat template as `LocalProvider` uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from providers.local.control_tokens import control_tokens
+from providers.local.detokenizer import ByteDetokenizer, Detokenizer
+from providers.local.llama_cpp_engine.bindings import Model
+
+
+class GGUFVocabulary:
+    """What the token ids of a GGUF stand for: all of them are bytes.
+
+    Args:
+        model: whose they are.
+
+    Attributes:
+        pieces: the bytes of each, special ones by their names.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.pieces = [model.piece(token_id) for token_id in range(model.vocab_size)]
+        self._special = model.special_tokens()
+        # Of tokens that are written alike, such as a byte and the letter that it is, the first.
+        self._ids = {piece: id for id, piece in reversed(list(enumerate(self.pieces)))}
+
+    def id_of(self, token: str) -> int | None:
+        """The id of the token that is written so, if there is one."""
+        return self._ids.get(token.encode("utf-8", "replace"))
+
+    def name(self, token_id: int) -> str:
+        """How a token is written."""
+        return self.pieces[token_id].decode("utf-8", "replace")
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is a mark for the model, such as an end of turn, and no text."""
+        return token_id in self._special
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The UTF-8 bytes of one token, perhaps part of a character; a special token's name."""
+        return self.pieces[token_id] if token_id < len(self.pieces) else b""
+
+    def decode(self, token_ids: Sequence[int], shown: Collection[int] = frozenset()) -> str:
+        """The text of a whole sequence of tokens, of its special tokens only those in `shown`."""
+        return b"".join(
+            self.token_bytes(token_id)
+            for token_id in token_ids
+            if token_id not in self._special or token_id in shown
+        ).decode("utf-8", "replace")
+
+    def detokenizer(
+        self, context: Sequence[int], shown: Collection[int] = frozenset()
+    ) -> Detokenizer:
+        """A detokenizer for what follows the tokens `context`; special tokens in `shown` are text.
+
+        The others are left out.
+        """
+        return ByteDetokenizer(self, context, shown)
+
+
+class GGUFTokenizer:
+    """The tokenizer in a GGUF's header.
+
+    Args:
+        model: whose it is.
+        vocabulary: the model's.
+
+    Attributes:
+        chat_template: the source of the chat template, if it has one.
+        control_tokens: how the tokens are written that are no text.
+        longest_token: the most bytes that one token stands for.
+
+    Raises:
+        ValueError: its chat template is no template.
+    """
+
+    def __init__(self, model: Model, vocabulary: GGUFVocabulary) -> None:
+        self._model = model
+        self._vocabulary = vocabulary
+        self.chat_template = model.chat_template
+        self.control_tokens = control_tokens(
+            map(vocabulary.name, model.special_tokens()),
+            map(vocabulary.name, model.added_tokens()),
+            self.chat_template or "",
+        )
+        self.longest_token = max(map(len, vocabulary.pieces))
+        self._formatter: Any = None
+        if self.chat_template:
+            try:
+                self._formatter = model.chat_formatter(self.chat_template)
+            except Exception as error:  # jinja2's, of which there are many
+                raise ValueError(f"its chat template can't be read ({error})") from error
+
+    @property
+    def first_token(self) -> int | None:
+        """The beginning-of-text token, if the model has one."""
+        return self._model.first_token
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """The tokens of `text`; special tokens that it spells out are those tokens."""
+        return tuple(self._model.tokenize(text, add_special=add_special_tokens, parse_special=True))
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> str:
+        """What the chat template writes, up to where the reply begins; it may raise anything."""
+        made = self._formatter(
+            messages=list(messages), tools=None if tools is None else list(tools)
+        )
+        return str(made.prompt)
+
+    def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
+        """The same as llguidance wants it."""
+        return self._model.grammar_tokenizer(self._vocabulary.pieces, end_tokens)

@@ -1,0 +1,68 @@
+"""The servers that are abused, and the eyes on them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.abuse.watch import Seen, watching
+from tests.integration.server_process import ServerProcess, running
+
+IDLE_MACHINE_SECONDS = 0.1
+"""How long another client may wait at most, on a machine that has nothing else to do."""
+
+BUSY_MACHINE_SECONDS = 1.0
+"""The same where all the tests run; a loop that stands still for longer is a fault anywhere."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.abuse)
+        if sys.platform != "linux":
+            item.add_marker(pytest.mark.skip(reason="looks into /proc"))
+        elif item.get_closest_marker("lengthy") and not config.getoption("--abuse"):
+            item.add_marker(pytest.mark.skip(reason="takes long: make abuse"))
+
+
+@pytest.fixture(scope="session")
+def idle_server() -> Iterator[ServerProcess]:
+    """A server that nobody abuses: what it takes to answer is the machine's doing."""
+    with running("echo") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    """The server to abuse, with the settings that everybody has; some modules have their own."""
+    with running("echo") as process:
+        yield process
+        assert "Traceback" not in process.log
+
+
+@pytest.fixture
+def unharmed(
+    idle_server: ServerProcess, pytestconfig: pytest.Config
+) -> Callable[..., AbstractContextManager[Seen]]:
+    """`with unharmed(server, grows=BYTES):` what happens inside freezes and fills nothing.
+
+    Another client's `/health` waits no longer than 100 ms (a second, unless `--abuse` says that the
+    machine is idle) on top of what it waits for a server that is left alone, and the process grows
+    by no more than `grows` bytes.
+    """
+    allowed = IDLE_MACHINE_SECONDS if pytestconfig.getoption("--abuse") else BUSY_MACHINE_SECONDS
+
+    @contextmanager
+    def checked(server: ServerProcess, *, grows: int) -> Iterator[Seen]:
+        with watching(server, idle_server) as seen:
+            yield seen
+        assert seen.grown <= grows, f"grew by {seen.grown:,} bytes"
+        assert seen.wait <= allowed + seen.idle_wait, f"others waited {seen.wait:.3f} s"
+
+    return checked

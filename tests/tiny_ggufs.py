@@ -1,0 +1,131 @@
+"""GGUF files small enough to be made in a test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+"""Kinds of tokens in a GGUF's header."""
+
+_LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_of(folder: Path, path: Path, *, pooling: int | None = None, **metadata: Any) -> Path:
+    """Write the Llama of `tests.tiny_models` in `folder` to the GGUF `path`, which is returned.
+
+    Args:
+        folder: in Hugging Face's layout, with a byte-level tokenizer.
+        path: where to.
+        pooling: how embeddings are pooled, as llama.cpp numbers it; None for none.
+        metadata: whole numbers in place of those in the header, by the name of their key in
+            `gguf.Keys.LLM`.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, "llama")
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    numbers = {
+        "CONTEXT_LENGTH": config["max_position_embeddings"],
+        "EMBEDDING_LENGTH": config["hidden_size"],
+        "BLOCK_COUNT": config["num_hidden_layers"],
+        "FEED_FORWARD_LENGTH": config["intermediate_size"],
+        **metadata,
+    }
+    for name, number in numbers.items():
+        writer.add_uint32(getattr(gguf.Keys.LLM, name).format(arch="llama"), number)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_rope_dimension_count(config["hidden_size"] // heads)
+    writer.add_rope_freq_base(config.get("rope_parameters", {}).get("rope_theta", 10000.0))
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
+    _write_tokenizer(writer, folder)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for letter, count in (("q", heads), ("k", kv_heads)):
+            if f"self_attn.{letter}_proj.weight" in name:
+                tensor = _rotated(tensor, count)
+        writer.add_tensor(_renamed(name), np.ascontiguousarray(tensor, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def lora_of(path: Path, *, layers: int, size: int, strength: float) -> Path:
+    """Write a LoRA adapter for the output of the attention of all layers to `path`."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 1.0)
+    chosen = np.random.default_rng(3)
+    for layer in range(layers):
+        first = chosen.standard_normal((1, size)).astype(np.float32)
+        second = (chosen.standard_normal((size, 1)) * strength).astype(np.float32)
+        writer.add_tensor(f"blk.{layer}.attn_output.weight.lora_a", first)
+        writer.add_tensor(f"blk.{layer}.attn_output.weight.lora_b", second)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _write_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    ids: dict[str, int] = dict(tokenizer["model"]["vocab"])
+    kinds = dict.fromkeys(ids.values(), NORMAL)
+    for added in tokenizer["added_tokens"]:
+        ids[added["content"]] = added["id"]
+        kinds[added["id"]] = CONTROL if added["special"] else USER_DEFINED
+    tokens = sorted(ids, key=ids.__getitem__)
+    merges = tokenizer["model"]["merges"]
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([kinds[ids[token]] for token in tokens])
+    writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])
+    writer.add_bos_token_id(ids["<|endoftext|>"])
+    writer.add_eos_token_id(ids[settings["eos_token"]])
+    writer.add_add_bos_token(False)
+    template = settings.get("chat_template")
+    if template is None and (folder / "chat_template.jinja").is_file():
+        template = (folder / "chat_template.jinja").read_text()
+    if template is not None:
+        writer.add_chat_template(template)
+
+
+def _renamed(name: str) -> str:
+    whole = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
+    if name in whole:
+        return whole[name]
+    _, _, layer, rest = name.split(".", 3)
+    part, _, kind = rest.rpartition(".")
+    return f"blk.{layer}.{_LAYER[part]}.{kind}"
+
+
+def _rotated(tensor: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """Queries and keys in the order in which llama.cpp rotates them: pairs beside each other."""
+    rows = tensor.shape[0] // heads // 2
+    return tensor.reshape(heads, 2, rows, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
