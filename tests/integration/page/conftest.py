@@ -40,7 +40,9 @@ def vendor() -> Iterator[NativeVendor]:
 
 
 @pytest.fixture(scope="module")
-def server(vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(
+    vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
     """A server that lets everybody in and has no admin key."""
     template = write_template(
         tmp_path_factory.mktemp("page") / "open.yaml", **providers_and_models(vendor)

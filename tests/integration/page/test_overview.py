@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration import wire
-from tests.integration.chat_vendor import will_break_off, will_say
+from tests.integration.chat_vendor import USAGE, will_break_off, will_say
 from tests.integration.native_vendor import NativeVendor
 from tests.integration.page.chromium import needs_chromium
 from tests.integration.page.conftest import ADMIN_KEY, API_KEY, providers_and_models
@@ -69,8 +69,10 @@ def entered(page: Page, server: ServerProcess, key: str = ADMIN_KEY) -> Page:
 
 def cells(page: Page, caption: str, first: str) -> Locator:
     """The cells of the row of a table that begins so."""
-    row = page.get_by_role("region", name=caption, exact=True).locator("tr").filter(
-        has=page.locator("td:first-child", has_text=re.compile(f"^{re.escape(first)}$"))
+    row = (
+        page.get_by_role("region", name=caption, exact=True)
+        .locator("tr")
+        .filter(has=page.locator("td:first-child", has_text=re.compile(f"^{re.escape(first)}$")))
     )
     return row.locator("td")
 
@@ -79,8 +81,9 @@ def test_what_happened_is_added_up(overview: Page, shot: Shot) -> None:
     totals = overview.locator(".totals div")
     expect(totals.filter(has_text="Requests")).to_have_text("Requests10")
     expect(totals.filter(has_text="Errors")).to_have_text("Errors2 (20 %)")
-    # Two words of four echoes and 30 tokens of three replies of the vendor, and the tiny model's.
-    expect(totals.filter(has_text="Output tokens")).to_have_text(f"Output tokens{4 * 2 + 3 * 20 + 3}")
+    # Two words of each echo, what the vendor says of its replies, and the tiny model's.
+    output = 4 * 2 + 3 * USAGE["completion_tokens"] + 3
+    expect(totals.filter(has_text="Output tokens")).to_have_text(f"Output tokens{output}")
     expect(totals.filter(has_text="Cost")).to_have_text("Cost$0.000024")
     charts = overview.locator(".chart")
     expect(charts.locator("> h3")).to_have_text(

@@ -76,7 +76,8 @@ def test_an_answer_is_streamed_and_timed(page: Page, server: ServerProcess, shot
     say(page, words)
     # Part of it is there before the rest.
     page.wait_for_function(
-        "() => { const said = document.querySelector('.message.assistant .text')?.textContent ?? '';"
+        "() => { const text = document.querySelector('.message.assistant .text');"
+        " const said = text?.textContent ?? '';"
         " return said.startsWith('one ') && !said.endsWith('ten'); }",
         polling="raf",
     )
@@ -354,7 +355,8 @@ export default class {
   constructor({ baseURL }) {
     this.chat = { completions: { async *create(body) {
       const reply = await fetch(`${baseURL}/chat/completions`, {
-        method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+        method: "POST", headers: { "content-type": "application/json" },
+        body: JSON.stringify(body) });
       for (const line of (await reply.text()).split("\\n")) {
         if (line.startsWith("data: {")) yield JSON.parse(line.slice(6));
       }
