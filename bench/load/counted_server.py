@@ -14,7 +14,7 @@ from pathlib import Path
 
 from llama_compat.distribution import load_distribution
 from providers.registry import config_model
-from routing.server import serve
+from routing.process.server import serve
 
 
 def main(template: str, counts: Path) -> int:

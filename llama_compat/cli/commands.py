@@ -99,8 +99,8 @@ def run(
     pulling.pull_missing(distribution, asked_to=pull)
 
     from providers.base import ProviderStartError
+    from routing.process.server import ServerStartError, serve
     from routing.request_log import LOG_FORMAT
-    from routing.server import ServerStartError, serve
 
     os.environ[LOG_FORMAT] = log_format.value  # for the workers too
     try:

@@ -53,7 +53,11 @@ def test_every_module_can_be_imported(tmp_path: Path) -> None:
     done = subprocess.run([script(tmp_path / "modules", IMPORT)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     imported = done.stdout.split()
-    assert {"providers.local.models.store", "routing.server", "routing.workers"} <= set(imported)
+    assert {
+        "providers.local.models.store",
+        "routing.process.server",
+        "routing.process.workers",
+    } <= set(imported)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -125,7 +125,7 @@ import asyncio, sys
 import llama_compat.cli
 from llama_compat.distribution import load_distribution
 from providers.registry import config_model
-from routing.server import Application
+from routing.process.server import Application
 
 async def start_and_stop():
     app = Application(load_distribution("echo", config_model))

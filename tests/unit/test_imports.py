@@ -110,7 +110,7 @@ def test_the_check_sees_imports_wherever_they_stand() -> None:
         "if True:\n"
         "    from providers import base\n"
         "def command():\n"
-        "    from routing.server import serve\n"
+        "    from routing.process.server import serve\n"
     )
     assert list(imports(tree, inside_functions=False)) == [(1, "routing"), (3, "providers")]
     assert [line for line, _ in imports(tree, inside_functions=True)] == [1, 3, 5]
@@ -118,7 +118,7 @@ def test_the_check_sees_imports_wherever_they_stand() -> None:
 
 def test_a_plain_gateway_imports_nothing_of_records_metrics_and_traces() -> None:
     script = (
-        "import sys, routing.server, routing.app\n"
+        "import sys, routing.process.server, routing.app\n"
         "print([name for name in sys.modules if name.startswith(("
         "'routing.operations.observer', 'routing.operations.records',"
         " 'routing.operations.telemetry.t', 'routing.operations.telemetry.m',"

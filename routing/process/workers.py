@@ -26,7 +26,7 @@ from llama_compat.distribution.problems import TemplateError
 from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.registry import config_model
 from routing.operations.telemetry.sharing import forget_process
-from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
+from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _serve_one(
     unblock_signals(*STOP_SIGNALS)
     threading.Thread(target=_end_with, args=(lifeline, longest_end), daemon=True).start()
     from providers.base import ProviderStartError
-    from routing.server import serve_on
+    from routing.process.server import serve_on
 
     try:
         distribution = load_distribution(source, config_model)
@@ -265,7 +265,7 @@ def _context() -> SpawnContext | ForkServerContext:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["routing.preloaded"])
+    context.set_forkserver_preload(["routing.process.preloaded"])
     return context
 
 

@@ -18,9 +18,9 @@ from llama_compat.distribution import ServerSettings, load_distribution
 from llama_compat.distribution.watched_file import WatchedFile
 from providers.local.echo import EchoProvider
 from providers.registry import config_model
-from routing import reload
 from routing.app import Application
-from routing.reload import RESTART_FOR, Reloader, needs_restart
+from routing.process import reload
+from routing.process.reload import RESTART_FOR, Reloader, needs_restart
 from tests.integration.server_process import write_template
 
 LIVE = {

@@ -22,8 +22,8 @@ from routing.http.limits import Limits
 from routing.http.listener import Listener
 from routing.http.state import ServerState
 from routing.logs import configure_logging
-from routing.reload import Reloader, log_models
-from routing.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
+from routing.process.reload import Reloader, log_models
+from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def serve(
     with listener:
         if workers > 1:
             from routing.operations.telemetry.sharing import shared_metrics
-            from routing.workers import serve_in_workers
+            from routing.process.workers import serve_in_workers
 
             configure_logging()
             with shared_metrics() if settings.metrics else nullcontext():

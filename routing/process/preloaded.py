@@ -8,7 +8,7 @@ that a fork could inherit half-done. A worker shares the memory of what is impor
 import gc
 
 import providers.remote.openai
-import routing.server
+import routing.process.server
 
 __all__ = ["providers", "routing"]
 

@@ -1,0 +1,1 @@
+"""The process that serves: its start and end, its signals, its workers, its reloads."""
