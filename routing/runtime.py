@@ -141,7 +141,8 @@ class Runtime:
     @property
     def counts_usage(self) -> bool:
         """Whether somebody here needs the usage of every request."""
-        return self.settings.log_usage or self.observers is not None
+        observers = self.observers
+        return self.settings.log_usage or (observers is not None and observers.count_usage)
 
     async def stop(self) -> None:
         """Stop every provider whose start was begun, but for those that another runtime has."""

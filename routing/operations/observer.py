@@ -196,6 +196,11 @@ class Observers:
         self._sample_bytes = max([HEAD_BYTES, *(each.sample_bytes for each in observers)])
         self._running = AsyncExitStack()
 
+    @property
+    def count_usage(self) -> bool:
+        """Whether one of them needs to know what each request used; what runs is known without."""
+        return bool(self._observers)
+
     def most(self, route: Route, usage: Usage) -> int | None:
         """What a request of `route` with this usage costs at most, in billionths of a dollar; None
         where nobody knows."""
@@ -207,7 +212,8 @@ class Observers:
 
     async def start(self) -> None:
         """Start them."""
-        await self._prices.start()
+        if self._observers:
+            await self._prices.start()
         for each in self._observers:
             self._running.push_async_callback(each.stop)
             await each.start()
@@ -234,6 +240,8 @@ class Observers:
 
     def _end(self, observed: Observed) -> None:
         self.running.discard(observed)
+        if not self._observers:
+            return
         try:
             record = record_of(observed, self._prices)
             for each in self._observers:

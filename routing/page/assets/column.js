@@ -16,8 +16,9 @@ export class Column {
    * @param {{model: string, messages: object[]}} kept what the conversation keeps of it; written to.
    * @param {() => object} settings those of the conversation.
    * @param {() => void} onchange what is kept has changed, or it has begun or ended to answer.
+   * @param {{place: number, other: string}} where it stands, and the model beside it: its own is another if it has none yet.
    */
-  constructor(kept, models, settings, onchange, { place = 0 } = {}) {
+  constructor(kept, models, settings, onchange, { place = 0, other = "" } = {}) {
     Object.assign(this, { kept, settings, onchange });
     this.#aborter = null;
     this.choice = element(
@@ -25,7 +26,7 @@ export class Column {
       { onchange: () => { this.kept.model = this.choice.value; this.onchange(); } },
       ...models.map((model) => element("option", { value: model }, model)),
     );
-    this.choice.value = models.includes(kept.model) ? kept.model : (models[Math.min(place, models.length - 1)] ?? "");
+    this.choice.value = models.includes(kept.model) ? kept.model : (models.find((model) => model !== other) ?? models[0] ?? "");
     kept.model = this.choice.value;
     this.log = element("div", { class: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": `Conversation ${place + 1}` });
     this.root = element("section", { class: "column", "aria-label": `Side ${place + 1}` }, labelled("Model", this.choice), this.log);
@@ -51,6 +52,7 @@ export class Column {
   #show() {
     this.log.replaceChildren(...this.messages.map((each) => shown(each, each.model)));
     this.#offerAnswers();
+    requestAnimationFrame(() => { this.log.scrollTop = this.log.scrollHeight; });
   }
 
   /** Send a message, and stream what is said to it. */
@@ -158,7 +160,7 @@ export class Column {
           this.#answer();
         },
       },
-      ...calls.map((call, place) => labelled(`Result of ${call.function.name}`, fields[place])),
+      ...calls.map((call, place) => labelled(`Result of ${call.function.name} (${call.id})`, fields[place])),
       element("button", {}, calls.length > 1 ? "Send results" : "Send result"),
     );
     this.log.append(form);

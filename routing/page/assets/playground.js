@@ -3,7 +3,7 @@
 import { Failure, apiKey, ask } from "./api.js";
 import { Column } from "./column.js";
 import * as conversations from "./conversations.js";
-import { announce, button, copy, element, labelled, openDialog } from "./dom.js";
+import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
 import { keyForm } from "./key_form.js";
 import { settingsForm } from "./settings.js";
 import { snippets } from "./snippets.js";
@@ -61,7 +61,10 @@ class Playground {
 
   #column(conversation, place) {
     const kept = conversation.columns[place];
-    return new Column(kept, this.models, () => conversation.settings, () => this.#changed(conversation), { place });
+    return new Column(kept, this.models, () => conversation.settings, () => this.#changed(conversation), {
+      place,
+      other: place ? conversation.columns[0].model : "",
+    });
   }
 
   #layOut() {
@@ -257,6 +260,7 @@ class Playground {
             "aria-current": each.id === this.conversation.id ? "true" : null,
           }),
           button("Delete", async () => {
+            if (!(await confirmed(`Delete the conversation “${each.title}”?`, "Delete"))) return;
             await conversations.remove(each.id);
             this.kept = await conversations.list();
             if (each.id === this.conversation.id) this.open(this.#fresh());

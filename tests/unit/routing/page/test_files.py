@@ -77,7 +77,7 @@ def test_nothing_is_inline_and_no_text_becomes_markup() -> None:
 
 def test_a_plain_gateway_does_not_import_what_only_the_page_asks_for() -> None:
     script = (
-        "import sys, routing.server, routing.app\n"
+        "import sys, routing.app\n"
         "print([name for name in ('routing.page.overview', 'routing.ingress.admin',"
         " 'routing.operations.records.overview') if name in sys.modules])"
     )

@@ -28,6 +28,21 @@ async def told(app: Application, path: str, **headers: str) -> httpx.Response:
         return await client.get(f"/admin/{path}", headers={**ADMIN, **headers})
 
 
+def held(app: Application) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have chats wait: the first is set when one has come, and the second lets it go on."""
+    begun, go = asyncio.Event(), asyncio.Event()
+    provider: Any = app.runtime.providers["echo"]
+    whole = provider.openai_chat_completion
+
+    async def waiting(*arguments: Any) -> Any:
+        begun.set()
+        await go.wait()
+        return await whole(*arguments)
+
+    provider.openai_chat_completion = waiting
+    return begun, go
+
+
 @pytest.mark.parametrize("path", ["overview", "errors", "live"])
 async def test_nobody_else_is_told(path: str) -> None:
     app = application(admin_key=ADMIN_KEY, api_keys=["sk-anybody"])
@@ -89,16 +104,9 @@ async def test_what_was_recorded_is_told(tmp_path: Path) -> None:
 
 async def test_what_runs_is_told_until_it_ends() -> None:
     app = application(admin_key=ADMIN_KEY)
-    provider: Any = app.runtime.providers["echo"]
-    go, begun = asyncio.Event(), asyncio.Event()
-    whole = provider.openai_chat_completion
-
-    async def held(*arguments: Any) -> Any:
-        begun.set()
-        await go.wait()
-        return await whole(*arguments)
-
-    provider.openai_chat_completion = held
+    # Nobody counts, so vendors are not asked for a stream's usage.
+    assert not app.runtime.counts_usage
+    begun, go = held(app)
     await app.start()
     async with client_of(app) as client:
         headers = {"x-request-id": "mine"}
@@ -128,3 +136,20 @@ async def test_what_runs_is_told_until_it_ends() -> None:
     assert (target["id"], target["in_flight"]) == ("echo/echo", 1)
     assert (live["records"], live["stored_keys"], live["engines"]) == (False, False, [])
     assert (after["requests"], after["targets"][0]["in_flight"]) == ([], 0)
+
+
+async def test_what_runs_is_told_when_a_reload_has_replaced_what_it_runs_on() -> None:
+    app = application(admin_key=ADMIN_KEY)
+    begun, go = held(app)
+    await app.start()
+    async with client_of(app) as client:
+        asking = asyncio.create_task(client.post("/v1/chat/completions", content=CHAT))
+        await begun.wait()
+        before = app.runtime
+        await app.reload(app.runtime.distribution)
+        assert app.runtime is not before
+        live = (await told(app, "live")).json()
+        go.set()
+        await asking
+    await app.stop()
+    assert [each["model"] for each in live["requests"]] == ["echo"]
