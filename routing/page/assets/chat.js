@@ -25,7 +25,7 @@ const LEAST_SECONDS = 0.02;
  */
 export function requestOf(model, settings, messages) {
   const system = settings.system?.trim() ? [{ role: "system", content: settings.system }] : [];
-  const body = { model, messages: [...system, ...messages.map(onTheWire)], stream: true, stream_options: { include_usage: true } };
+  const body = { model, messages: [...system, ...messages.filter(saysSomething).map(onTheWire)], stream: true, stream_options: { include_usage: true } };
   for (const { name } of NUMBERS) {
     if (settings[name] !== undefined && settings[name] !== "") body[name] = Number(settings[name]);
   }
@@ -54,6 +54,9 @@ function parsed(name, text, isRight, kind) {
   if (!isRight(value)) throw new Failure(`${name}: this has to be ${kind}.`);
   return value;
 }
+
+/** Thoughts alone, of a reply that was stopped, are nothing that a vendor takes back. */
+const saysSomething = ({ role, content, tool_calls }) => role !== "assistant" || content || tool_calls?.length;
 
 /** A message without what only this page knows of it. */
 function onTheWire({ role, content, tool_calls, tool_call_id }) {

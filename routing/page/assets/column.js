@@ -116,7 +116,8 @@ export class Column {
     // A call that was cut off can't be answered.
     const calls = failure || stopped ? [] : message.tool_calls.filter(Boolean);
     const hasContent = message.content || message.reasoning || calls.length;
-    if (hasContent || !failure) {
+    const hasNothing = !hasContent && (failure || stopped);
+    if (!hasNothing) {
       const kept = { ...message, tool_calls: calls, model: body.model, figures: { ...reply.figures, stopped } };
       if (body.response_format && kept.content) kept.isJSON = isJSON(kept.content);
       this.messages.push(kept);
@@ -126,6 +127,7 @@ export class Column {
       view.root.remove();
     }
     if (failure) this.#fail(failure);
+    else if (hasNothing) this.#fail(new Failure("Stopped before the first token."));
     else announce(stopped ? "Stopped" : `${body.model} has answered`);
     this.#offerAnswers();
     this.log.scrollTop = this.log.scrollHeight;

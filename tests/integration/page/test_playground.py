@@ -224,6 +224,22 @@ def test_stop_ends_it_at_the_source(
     expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
 
 
+def test_what_is_stopped_before_it_begins_leaves_nothing(
+    page: Page, server: ServerProcess, vendor: NativeVendor
+) -> None:
+    go = threading.Event()
+    will_say(vendor, "Late.", after=go)
+    opened(page, server)
+    say(page)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".failure")).to_contain_text("Stopped before the first token.")
+    expect(page.locator(".message.assistant")).to_have_count(0)
+    go.set()
+    page.get_by_role("button", name="Try again").click()
+    expect(answer(page).locator(".text")).to_have_text("Late.")
+    assert [each["role"] for each in vendor.last.body["messages"]] == ["user"]
+
+
 def test_logprobs_are_colours_and_words(
     page: Page, server: ServerProcess, vendor: NativeVendor, shot: Shot
 ) -> None:
