@@ -101,3 +101,20 @@ async def test_the_last_errors_come_first(address: str) -> None:
         f"req-{each}" for each in range(MOST_ERRORS + 1, 1, -1)
     ]
     assert (found[0]["status"], found[0]["error"], found[0]["key"]) == (504, "timeout", "key-1")
+
+
+async def test_a_series_begins_with_a_whole_step(address: str) -> None:
+    storage = await filled(address, ())
+    found = await overview(storage, "1h", NOON + 7)
+    await storage.stop()
+    assert (found["from"], found["to"]) == (NOON - 3600, NOON + 7)
+
+
+async def test_what_used_nothing_cost_nothing(address: str) -> None:
+    refused = record(
+        error="invalid_request", status=400, cost=None, input_tokens=None, output_tokens=None
+    )
+    storage = await filled(address, [refused])
+    [point] = (await overview(storage, "1h", NOON))["points"]
+    await storage.stop()
+    assert (point["cost"], point["input_tokens"]) == (0, 0)
