@@ -72,7 +72,7 @@ conformance: $(VENV)/.has-dev
 	@$(BIN)/python -m tests.clients.openresponses '$(OPENRESPONSES)' --record tests/clients/results/openresponses.json
 
 clean:
-	rm -rf $(VENV) $(VENV)-floors build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-floors build dist .artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `.has-EXTRAS` says that the environment has what those extras need, as pinned today.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from fastapi import FastAPI, Request
@@ -21,7 +21,7 @@ from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
 from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
-from routing.docs import add_errors, add_operations, add_page, add_summaries
+from routing.docs import add_docs, add_errors, add_operations, add_summaries
 from routing.health import health
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.api import ClientAPI
@@ -30,10 +30,14 @@ from routing.ingress.endpoint import NO_PATH, Endpoint
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
 from routing.logs import BoundedLog
+from routing.page import files
 from routing.runtime import Runtime, runtime_of
 
 log = logging.getLogger(__name__)
 refusals = BoundedLog(log)
+
+OPEN_PATHS = frozenset({"/health", *files.PATHS})
+"""What is answered without a key."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
@@ -67,7 +71,8 @@ class Application(FastAPI):
         }
         self._patterns = [pattern for api in self.apis for pattern in api.patterns]
         _add_routes(self)
-        add_page(self)
+        add_docs(self)
+        files.add_page(self)
         self._has_admin_routes = False
         self._cors: ASGIApplication | None = None
         self._open(distribution.server)
@@ -105,7 +110,7 @@ class Application(FastAPI):
         try:
             if path.startswith(ADMIN):
                 runtime.admin.check(scope["headers"])
-            elif path != "/health":
+            elif path not in OPEN_PATHS:
                 principal = await runtime.principal(scope["headers"])
             if endpoint is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
@@ -178,6 +183,10 @@ class Application(FastAPI):
         await asyncio.gather(*self._retiring, return_exceptions=True)
         await self.runtime.stop()
 
+    def runtimes(self) -> Sequence[Runtime]:
+        """What requests are answered from now: those that a reload replaced until their last."""
+        return (self.runtime, *self._retiring.values())
+
     async def reload(self, distribution: Distribution) -> None:
         """Answer new requests from `distribution`; those that run keep what they have to their end.
 
@@ -200,8 +209,10 @@ class Application(FastAPI):
         """Open what only some templates want: to whoever runs the server, to web pages."""
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
+            from routing.page.overview import add_overview_routes
 
             add_admin_routes(self)
+            add_overview_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None
         self._cors = _cors(self._serve, settings.cors)
 

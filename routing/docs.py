@@ -25,7 +25,7 @@ _REF_TEMPLATE = "#/components/schemas/{model}"
 ASSETS_PATH = "/docs-assets"
 
 
-def add_page(app: FastAPI) -> None:
+def add_docs(app: FastAPI) -> None:
     """Serve `/docs` with scripts and styles of our own, not from a content delivery network.
 
     They are files of the package `fastapi-offline`.

@@ -51,6 +51,7 @@ class Runtime:
         states: what is known of each target.
         models: the public ids, and where each leads.
         access: stored keys, and where limits are counted; None where there is neither.
+        keys: all that let somebody in.
         bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
@@ -76,7 +77,8 @@ class Runtime:
         self._access = _access(distribution, previous)
         self.access = self._access.value if self._access else None
         stored = self.access.keys if self.access and self.settings.stored_keys else None
-        self.authenticator = Authenticator(KeyRing.of(distribution, stored))
+        self.keys = KeyRing.of(distribution, stored)
+        self.authenticator = Authenticator(self.keys)
         self.admin = AdminGate(self.settings.admin_key)
         self.bodies = Bodies(distribution.server.max_bodies_bytes)
         self._store = _response_store(distribution.server.responses_store, previous)
@@ -139,7 +141,8 @@ class Runtime:
     @property
     def counts_usage(self) -> bool:
         """Whether somebody here needs the usage of every request."""
-        return self.settings.log_usage or self.observers is not None
+        observers = self.observers
+        return self.settings.log_usage or (observers is not None and observers.count_usage)
 
     async def stop(self) -> None:
         """Stop every provider whose start was begun, but for those that another runtime has."""

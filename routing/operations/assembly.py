@@ -38,8 +38,8 @@ def observers_of(
         ProviderStartError: one can't be had as the template wants it.
     """
     settings = distribution.server
-    wanted = settings.records, settings.traces, limits
-    if wanted == (None, None, None) and not settings.metrics:
+    wanted = settings.records, settings.traces, settings.admin_key, limits
+    if wanted == (None, None, None, None) and not settings.metrics:
         return None
     from routing.operations.observer import Observers
     from routing.operations.records.prices import Prices
@@ -48,7 +48,7 @@ def observers_of(
     meter = _meter(distribution, providers, states, recorder) if settings.metrics else None
     tracer = _tracer(distribution)
     found: list[Observer] = [each for each in (limits, recorder, meter, tracer) if each is not None]
-    return Observers(found, Prices(distribution), meter)
+    return Observers(found, Prices(distribution), meter, recorder)
 
 
 def _recorder(distribution: Distribution) -> Recorder | None:

@@ -22,6 +22,7 @@ from routing.policy.attempts import Attempts
 if TYPE_CHECKING:
     from routing.models import Route
     from routing.operations.limits.limiter import Admission
+    from routing.operations.records.recorder import Recorder
     from routing.operations.telemetry.meter import Meter
     from routing.operations.telemetry.tracer import Trace
 
@@ -174,16 +175,31 @@ class Observers:
         observers: they.
         prices: what requests cost.
         meter: the one of them who counts for Prometheus, if there is one.
+        recorder: the one of them who records, if there is one.
+
+    Attributes:
+        running: the requests that have not ended.
     """
 
     def __init__(
-        self, observers: Sequence[Observer], prices: Prices, meter: Meter | None = None
+        self,
+        observers: Sequence[Observer],
+        prices: Prices,
+        meter: Meter | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._observers = observers
         self.meter = meter
+        self.recorder = recorder
+        self.running: set[Observed] = set()
         self._prices = prices
-        self._sample_bytes = max(HEAD_BYTES, *(each.sample_bytes for each in observers))
+        self._sample_bytes = max([HEAD_BYTES, *(each.sample_bytes for each in observers)])
         self._running = AsyncExitStack()
+
+    @property
+    def count_usage(self) -> bool:
+        """Whether one of them needs to know what each request used; what runs is known without."""
+        return bool(self._observers)
 
     def most(self, route: Route, usage: Usage) -> int | None:
         """What a request of `route` with this usage costs at most, in billionths of a dollar; None
@@ -196,7 +212,8 @@ class Observers:
 
     async def start(self) -> None:
         """Start them."""
-        await self._prices.start()
+        if self._observers:
+            await self._prices.start()
         for each in self._observers:
             self._running.push_async_callback(each.stop)
             await each.start()
@@ -216,11 +233,15 @@ class Observers:
         observed = Observed(
             operation, request_id, principal, attempts, Sample(self._sample_bytes), self._end
         )
+        self.running.add(observed)
         for each in self._observers:
             each.begun(observed)
         return observed
 
     def _end(self, observed: Observed) -> None:
+        self.running.discard(observed)
+        if not self._observers:
+            return
         try:
             record = record_of(observed, self._prices)
             for each in self._observers:

@@ -17,6 +17,7 @@ from tests.integration import wire
 from tests.integration.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "routing" / "page" / "assets"
 
 HEAVY = ("torch", "transformers", "llama_cpp", "openai", "numpy", "huggingface_hub")
 
@@ -70,6 +71,8 @@ def test_the_wheel_holds_the_packages_and_every_template(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*.py")
     }
     assert modules <= names
+    page = {f"routing/page/assets/{each.name}" for each in PAGE.iterdir()}
+    assert page <= names
 
 
 def test_the_commands_work_from_any_folder(installed: Path, elsewhere: Path) -> None:

@@ -65,6 +65,11 @@ class KeyRing:
         """The key with this digest, good or not."""
         return self.given.get(digest) or self.stored.get(digest)
 
+    def names(self) -> dict[str, str]:
+        """What people call the keys, by id; those without a name are left out."""
+        keys = (*self.given.values(), *self.stored.values())
+        return {each.principal.id: each.principal.name for each in keys if each.principal.name}
+
 
 def _anonymous(keys: Iterable[str]) -> dict[str, Key]:
     """Keys of `server.api_keys`, which open everything."""

@@ -72,6 +72,7 @@ class Recorder:
         clock: the time in seconds since 1970.
 
     Attributes:
+        storage: where to; others may read there.
         written, dropped: how many records there were of each.
         sample_bytes: how much of an answer's beginning is needed for its body.
     """
@@ -79,7 +80,7 @@ class Recorder:
     def __init__(
         self, storage: Storage, settings: RecordsSettings, clock: Callable[[], float] = time.time
     ) -> None:
-        self._storage = storage
+        self.storage = storage
         self._settings = settings
         self._clock = clock
         self._records: deque[Record] = deque()
@@ -126,7 +127,7 @@ class Recorder:
     async def start(self) -> None:
         """Open the storage, and begin to write; also if it can't be opened now."""
         try:
-            await self._storage.start()
+            await self.storage.start()
         except StorageError as error:
             log.error("requests are not recorded until it can be used: %s", error)
         self._writing = asyncio.create_task(self._write())
@@ -141,7 +142,7 @@ class Recorder:
         self._arrived.set()
         if tasks:
             await surely(asyncio.gather(self._end(tasks), return_exceptions=True))
-        await self._storage.stop()
+        await self.storage.stop()
 
     async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
@@ -206,7 +207,7 @@ class Recorder:
 
     async def _write_batch(self, batch: Sequence[Record], bodies: Sequence[Body]) -> None:
         rows, sums, kept = await asyncio.to_thread(self._rows, batch, bodies)
-        async with self._storage.transaction() as transaction:
+        async with self.storage.transaction() as transaction:
             await transaction.execute_many(_INSERT, rows)
             await transaction.execute_many(_ADD_UP, sums)
             if kept:
@@ -220,7 +221,7 @@ class Recorder:
 
     async def _is_well(self) -> bool:
         try:
-            async with self._storage.transaction() as transaction:
+            async with self.storage.transaction() as transaction:
                 await transaction.fetch("SELECT 1")
         except StorageError:
             return False
@@ -253,7 +254,7 @@ class Recorder:
                 log.warning("old %s stay until they can be deleted: %s", table, error)
 
     async def _forget(self, table: str, before: float) -> int:
-        async with self._storage.transaction() as transaction:
+        async with self.storage.transaction() as transaction:
             return await _forget(transaction, table, before)
 
 

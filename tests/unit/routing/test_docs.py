@@ -8,7 +8,7 @@ from typing import Any
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from fastapi import FastAPI
 
-from routing.docs import ASSETS_PATH, add_operations, add_page, add_summaries
+from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
 from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.anthropic import ANTHROPIC_API
 from tests.sdk_anthropic import SAMPLING
@@ -119,7 +119,7 @@ def test_operation_ids_are_unique() -> None:
 
 def test_the_page_needs_nobody_else() -> None:
     app = FastAPI(docs_url=None)
-    add_page(app)
+    add_docs(app)
     (mount,) = (route for route in app.routes if getattr(route, "name", "") == "docs-assets")
     (page,) = (route for route in app.routes if getattr(route, "path", "") == "/docs")
     html = asyncio.run(page.endpoint()).body.decode()  # type: ignore[attr-defined]

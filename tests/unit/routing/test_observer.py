@@ -207,6 +207,31 @@ def test_what_goes_wrong_with_one_is_logged(caplog: pytest.LogCaptureFixture) ->
     assert "request req could not be recorded" in caplog.text
 
 
+@pytest.mark.parametrize("error", [None, LookupError("no")])
+def test_what_runs_is_known_until_it_ends(error: Exception | None) -> None:
+    observers = Observers([Listener(error=error)], PRICES)
+    first = observers.begin(CHAT, "req", None, Attempts())
+    second = observers.begin(CHAT, "req", None, Attempts())
+    assert observers.running == {first, second}
+    first.end("m")
+    assert observers.running == {second}
+    second.postpone()
+    second.end("m")
+    assert observers.running == {second}
+    second.end_later(second.attempts, None, None)
+    assert observers.running == set()
+
+
+def test_what_runs_is_known_where_nobody_wants_to_know_more() -> None:
+    observers = Observers([], PRICES)
+    assert not observers.count_usage
+    assert Observers([Listener()], PRICES).count_usage
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    assert observers.running == {seen}
+    seen.end("m")
+    assert observers.running == set()
+
+
 def test_what_has_no_model_has_none() -> None:
     listener = Listener()
     Observers([listener], PRICES).begin(CHAT, "req", None, Attempts()).end("-")

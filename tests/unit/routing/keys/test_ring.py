@@ -47,6 +47,13 @@ def test_there_are_keys_in_the_template_by_value_and_by_hash() -> None:
     assert keys.find(digest_of(b"sk-c")) is None
 
 
+def test_keys_are_known_by_name() -> None:
+    stored = {"d": Key(Principal("key-d", "made")), "e": Key(Principal("key-e", "off"), None, True)}
+    keys = ring({"name": "a", "key": "sk-a-long-one"}, api_keys=("sk-one-key",), stored=stored)
+    names = {f"key-{digest_of(b'sk-a-long-one')[:12]}": "a", "key-d": "made", "key-e": "off"}
+    assert keys.names() == names
+
+
 def test_the_ring_is_open_only_where_no_keys_are_spoken_of() -> None:
     assert ring().is_open
     assert not ring(stored={}).is_open

@@ -1,0 +1,40 @@
+// What the views have in common that are for whoever runs the server.
+
+import { Failure, adminKey } from "./api.js";
+import { button, element } from "./dom.js";
+import { keyForm } from "./key_form.js";
+
+const HOW = `server:
+  admin_key: "\${env.ADMIN_KEY}"
+  records: {}          # for the overview
+  stored_keys: true    # for keys`;
+
+/** Say in `main` why `title` can't be shown; `again` shows it. A wrong key is asked for once more. */
+export function explain(main, title, error, again) {
+  if (!(error instanceof Failure)) throw error;
+  const heading = element("h2", {}, title);
+  if (error.status === 401) {
+    const wasWrong = adminKey.get() !== "";
+    adminKey.set("");
+    main.replaceChildren(heading, keyForm("Admin key", adminKey, again, wasWrong ? error.message : ""));
+  } else if (error.code === "admin_disabled") {
+    main.replaceChildren(
+      heading,
+      element("p", {}, "This server has no admin key, so that nobody can see this. Its template turns it on:"),
+      element("pre", {}, HOW),
+    );
+  } else {
+    main.replaceChildren(heading, failure(error), button("Try again", again));
+  }
+}
+
+export const failure = (error) =>
+  element(
+    "div",
+    { class: "failure", role: "alert" },
+    element("p", {}, error.message),
+    error.requestId && element("p", { class: "quiet" }, "Request ", element("code", {}, error.requestId)),
+  );
+
+/** A button that forgets the admin key. */
+export const leave = () => button("Forget the admin key", () => { adminKey.set(""); location.reload(); });

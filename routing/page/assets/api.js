@@ -1,0 +1,78 @@
+// Calls of this server, with keys that live as long as the tab.
+
+/** What a server or the network says went wrong. */
+export class Failure extends Error {
+  constructor(message, { status = 0, code = "", requestId = "" } = {}) {
+    super(message);
+    Object.assign(this, { status, code, requestId });
+  }
+}
+
+// sessionStorage is this tab's alone, and is gone with it.
+export const apiKey = stored("llama-compat-api-key");
+export const adminKey = stored("llama-compat-admin-key");
+
+function stored(name) {
+  return {
+    get: () => sessionStorage.getItem(name) ?? "",
+    set: (value) => (value ? sessionStorage.setItem(name, value) : sessionStorage.removeItem(name)),
+  };
+}
+
+/**
+ * Ask the server; its reply once it is known to be no error.
+ * @throws {Failure}
+ * @throws {DOMException} `AbortError`, by `signal`.
+ */
+export async function ask(path, { key = apiKey, method = "GET", body, signal } = {}) {
+  const headers = {};
+  if (key.get()) headers.authorization = `Bearer ${key.get()}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failure("The server can't be reached. Does it still run?");
+  }
+  if (!response.ok) throw await failureOf(response);
+  return response;
+}
+
+export const askAdmin = async (path, options = {}) => (await ask(`admin/${path}`, { ...options, key: adminKey })).json();
+
+async function failureOf(response) {
+  const more = { status: response.status, requestId: response.headers.get("x-request-id") ?? "" };
+  const text = await response.text();
+  try {
+    const { message, code } = JSON.parse(text).error;
+    return new Failure(message, { ...more, code });
+  } catch {
+    return new Failure(text || `HTTP ${response.status}`, more);
+  }
+}
+
+/** The data of each server-sent event of a response, until `[DONE]`. */
+export async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      const blocks = (rest + (value ?? "")).split(/\r?\n\r?\n/);
+      rest = done ? "" : blocks.pop();
+      for (const block of blocks) {
+        const data = block
+          .split(/\r?\n/)
+          .filter((line) => line.startsWith("data:"))
+          .map((line) => line.slice(5).trimStart())
+          .join("\n");
+        if (data === "[DONE]") return;
+        if (data) yield JSON.parse(data);
+      }
+      if (done) throw new Failure("The stream broke off before its end.");
+    }
+  } finally {
+    await reader.cancel().catch(() => {});
+  }
+}

@@ -1,0 +1,110 @@
+// Elements, and what is said to people who listen.
+
+/**
+ * A new element.
+ * @param {string} tag
+ * @param {Object<string, any>} attributes `on...` are listeners, `false` and `null` leave one out,
+ *   `value` and `checked` are properties.
+ * @param {...(Node|string|number|null|undefined|false)} children
+ */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked") made[name] = value;
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((each) => each !== null && each !== undefined && each !== false));
+  return made;
+}
+
+/** A label with its field inside. */
+export const labelled = (text, field) => element("label", {}, element("span", {}, text), field);
+
+export const button = (text, onclick, attributes = {}) =>
+  element("button", { type: "button", onclick, ...attributes }, text);
+
+/** A table that scrolls by itself where it is too wide, by keyboard too. */
+export function table(caption, heads, rows, { empty = "Nothing yet." } = {}) {
+  if (!rows.length) {
+    return element("section", { class: "table" }, element("h3", {}, caption), element("p", { class: "quiet" }, empty));
+  }
+  return element(
+    "section",
+    { class: "table" },
+    element("h3", {}, caption),
+    element(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      element(
+        "table",
+        {},
+        element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
+        element(
+          "tbody",
+          {},
+          ...rows.map((cells) => element("tr", {}, ...cells.map((cell) => element("td", {}, cell ?? "")))),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Have a screen reader say it. */
+export function announce(text) {
+  document.getElementById("announcer").textContent = text;
+}
+
+/** Put text into the clipboard; whether that was possible (pages that came by plain HTTP from another machine may not). */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    announce("Copied");
+    return true;
+  } catch {
+    announce("The browser does not let this page copy; select the text instead");
+    return false;
+  }
+}
+
+/** A modal dialog with a heading, gone from the page when it is closed. */
+export function openDialog(title, ...children) {
+  const dialog = element(
+    "dialog",
+    { "aria-label": title, onclose: () => dialog.remove() },
+    element("h2", {}, title),
+    ...children,
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** Ask whether to do what can't be undone. */
+export function confirmed(question, action) {
+  return new Promise((resolve) => {
+    let answer = false;
+    const dialog = openDialog(
+      question,
+      element(
+        "p",
+        { class: "row" },
+        button(action, () => { answer = true; dialog.close(); }, { class: "danger" }),
+        button("Cancel", () => dialog.close(), { autofocus: true }),
+      ),
+    );
+    dialog.addEventListener("close", () => resolve(answer));
+  });
+}
+
+export const number = (value, digits = 0) =>
+  value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: digits });
+
+export const dollars = (value) =>
+  value === null || value === undefined ? "unknown" : `$${value.toLocaleString("en", { maximumFractionDigits: value < 1 ? 6 : 2 })}`;
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  return value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(value < 10 ? 2 : 1)} s`;
+}

@@ -1,0 +1,58 @@
+// The views, by what stands after the `#` of the address.
+
+import { element } from "./dom.js";
+import { keys } from "./keys.js";
+import { overview } from "./overview.js";
+import { playground } from "./playground.js";
+
+const VIEWS = { "#/playground": playground, "#/overview": overview, "#/keys": keys };
+const FIRST = "#/playground";
+const THEME_KEY = "llama-compat-theme";
+
+const main = document.getElementById("main");
+let leave = () => {};
+let turn = 0;
+
+async function show({ byPerson = true } = {}) {
+  const address = location.hash in VIEWS ? location.hash : FIRST;
+  const mine = ++turn;
+  const ending = leave();
+  leave = () => {};
+  for (const link of document.querySelectorAll("nav a")) {
+    const isHere = link.getAttribute("href") === address;
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    if (isHere) document.title = `${link.textContent} – llama_compat`;
+  }
+  // One that is slow must not write over the view that came after it.
+  const place = element("div", { class: "view" });
+  main.replaceChildren(place);
+  if (byPerson) main.focus();
+  await ending;
+  if (mine !== turn) return;
+  const end = await VIEWS[address](place);
+  if (mine === turn) leave = end;
+  else end();
+}
+
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+
+const choice = document.getElementById("theme");
+choice.value = localStorage.getItem(THEME_KEY) ?? "";
+setTheme(choice.value);
+choice.addEventListener("change", () => {
+  localStorage.setItem(THEME_KEY, choice.value);
+  setTheme(choice.value);
+});
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  // The address says which view there is, so that a link into the page can't.
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", () => show());
+addEventListener("pagehide", () => leave());
+show({ byPerson: false });

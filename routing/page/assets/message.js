@@ -1,0 +1,147 @@
+// How a message looks: text, thoughts, calls, images, and how sure the model was of each token.
+
+import { announce, button, copy, element, number, seconds } from "./dom.js";
+
+const WHO = { user: "You", assistant: "Model", tool: "Result of a tool" };
+
+/** A message that is there. */
+export function shown(message, model) {
+  const view = new MessageView(message.role, model);
+  view.update(message);
+  if (message.figures) view.finish(message);
+  return view.root;
+}
+
+/** A message that grows: `update` with all of it so far, `finish` with what is known at its end. */
+export class MessageView {
+  #text = null;
+  #thoughts = null;
+  #calls = element("div", { class: "calls" });
+  #body = element("div", { class: "body" });
+  #foot = element("p", { class: "figures" });
+
+  constructor(role, model) {
+    const who = role === "assistant" && model ? model : WHO[role];
+    this.root = element(
+      "article",
+      { class: `message ${role}`, "aria-label": who },
+      element("p", { class: "who" }, who),
+      this.#body,
+      this.#calls,
+      this.#foot,
+    );
+  }
+
+  update({ content, reasoning, tool_calls: calls }) {
+    if (reasoning) this.#think(reasoning);
+    const parts = Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }];
+    const text = parts.filter((part) => part.type === "text").map((part) => part.text).join("\n");
+    if (text) this.#say(text);
+    if (Array.isArray(content) && !this.#body.querySelector("img")) {
+      const images = parts.filter((part) => part.type === "image_url");
+      this.#body.append(...images.map((part, place) => element("img", { src: part.image_url.url, alt: `Image ${place + 1}` })));
+    }
+    if (calls?.length) this.#calls.replaceChildren(...calls.map(callCard));
+  }
+
+  // Text nodes are changed rather than made again: long streams stay cheap, a selection stays.
+  #say(text) {
+    if (this.#text === null) {
+      this.#text = document.createTextNode("");
+      this.#body.append(element("div", { class: "text" }, this.#text));
+    }
+    grow(this.#text, text);
+  }
+
+  #think(text) {
+    if (this.#thoughts === null) {
+      this.#thoughts = document.createTextNode("");
+      this.#body.prepend(
+        element("details", { class: "reasoning" }, element("summary", {}, "Reasoning"), element("div", { class: "text" }, this.#thoughts)),
+      );
+    }
+    grow(this.#thoughts, text);
+  }
+
+  /** Show the figures, and its tokens in colours where their probabilities are known. */
+  finish(message) {
+    const { logprobs, content, figures, isJSON } = message;
+    this.#foot.replaceChildren(
+      ...words(figures, isJSON).map((each) => element("span", {}, each)),
+      content ? button("Copy", () => copy(content), { class: "small" }) : "",
+    );
+    if (logprobs?.length) this.#body.querySelector(":scope > .text")?.replaceWith(tokens(logprobs));
+  }
+}
+
+function grow(node, text) {
+  if (text.startsWith(node.data)) node.appendData(text.slice(node.data.length));
+  else node.data = text;
+}
+
+function words({ firstToken, tokensPerSecond, tokens: count, counted, promptTokens, finishReason, stopped }, isJSON) {
+  return [
+    firstToken !== null && `first token after ${seconds(firstToken)}`,
+    tokensPerSecond !== null && `${number(tokensPerSecond, 1)} tokens/s`,
+    `${counted ? "" : "about "}${number(count)} tokens`,
+    promptTokens !== null && `prompt ${number(promptTokens)}`,
+    stopped ? "stopped" : finishReason && `finish reason ${finishReason}`,
+    isJSON === true && "valid JSON",
+    isJSON === false && "no valid JSON",
+  ].filter(Boolean);
+}
+
+function callCard({ id, function: { name, arguments: given } }) {
+  let pretty = given;
+  try {
+    pretty = JSON.stringify(JSON.parse(given), null, 2);
+  } catch {
+    // Not all there yet, or no JSON: it is shown as it is.
+  }
+  return element(
+    "div",
+    { class: "call", role: "group", "aria-label": `Call of ${name}` },
+    element("p", {}, "Calls ", element("strong", {}, name), " ", element("code", {}, id)),
+    element("pre", { tabindex: "0" }, pretty),
+  );
+}
+
+const LEVELS = [0.9, 0.7, 0.4, 0.15];
+const level = (probability) => LEVELS.findIndex((least) => probability >= least);
+const percent = (logprob) => `${number(Math.exp(logprob) * 100, 2)} %`;
+
+/** Tokens in colours; the arrow keys or the pointer choose one, of which the line below tells. */
+function tokens(logprobs) {
+  const told = element("p", { class: "chosen", "aria-live": "off" }, "Arrow keys or the pointer choose a token.");
+  const spans = logprobs.map(({ token, logprob }, place) => {
+    const found = level(Math.exp(logprob));
+    return element("span", { class: `token p${found < 0 ? LEVELS.length : found}`, onpointerenter: () => choose(place) }, token);
+  });
+  let chosen = -1;
+  function choose(place) {
+    spans[chosen]?.classList.remove("on");
+    chosen = Math.max(0, Math.min(spans.length - 1, place));
+    spans[chosen].classList.add("on");
+    const { token, logprob, top_logprobs: others = [] } = logprobs[chosen];
+    const rest = others.filter((other) => other.token !== token).map((other) => `${JSON.stringify(other.token)} ${percent(other.logprob)}`);
+    told.textContent = `${JSON.stringify(token)} ${percent(logprob)}${rest.length ? `; else ${rest.join(", ")}` : ""}`;
+  }
+  const moves = { ArrowRight: 1, ArrowLeft: -1 };
+  const text = element(
+    "div",
+    {
+      class: "text tokens",
+      tabindex: "0",
+      role: "group",
+      "aria-label": "Tokens by how likely they were; arrow keys go through them",
+      onkeydown: (event) => {
+        if (!(event.key in moves)) return;
+        event.preventDefault();
+        choose(chosen + moves[event.key]);
+        announce(told.textContent);
+      },
+    },
+    ...spans,
+  );
+  return element("div", {}, text, told);
+}

@@ -1,0 +1,205 @@
+// What happened, what happens now, and what went wrong.
+
+import { explain, failure, leave } from "./admin.js";
+import { Failure, askAdmin } from "./api.js";
+import { chart } from "./chart.js";
+import { dollars, element, labelled, number, seconds, table } from "./dom.js";
+
+const LIVE_MS = 2000;
+const HISTORY_MS = 15000;
+
+const SPANS = [["1h", "hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"], ["90d", "90 days"]];
+const SPAN_KEY = "llama-compat-span";
+
+// Errors have the second colour in every chart.
+const errors = { name: "errors", kind: "bar", color: 1, of: (point) => point.errors };
+const bar = (name, member) => ({ name, kind: "bar", of: (point) => point[member] });
+const line = (name, member) => ({ name, kind: "line", of: (point) => point[member] });
+
+const CHARTS = [
+  ["Requests", [{ name: "well", kind: "bar", of: (point) => point.requests - point.errors }, errors], number],
+  ["Errors", [errors], number],
+  ["Tokens", [bar("input", "input_tokens"), bar("output", "output_tokens")], number],
+  ["Cost", [bar("US dollars", "cost")], dollars],
+  ["Latency of whole replies", [line("median", "median"), line("95 %", "p95"), line("mean", "mean")], seconds],
+  ["Latency of first contents", [line("median", "first_content")], seconds],
+];
+
+/** Show it in `main`; what it gives ends it. */
+export async function overview(main) {
+  const ended = new AbortController();
+  const view = new Overview(main, ended.signal);
+  await view.start();
+  return () => ended.abort();
+}
+
+class Overview {
+  constructor(main, ended) {
+    Object.assign(this, { main, ended });
+  }
+
+  async start() {
+    let live;
+    try {
+      live = await this.#ask("live");
+    } catch (error) {
+      if (!this.ended.aborted) explain(this.main, "Overview", error, () => this.start());
+      return;
+    }
+    this.span = element(
+      "select",
+      { onchange: () => { sessionStorage.setItem(SPAN_KEY, this.span.value); this.#history(); } },
+      ...SPANS.map(([value, text]) => element("option", { value }, text)),
+    );
+    this.span.value = sessionStorage.getItem(SPAN_KEY) ?? "24h";
+    this.past = element("div", { class: "past-view" });
+    this.now = element("div", { class: "now-view" });
+    this.errors = element("div", {});
+    this.main.replaceChildren(
+      element("div", { class: "row head" }, element("h2", {}, "Overview"), labelled("The last", this.span), leave()),
+      this.now,
+      this.past,
+      this.errors,
+    );
+    this.#showLive(live);
+    await this.#history();
+    this.#every(LIVE_MS, async () => this.#showLive(await this.#ask("live")));
+    this.#every(HISTORY_MS, () => this.#history());
+  }
+
+  #ask(path) {
+    return askAdmin(path, { signal: this.ended });
+  }
+
+  /** Do it again and again while somebody looks. */
+  #every(ms, work) {
+    const timer = setInterval(async () => {
+      if (document.hidden) return;
+      try {
+        await work();
+      } catch (error) {
+        if (!this.ended.aborted && !(error instanceof Failure)) throw error;
+        // The server is away for a moment, or restarts: the next look tells.
+      }
+    }, ms);
+    this.ended.addEventListener("abort", () => clearInterval(timer));
+  }
+
+  async #history() {
+    try {
+      const [told, errors] = await Promise.all([this.#ask(`overview?span=${this.span.value}`), this.#ask("errors")]);
+      this.#showPast(told);
+      this.#showErrors(errors);
+    } catch (error) {
+      if (this.ended.aborted) return;
+      if (!(error instanceof Failure)) throw error;
+      this.past.replaceChildren(failure(error));
+    }
+  }
+
+  #showPast({ points, by, names, ...range }) {
+    const open = openIn(this.past);
+    this.past.replaceChildren(
+      totals(points),
+      element("div", { class: "charts" }, ...CHARTS.map(([title, series, shown]) => chart(title, points, range, series, shown))),
+      element("div", { class: "groups" }, ...Object.entries(by).map(([group, uses]) => groupTable(group, uses, names))),
+    );
+    reopen(this.past, open);
+  }
+
+  #showLive(told) {
+    // What is the same is left alone: somebody may be selecting it.
+    const before = this.told;
+    this.told = JSON.stringify(told);
+    if (this.told === before) return;
+    const { process, requests, targets, engines, names } = told;
+    keepingScroll(this.now, () => this.now.replaceChildren(
+      table(`Running now (process ${process})`,
+        ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts"],
+        requests.map((each) => [
+          element("code", {}, each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
+          seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts,
+        ]),
+        { empty: "No requests are running." }),
+      table("Targets",
+        ["Target", "State", "Running", "Waiting", "Attempts", "Errors", "Last error", "First content", "Whole reply"],
+        targets.map((each) => [
+          each.id, state(each), each.in_flight, each.waiting, number(each.attempts), number(each.errors), each.last_error ?? "",
+          seconds(each.first_content_seconds), seconds(each.whole_reply_seconds),
+        ]),
+        { empty: "No model has been asked yet." }),
+      table("Engines",
+        ["Model", "Running", "Waiting", "KV blocks", "Prompt tokens", "From cache", "Generated", "Steps", "Preempted"],
+        engines.map((each) => [
+          `${each.provider}/${each.model}`, each.running, each.waiting, blocks(each),
+          ...["prompt_tokens", "cached_tokens", "generated_tokens", "steps", "preempted"].map((name) => number(each[name])),
+        ]),
+        { empty: "No models run in this process." }),
+    ));
+  }
+
+  #showErrors({ data, names }) {
+    keepingScroll(this.errors, () => this.errors.replaceChildren(
+      table("Last errors",
+        ["When", "Request", "Status", "Error", "Model", "Target", "Key", "Message"],
+        data.map((each) => [
+          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id), each.status,
+          each.error, each.model, each.target, names[each.key] ?? each.key, element("span", { class: "long" }, each.message),
+        ]),
+        { empty: "Nothing went wrong." }),
+    ));
+  }
+}
+
+function totals(points) {
+  const sum = (member) => points.reduce((total, point) => total + (point[member] ?? 0), 0);
+  const costs = points.filter((point) => point.cost !== null);
+  const requests = sum("requests");
+  const figures = [
+    ["Requests", number(requests)],
+    ["Errors", `${number(sum("errors"))}${requests ? ` (${number((sum("errors") / requests) * 100, 1)} %)` : ""}`],
+    ["Input tokens", number(sum("input_tokens"))],
+    ["Output tokens", number(sum("output_tokens"))],
+    ["Cost", costs.length || !points.length ? dollars(sum("cost")) : dollars(null)],
+  ];
+  return element("dl", { class: "totals" }, ...figures.map(([name, value]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+}
+
+const groupTable = (group, uses, names) =>
+  table(`By ${group}`,
+    [group[0].toUpperCase() + group.slice(1), "Requests", "Errors", "Tokens", "Cost", "Mean"],
+    uses.map((use) => [
+      names[use.name] ?? (use.name || "none"), number(use.requests), number(use.errors),
+      number(use.input_tokens + use.output_tokens), dollars(use.cost), seconds(use.mean),
+    ]));
+
+function state({ cooling_seconds: cooling, recent_failures: failures }) {
+  if (cooling > 0) return `left alone for ${seconds(cooling)}`;
+  return failures ? `failed ${failures} in a row` : "well";
+}
+
+const blocks = ({ used_blocks: used, total_blocks: total }) =>
+  total ? `${number(used)} of ${number(total)} (${number((used / total) * 100)} %)` : "–";
+
+// Which tables are open, and how far they are scrolled, outlives that they are made anew.
+
+const openIn = (root) => new Set([...root.querySelectorAll("details[open]")].map((each) => titleOf(each)));
+
+function reopen(root, titles) {
+  for (const each of root.querySelectorAll("details")) each.open = titles.has(titleOf(each));
+}
+
+const titleOf = (details) => details.closest("section")?.querySelector("h3")?.textContent;
+
+function keepingScroll(root, change) {
+  const scrolls = () => [...root.querySelectorAll(".scroll")];
+  const nameOf = (scroll) => scroll.getAttribute("aria-label");
+  const before = new Map(scrolls().map((each) => [nameOf(each), each.scrollLeft]));
+  const focused = root.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  change();
+  for (const each of scrolls()) {
+    each.scrollLeft = before.get(nameOf(each)) ?? 0;
+    if (nameOf(each) === focused) each.focus({ preventScroll: true });
+  }
+}

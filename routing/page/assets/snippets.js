@@ -1,0 +1,69 @@
+// The same request in other languages. Keys come from the environment.
+
+const LANGUAGES = { curl, Python: python, JavaScript: javascript };
+
+/** Code that sends `body`, by language. */
+export function snippets(body, baseUrl) {
+  return Object.fromEntries(Object.entries(LANGUAGES).map(([name, write]) => [name, write(body, baseUrl)]));
+}
+
+function curl(body, baseUrl) {
+  const data = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
+  return [
+    `curl ${body.stream ? "-N " : ""}${baseUrl}/chat/completions \\`,
+    `  -H 'content-type: application/json' \\`,
+    `  -H "authorization: Bearer $OPENAI_API_KEY" \\`,
+    `  -d '${data}'`,
+    "",
+  ].join("\n");
+}
+
+// What OpenAI's clients know as arguments; everything else travels in the body as it is.
+const KNOWN = new Set(
+  ("model messages stream stream_options temperature top_p max_tokens seed presence_penalty frequency_penalty stop" +
+    " reasoning_effort logprobs top_logprobs tools tool_choice response_format n user").split(" "),
+);
+
+function python(body, baseUrl) {
+  const known = Object.entries(body).filter(([name]) => KNOWN.has(name));
+  const others = Object.fromEntries(Object.entries(body).filter(([name]) => !KNOWN.has(name)));
+  const lines = known.map(([name, value]) => `    ${name}=${pythonValue(value, "    ")},`);
+  if (Object.keys(others).length) lines.push(`    extra_body=${pythonValue(others, "    ")},`);
+  return `import os
+
+from openai import OpenAI
+
+client = OpenAI(base_url=${JSON.stringify(baseUrl)}, api_key=os.environ.get("OPENAI_API_KEY", "none"))
+stream = client.chat.completions.create(
+${lines.join("\n")}
+)
+for chunk in stream:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+`;
+}
+
+function pythonValue(value, indent) {
+  if (value === null) return "None";
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (typeof value !== "object") return JSON.stringify(value);
+  const inner = `${indent}    `;
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const items = Array.isArray(value)
+    ? value.map((each) => pythonValue(each, inner))
+    : Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${pythonValue(each, inner)}`);
+  return items.length ? `${open}\n${items.map((item) => `${inner}${item},\n`).join("")}${indent}${close}` : open + close;
+}
+
+function javascript(body, baseUrl) {
+  const indented = JSON.stringify(body, null, 2);
+  return `import OpenAI from "openai";
+
+const client = new OpenAI({ baseURL: ${JSON.stringify(baseUrl)}, apiKey: process.env.OPENAI_API_KEY ?? "none" });
+const stream = await client.chat.completions.create(${indented});
+for await (const chunk of stream) {
+  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
+}
+`;
+}

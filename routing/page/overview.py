@@ -1,0 +1,119 @@
+"""`/admin/overview`, `/admin/errors` and `/admin/live`: what the page shows of the server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Request
+
+from llama_compat.errors import APIError, invalid_parameter
+from routing.auth import ADMIN
+from routing.operations.records.overview import SPANS, last_errors, overview
+from routing.operations.store.storage import Storage, StorageError
+from routing.runtime import Runtime, runtime_of
+
+if TYPE_CHECKING:
+    from routing.app import Application
+    from routing.operations.observer import Observed
+
+log = logging.getLogger(__name__)
+
+Told = TypeVar("Told")
+
+
+def add_overview_routes(app: Application) -> None:
+    """Add them to `app`."""
+
+    async def tell_overview(request: Request, span: str = "24h") -> dict[str, Any]:
+        """Requests, tokens, cost, errors and latency over the last `span`: points in time, and sums
+        by model, key and provider. `names` are those of the keys."""
+        if span not in SPANS:
+            raise invalid_parameter("span", f"'span' is one of {', '.join(SPANS)}.")
+        told = await _recorded(request, lambda storage: overview(storage, span))
+        return {**told, "names": runtime_of(request).keys.names()}
+
+    async def tell_errors(request: Request) -> dict[str, Any]:
+        """The last requests that went wrong, with their ids, the newest first."""
+        told = await _recorded(request, last_errors)
+        return {"object": "list", "data": told, "names": runtime_of(request).keys.names()}
+
+    async def tell_live(request: Request) -> dict[str, Any]:
+        """What runs in this process now: requests, targets and engines."""
+        runtimes = app.runtimes()
+        runtime = runtime_of(request)
+        return {
+            "process": os.getpid(),
+            "requests": _requests(runtimes),
+            "targets": [asdict(each) for each in runtime.states.snapshots(time.monotonic())],
+            "engines": [
+                {"provider": provider.id, "model": model, **asdict(stats)}
+                for provider in runtime.providers.values()
+                for model, stats in provider.engine_stats().items()
+            ],
+            "names": runtime.keys.names(),
+            "records": _storage(runtime) is not None,
+            "stored_keys": runtime.settings.stored_keys,
+        }
+
+    routes: tuple[tuple[str, Callable[..., Any]], ...] = (
+        ("overview", tell_overview),
+        ("errors", tell_errors),
+        ("live", tell_live),
+    )
+    for name, answer in routes:
+        app.add_api_route(f"{ADMIN}{name}", answer, methods=["GET"], tags=["admin"])
+
+
+def _storage(runtime: Runtime) -> Storage | None:
+    observers = runtime.observers
+    recorder = observers.recorder if observers is not None else None
+    return recorder.storage if recorder is not None else None
+
+
+async def _recorded(request: Request, read: Callable[[Storage], Awaitable[Told]]) -> Told:
+    """What `read` finds in the records."""
+    storage = _storage(runtime_of(request))
+    if storage is None:
+        raise APIError(
+            409,
+            "This server records no requests: set `server.records: {}` in its template.",
+            code="no_records",
+        )
+    try:
+        return await read(storage)
+    except StorageError as error:
+        log.error("%s", error)
+        raise APIError(503, "The records can't be read now; the server's log says why.") from None
+
+
+def _requests(runtimes: Iterable[Runtime]) -> list[dict[str, Any]]:
+    """Those that run now, the oldest first."""
+    now = time.monotonic()
+    running = [
+        each
+        for runtime in runtimes
+        if runtime.observers is not None
+        for each in runtime.observers.running
+    ]
+    return [_request(each, now) for each in sorted(running, key=lambda each: each.begun)]
+
+
+def _request(observed: Observed, now: float) -> dict[str, Any]:
+    call, last = observed.call, observed.attempts.last
+    return {
+        "request_id": observed.request_id,
+        "key": observed.principal.id if observed.principal is not None else "",
+        "api": observed.operation.dialect.name,
+        "operation": observed.operation.name,
+        "model": call.model if call is not None else "",
+        "stream": call is not None and call.stream,
+        "target": last.target.id if last is not None else "",
+        "attempts": observed.attempts.sent,
+        "seconds": now - observed.begun,
+        "sent_bytes": observed.sample.size,
+    }

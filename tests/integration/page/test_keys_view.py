@@ -1,0 +1,132 @@
+"""Keys: made, limited, rotated and revoked, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration import wire
+from tests.integration.page.chromium import needs_chromium
+from tests.integration.page.conftest import ADMIN_KEY
+from tests.integration.page.test_playground import expect
+from tests.integration.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = needs_chromium
+
+Shot = Callable[[str], None]
+
+
+def ask(server: ServerProcess, key: str, model: str = "echo") -> int:
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+    headers = {"authorization": f"Bearer {key}"}
+    return wire.request("POST", f"{server.base_url}/chat/completions", body, headers).status
+
+
+@pytest.fixture
+def keys(page: Page, operated: ServerProcess) -> Page:
+    page.goto(f"{operated.url}/#/keys")
+    page.get_by_label("Admin key").fill(ADMIN_KEY)
+    page.get_by_role("button", name="Use this key").click()
+    return page
+
+
+def make(page: Page, name: str, **fields: str) -> str:
+    """Make a key with the form; the key."""
+    page.get_by_role("button", name="New key").click()
+    page.get_by_label("Name").fill(name)
+    for label, value in fields.items():
+        page.get_by_label(label.replace("_", " ")).fill(value)
+    page.get_by_role("button", name="Create").click()
+    return take_secret(page, name)
+
+
+def take_secret(page: Page, name: str) -> str:
+    """The key that is shown this once."""
+    dialog = page.get_by_role("dialog", name=f"The key of {name}")
+    key = dialog.get_by_role("region", name="Key").text_content()
+    assert key is not None
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+    assert key not in page.content()
+    return key
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.locator("tbody tr").filter(has=page.get_by_text(name, exact=True))
+
+
+def test_a_key_from_first_to_last(keys: Page, operated: ServerProcess, shot: Shot) -> None:
+    key = make(
+        keys,
+        "robot",
+        Team="research",
+        Models="echo, ven*",
+        Expires="2099-12-31",
+        Budget_in_US_dollars="2.5",
+    )
+    found = row(keys, "robot")
+    for text in ("research", "echo, ven*", "$2.5 a month", "2099-12-31", "good", key[:12]):
+        expect(found).to_contain_text(text)
+    shot("keys")
+    assert [ask(operated, key), ask(operated, key, "tiny")] == [200, 403]
+
+    found.get_by_role("button", name="Change robot").click()
+    expect(keys.get_by_label("Team")).to_have_value("research")
+    shot("keys-form")
+    keys.get_by_label("Requests a minute").fill("1")
+    keys.get_by_role("button", name="Change", exact=True).click()
+    expect(found).to_contain_text("1 requests a minute")
+    expect(found).to_contain_text("echo, ven*")
+    assert sorted(ask(operated, key) for _ in range(3))[1:] == [429, 429]
+    found.get_by_role("button", name="Change robot").click()
+    keys.get_by_label("Requests a minute").fill("")
+    keys.get_by_label("Budget in US dollars").fill("")
+    keys.get_by_role("button", name="Change", exact=True).click()
+    expect(found.locator("td").nth(4)).to_have_text("none")
+    expect(found.locator("td").nth(5)).to_have_text("none")
+    assert ask(operated, key) == 200
+
+    found.get_by_role("button", name="Rotate robot").click()
+    keys.get_by_role("button", name="Rotate", exact=True).click()
+    second = take_secret(keys, "robot")
+    assert [ask(operated, each) for each in (key, second)] == [401, 200]
+
+    found.get_by_role("button", name="Revoke robot").click()
+    keys.get_by_role("button", name="Cancel").click()
+    assert ask(operated, second) == 200
+    found.get_by_role("button", name="Revoke robot").click()
+    keys.get_by_role("button", name="Revoke", exact=True).click()
+    expect(found).to_contain_text("revoked 20")
+    expect(found.get_by_role("button")).to_have_count(0)
+    assert ask(operated, second) == 401
+
+
+def test_what_the_server_refuses_is_said_in_the_form(keys: Page) -> None:
+    keys.get_by_role("button", name="New key").click()
+    keys.get_by_label("Name").fill("   ")
+    keys.get_by_role("button", name="Create").click()
+    expect(keys.get_by_role("dialog").get_by_role("alert")).to_contain_text("name")
+    keys.keyboard.press("Escape")
+    expect(keys.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_playground_asks_for_a_key_where_one_is_needed(
+    page: Page, operated: ServerProcess
+) -> None:
+    page.goto(operated.url)
+    page.get_by_label("API key").fill("sk-wrong")
+    page.get_by_role("button", name="Use this key").click()
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect or missing API key")
+    page.get_by_label("API key").fill("sk-of-the-page")
+    page.get_by_role("button", name="Use this key").click()
+    expect(page.get_by_label("Model")).to_be_visible()
+    page.get_by_label("Message").fill("With a key")
+    page.keyboard.press("Enter")
+    expect(page.locator(".message.assistant .text")).to_have_text("With a key")
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("API key")).to_be_visible()
