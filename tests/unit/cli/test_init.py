@@ -15,7 +15,8 @@ from llama_compat.cli import discovery
 from llama_compat.cli.discovery import Source, local_servers, vendors_in
 from llama_compat.cli.init import template_of
 from llama_compat.distribution import load_distribution
-from providers.registry import config_model
+from providers.registry import config_model, provider_class
+from providers.remote.openai import vendor_provider
 from providers.remote.vendors import VENDORS
 from tests.integration.server_process import free_port
 from tests.local_server import Handler, send, serving
@@ -48,6 +49,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             base_url = f"{url}/v1" if type == "remote::vllm" else nobody
             monkeypatch.setitem(VENDORS, type, replace(VENDORS[type], base_url=base_url))
         yield url
+    # The classes of vendors are made once, and these have the addresses of this test.
+    provider_class.cache_clear()
+    vendor_provider.cache_clear()
 
 
 def test_vendors_are_found_by_their_keys() -> None:

@@ -119,7 +119,7 @@ async def write(
     while len(token_ids) < 2000:
         allowed = constraint.allowed()
         assert allowed is not None
-        possible = allowed.nonzero().flatten().tolist()
+        possible = allowed.nonzero()[0].tolist()
         if to_say:
             token_id = to_say.pop(0)
             if token_id not in possible:
