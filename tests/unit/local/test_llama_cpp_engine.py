@@ -407,7 +407,7 @@ async def test_a_full_queue_refuses(gguf: Path) -> None:
 
 async def test_a_long_prompt_does_not_hold_up_who_decodes(gguf: Path) -> None:
     async with running(gguf, max_step_tokens=16) as engine:
-        decoding = asyncio.ensure_future(generate(engine, PROMPTS[2], 40, **ENDLESS))
+        decoding = asyncio.ensure_future(generate(engine, PROMPTS[2], 200, **ENDLESS))
         await until(lambda: engine.stats.generated_tokens > 0)
         steps, tokens = engine.stats.steps, engine.stats.generated_tokens
         await generate(engine, random_prompt(200, 99), 1, **ENDLESS)
