@@ -51,7 +51,7 @@ def take_secret(page: Page, name: str) -> str:
     key = dialog.get_by_role("region", name="Key").text_content()
     assert key is not None
     dialog.get_by_role("button", name="Close").click()
-    expect(dialog).to_have_count(0)
+    expect(page.locator("dialog")).to_have_count(0)
     assert key not in page.content()
     return key
 
