@@ -25,8 +25,8 @@ from typing import Any
 
 import yaml
 
-from bench.gateway import generate
 from bench.load import peers
+from bench.load.stage import generate
 from bench.machine import start_pinned, write_results
 
 EVENTS = 200
@@ -77,13 +77,13 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(url: str, pid: int, cores: set[int], seconds: float) -> dict[str, float]:
+def measure(started: peers.Started, cores: set[int], seconds: float) -> dict[str, float]:
     """One round of one gateway."""
-    before = processor_seconds(pid)
-    whole = generate(url, cores, "--connections", 32, "--seconds", seconds)
-    between = processor_seconds(pid)
-    streamed = generate(url, cores, "--stream", "--connections", STREAMS, "--rounds", 20)
-    after = processor_seconds(pid)
+    before = processor_seconds(started.pid)
+    whole = generate(started, cores, "--connections", 32, "--seconds", seconds)
+    between = processor_seconds(started.pid)
+    streamed = generate(started, cores, "--stream", "--connections", STREAMS, "--rounds", 20)
+    after = processor_seconds(started.pid)
     return {
         "requests_per_s": whole["requests_per_s"],
         "events_per_s": streamed["events_per_s"],
@@ -143,16 +143,16 @@ def main() -> None:
         upstream = start_pinned(command, load_core, cwd=peers.ROOT)
         stack.callback(upstream.wait)
         stack.callback(upstream.terminate)
-        subjects: dict[str, tuple[str, int]] = {}
+        subjects: dict[str, peers.Started] = {}
         for name, settings in settings_of(upstream_url, scratch).items():
             one = gateway(name, settings, upstream_url, scratch, free_port())
             started = peers.running(one, gateway_core, scratch / f"{name}.log")
-            subjects[name] = one.url, int(stack.enter_context(started)["pid"])
+            subjects[name] = stack.enter_context(started)
         for number in range(options.rounds + 1):
             print(f"round {number} of {options.rounds}", file=sys.stderr)
             measured = {
-                name: measure(url, pid, load_core, options.seconds)
-                for name, (url, pid) in subjects.items()
+                name: measure(started, load_core, options.seconds)
+                for name, started in subjects.items()
             }
             if number:  # the first warms up
                 rounds.append(measured)
