@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from llama_compat.errors import APIError, internal_error, invalid_parameter
-from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+from llama_compat.errors import APIError, internal_error
 from providers.base import ProviderStartError
-from providers.local.engine import Stats
+from providers.local.embedder_thread import EmbedderThread
 from providers.local.llama_cpp_engine.bindings import MAX_SEQUENCES, Context, LlamaError, Model
 from providers.local.llama_cpp_engine.loader import POOLING_RANK, LoadOptions, cpu_cores
 
@@ -26,8 +22,8 @@ MAX_TOKENS = 8192
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
-class LlamaEmbedder:
-    """Embeds with one model, one request at a time, in a thread of its own.
+class LlamaEmbedder(EmbedderThread):
+    """Embeds with one GGUF; its vectors have length 1.
 
     Args:
         name: the provider's name for the model.
@@ -39,9 +35,8 @@ class LlamaEmbedder:
     """
 
     def __init__(self, name: str, model: Model, options: LoadOptions) -> None:
-        self._name = name
+        super().__init__(name, model.embedding_size, options.max_waiting)
         self._model = model
-        self._max_waiting = options.max_waiting
         wanted = options.context_length or MAX_TOKENS
         self.max_tokens = min(model.context_length, wanted, MAX_TOKENS)
         self._texts = min(BATCH_TEXTS, MAX_SEQUENCES)
@@ -68,75 +63,11 @@ class LlamaEmbedder:
             raise ProviderStartError(
                 f"The model '{name}' ranks texts and has no embeddings: choose another model."
             )
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"embedder of {name}")
-        self._stats = Stats()
-        self._stopping = threading.Event()
-
-    @property
-    def stats(self) -> Stats:
-        """What it is doing and has done."""
-        return self._stats
 
     def stop(self) -> None:
         """Take no more, wait for the batch that runs, and give the memory back."""
-        self._stopping.set()
-        self._thread.shutdown(cancel_futures=True)
+        super().stop()
         self._context.free()
-
-    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        """One vector a text, of length 1; who goes away is not served any further.
-
-        Raises:
-            APIError: 400 for a text that is too long or `dimensions` that there are not, 429 where
-                too many wait.
-        """
-        size = self._model.embedding_size
-        if request.dimensions is not None and request.dimensions > size:
-            raise invalid_parameter(
-                "dimensions",
-                f"'dimensions' is {request.dimensions}, but the vectors of the model"
-                f" '{self._name}' have {size} numbers.",
-            )
-        if self._stats.waiting >= self._max_waiting:
-            raise APIError(
-                429,
-                f"The model '{self._name}' is busy, and {self._stats.waiting} requests wait for it"
-                " already. Retry in 1 s.",
-                code="engine_overloaded",
-                headers={"retry-after": "1"},
-            )
-        gone = threading.Event()
-        loop = asyncio.get_running_loop()
-        self._stats.waiting += 1
-        future = loop.run_in_executor(self._thread, self._embed, request, gone)
-        future.add_done_callback(self._count)
-        try:
-            return await future
-        finally:
-            gone.set()
-
-    def _count(self, future: asyncio.Future[EmbeddingResponse]) -> None:
-        self._stats.waiting -= 1
-        if future.cancelled():
-            self._stats.cancelled += 1
-        elif future.exception() is not None:
-            self._stats.failed += 1
-        else:
-            self._stats.finished += 1
-
-    # In the thread --------------------------------------------------------------------------------
-
-    def _embed(self, request: EmbeddingRequest, gone: threading.Event) -> EmbeddingResponse:
-        encoded = [self._encode(index, text) for index, text in enumerate(request.inputs)]
-        vectors: list[tuple[float, ...]] = []
-        for batch in batches([len(each) for each in encoded], self.max_tokens, self._texts):
-            if gone.is_set() or self._stopping.is_set():
-                break
-            made = self._run([encoded[index] for index in batch])
-            vectors += (_cut(vector, request.dimensions) for vector in made)
-        tokens = sum(map(len, encoded))
-        self._stats.prompt_tokens += tokens
-        return EmbeddingResponse(tuple(vectors), tokens)
 
     def _encode(self, index: int, text: str) -> list[int]:
         token_ids: list[int] = []
@@ -155,7 +86,12 @@ class LlamaEmbedder:
         # An empty text of a model without special tokens would be no sequence at all.
         return token_ids or [self._model.first_token or 0]
 
-    def _run(self, batch: Sequence[Sequence[int]]) -> list[Vector]:
+    def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        return batches(lengths, self.max_tokens, self._texts)
+
+    def _run(
+        self, batch: Sequence[Sequence[int]], dimensions: int | None
+    ) -> Iterable[tuple[float, ...]]:
         context, at = self._context, 0
         for sequence, token_ids in enumerate(batch):
             context.keep(sequence, 0)
@@ -168,7 +104,7 @@ class LlamaEmbedder:
         status = context.decode(at)
         if status != 0:
             raise internal_error()
-        return [context.embedding(sequence) for sequence in range(len(batch))]
+        return [_cut(context.embedding(sequence), dimensions) for sequence in range(len(batch))]
 
 
 def _cut(vector: Vector, dimensions: int | None) -> tuple[float, ...]:

@@ -6,11 +6,8 @@ each: pooling and, for most, normalisation. Source: https://sbert.net/docs/sente
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +17,9 @@ from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+from llama_compat.errors import APIError
 from providers.base import ProviderStartError
-from providers.local.engine import Stats
+from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 
 BATCH_TOKENS = 4096
@@ -159,8 +155,8 @@ def _settings(path: Path) -> dict[str, Any]:
     return found
 
 
-class Embedder:
-    """Embeds with one model, one request at a time, in a thread of its own.
+class Embedder(EmbedderThread):
+    """Embeds with one model of such a folder.
 
     Args:
         loaded: the model.
@@ -168,81 +164,8 @@ class Embedder:
     """
 
     def __init__(self, loaded: LoadedEmbedder, max_waiting: int) -> None:
+        super().__init__(loaded.name, int(loaded.model.config.hidden_size), max_waiting)
         self.loaded = loaded
-        self._max_waiting = max_waiting
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"embedder of {loaded.name}")
-        self._stats = Stats()
-        self._stopping = threading.Event()
-
-    @property
-    def stats(self) -> Stats:
-        """What it is doing and has done."""
-        return self._stats
-
-    def stop(self) -> None:
-        """Take no more, and wait for the batch that runs."""
-        self._stopping.set()
-        self._thread.shutdown(cancel_futures=True)
-
-    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        """One vector a text; who goes away is not served any further.
-
-        Raises:
-            APIError: 400 for a text that is too long or `dimensions` that there are not, 429 where
-                too many wait.
-        """
-        size = int(self.loaded.model.config.hidden_size)
-        if request.dimensions is not None and request.dimensions > size:
-            raise invalid_parameter(
-                "dimensions",
-                f"'dimensions' is {request.dimensions}, but the vectors of the model"
-                f" '{self.loaded.name}' have {size} numbers.",
-            )
-        if self._stats.waiting >= self._max_waiting:
-            raise APIError(
-                429,
-                f"The model '{self.loaded.name}' is busy, and {self._stats.waiting} requests wait"
-                " for it already. Retry in 1 s.",
-                code="engine_overloaded",
-                headers={"retry-after": "1"},
-            )
-        gone = threading.Event()
-        loop = asyncio.get_running_loop()
-        self._stats.waiting += 1
-        future = loop.run_in_executor(self._thread, self._embed, request, gone)
-        future.add_done_callback(self._count)
-        try:
-            return await future
-        finally:
-            gone.set()
-
-    def _count(self, future: asyncio.Future[EmbeddingResponse]) -> None:
-        self._stats.waiting -= 1
-        if future.cancelled():
-            self._stats.cancelled += 1
-        elif future.exception() is not None:
-            self._stats.failed += 1
-        else:
-            self._stats.finished += 1
-
-    # In the thread --------------------------------------------------------------------------------
-
-    def _embed(self, request: EmbeddingRequest, gone: threading.Event) -> EmbeddingResponse:
-        encoded = []
-        for index, text in enumerate(request.inputs):
-            if gone.is_set() or self._stopping.is_set():
-                break
-            encoded.append(self._encode(index, text))
-        vectors: dict[int, tuple[float, ...]] = {}
-        for batch in _batches([len(each) for each in encoded]):
-            if gone.is_set() or self._stopping.is_set():
-                break
-            made = self._run([encoded[index] for index in batch], request.dimensions)
-            vectors.update(zip(batch, map(tuple, made.tolist()), strict=True))
-        tokens = sum(map(len, encoded))
-        self._stats.prompt_tokens += tokens
-        in_order = tuple(vectors[index] for index in sorted(vectors))
-        return EmbeddingResponse(in_order, tokens)
 
     def _encode(self, index: int, text: str) -> list[int]:
         if len(text) > self.loaded.max_characters:
@@ -261,8 +184,13 @@ class Embedder:
             code="context_length_exceeded",
         )
 
+    def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        return _batches(lengths)
+
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def _run(self, batch: Sequence[Sequence[int]], dimensions: int | None) -> torch.Tensor:
+    def _run(
+        self, batch: Sequence[Sequence[int]], dimensions: int | None
+    ) -> Iterable[tuple[float, ...]]:
         device = self.loaded.model.device
         longest = max(map(len, batch))
         token_ids = torch.tensor(
@@ -276,7 +204,7 @@ class Embedder:
             vectors = vectors[:, :dimensions]
         if self.loaded.normalize:
             vectors = functional.normalize(vectors, dim=-1)
-        return vectors.cpu()
+        return map(tuple, vectors.cpu().tolist())
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
