@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from llama_compat.types import StopReason
+
+if TYPE_CHECKING:
+    from providers.local.engine import Vocabulary
 
 END_TOKENS: dict[str, StopReason] = {
     "<|endoftext|>": StopReason.end_of_turn,
@@ -17,3 +22,13 @@ END_TOKENS: dict[str, StopReason] = {
     "<|eom|>": StopReason.end_of_message,
 }
 """Special tokens that end a turn, though not every model's settings say so."""
+
+
+def known_end_tokens(vocabulary: Vocabulary) -> dict[int, StopReason]:
+    """Those of `END_TOKENS` that are special tokens of `vocabulary`, by their ids."""
+    found = {vocabulary.id_of(token): reason for token, reason in END_TOKENS.items()}
+    return {
+        token_id: reason
+        for token_id, reason in found.items()
+        if token_id is not None and vocabulary.is_special(token_id)
+    }

@@ -11,7 +11,7 @@ from pathlib import Path
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
-from providers.local.end_tokens import END_TOKENS
+from providers.local.end_tokens import known_end_tokens
 from providers.local.engine import LocalModel
 from providers.local.llama_cpp_engine.bindings import (
     MAX_SEQUENCES,
@@ -214,11 +214,7 @@ def cpu_cores() -> int:
 
 def _stop_tokens(model: Model, vocabulary: GGUFVocabulary) -> dict[int, StopReason]:
     stop_tokens = dict.fromkeys(sorted(model.end_tokens()), StopReason.end_of_turn)
-    for token, reason in END_TOKENS.items():
-        token_id = vocabulary.id_of(token)
-        if token_id is not None and vocabulary.is_special(token_id):
-            stop_tokens[token_id] = reason
-    return stop_tokens
+    return stop_tokens | known_end_tokens(vocabulary)
 
 
 def _tool_format(wanted: str, name: str, path: Path, model: Model) -> ToolFormat | None:

@@ -17,7 +17,7 @@ from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
-from providers.local.end_tokens import END_TOKENS
+from providers.local.end_tokens import known_end_tokens
 from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
@@ -247,11 +247,7 @@ def _stop_tokens(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> dict[int
         for source in (model.generation_config, model.config, tokenizer)
         for token_id in _as_list(getattr(source, "eos_token_id", None))
     }
-    for token, reason in END_TOKENS.items():
-        token_id = vocabulary.id_of(token)
-        if token_id is not None and vocabulary.is_special(token_id):
-            stop_tokens[token_id] = reason
-    return stop_tokens
+    return stop_tokens | known_end_tokens(vocabulary)
 
 
 def _tool_format(wanted: str, name: str, folder: Path, tokenizer: Any) -> ToolFormat | None:
