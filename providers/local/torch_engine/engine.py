@@ -18,7 +18,7 @@ from providers.local.engine_thread import EngineThread, nothing_left
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import sequence as sequences_module
 from providers.local.torch_engine.loader import LoadedModel
-from providers.local.torch_engine.sampler import Sampler, score_tokens
+from providers.local.torch_engine.sampler import FastSampler, Sampler, score_tokens
 from providers.local.torch_engine.scheduler import Batch, Chunk, Scheduler
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Engine(EngineThread[LocalSequence]):
             loaded.blocks, loaded.limits, prefix_cache=loaded.prefix_cache
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
-        self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens)
+        self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens, _fast(loaded))
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -211,6 +211,15 @@ class Engine(EngineThread[LocalSequence]):
             " is running.",
             code="out_of_memory",
         )
+
+
+def _fast(loaded: LoadedModel) -> FastSampler | None:
+    """The sampler in Triton, where the model runs in such kernels."""
+    if loaded.kernels != "triton":
+        return None
+    from providers.local.torch_engine.kernels.sampling import KernelSampler
+
+    return KernelSampler(loaded.limits.sequences, loaded.device)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

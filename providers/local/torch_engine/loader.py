@@ -22,6 +22,7 @@ from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
 from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
 from providers.local.torch_engine.scheduler import Limits
@@ -54,6 +55,7 @@ class LoadedModel:
         quantization: of its weights, `none` or `int8`.
         prefix_cache: whether what was computed is kept for prompts that begin the same.
         batched: whether sequences share forward passes.
+        kernels: what computes them beside the matrix products, `triton` or `sdpa`.
     """
 
     model: LocalModel
@@ -65,6 +67,7 @@ class LoadedModel:
     quantization: str
     prefix_cache: bool
     batched: bool
+    kernels: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class LoadOptions:
     device: str = "auto"
     dtype: str = "auto"
     quantization: str = "auto"
+    kernels: str = "auto"
+    cuda_graphs: bool = True
     tool_format: str = "auto"
     context_length: int | None = None
     max_sequences: int = 32
@@ -122,11 +127,18 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     stop_tokens = _stop_tokens(module, tokenizer, vocabulary)
     context_length = _context_length(name, module, options.context_length)
     reason = why_not(module.config)
-    quantization = "none"
+    quantization, kernels = "none", "sdpa"
+    limits = Limits(
+        sequences=options.max_sequences if reason is None else 1,
+        tokens=options.max_step_tokens or STEP_TOKENS[device.type],
+        scored_tokens=SCORED_TOKENS,
+        waiting=options.max_waiting,
+    )
     runner: Runner
     if reason is None:
         quantization = _quantization(name, options.quantization, device, dtype)
-        runner, blocks = _paged(name, module, options, quantization, context_length)
+        runner, blocks = _paged(name, module, options, quantization, context_length, limits)
+        kernels = "sdpa" if isinstance(runner, PagedRunner) else "triton"
     else:
         _warn_unbatched(name, options.quantization, reason)
         runner = UnbatchedRunner(module)
@@ -146,17 +158,13 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
         ),
         runner=runner,
         blocks=blocks,
-        limits=Limits(
-            sequences=options.max_sequences if reason is None else 1,
-            tokens=options.max_step_tokens or STEP_TOKENS[device.type],
-            scored_tokens=SCORED_TOKENS,
-            waiting=options.max_waiting,
-        ),
+        limits=limits,
         device=device,
         dtype=dtype,
         quantization=quantization,
         prefix_cache=options.prefix_cache and reason is None,
         batched=reason is None,
+        kernels=kernels,
     )
 
 
@@ -175,8 +183,13 @@ def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
 
 
 def _paged(
-    name: str, module: Any, options: LoadOptions, quantization: str, context_length: int
-) -> tuple[PagedRunner, BlockManager]:
+    name: str,
+    module: Any,
+    options: LoadOptions,
+    quantization: str,
+    context_length: int,
+    limits: Limits,
+) -> tuple[Runner, BlockManager]:
     make = linear.int8 if quantization == "int8" else linear.plain
     with torch.inference_mode():
         decoder = decoder_of(module, make, context_length)
@@ -196,7 +209,67 @@ def _paged(
             f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
         )
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    return PagedRunner(decoder, cache), BlockManager(total, BLOCK_SIZE)
+    runner: Runner
+    if _use_kernels(name, options.kernels, decoder):
+        runner = _kernel_runner(name, decoder, cache, options.cuda_graphs, context_length, limits)
+    else:
+        runner = PagedRunner(decoder, cache)
+    return runner, BlockManager(total, BLOCK_SIZE)
+
+
+def _use_kernels(name: str, wanted: str, decoder: Decoder) -> bool:
+    """Whether the model runs in Triton kernels: they are tried first."""
+    device = decoder.embedding.device
+    if wanted == "sdpa" or (wanted == "auto" and device.type != "cuda"):
+        return False
+    try:
+        from providers.local.torch_engine.kernels.self_check import find_fault
+    except ImportError as error:
+        fault: str | None = f"Triton can't be imported: {error}"
+    else:
+        fault = find_fault(decoder, BLOCK_SIZE)
+    if fault is None:
+        return True
+    if wanted == "triton":
+        raise ProviderStartError(
+            f"The Triton kernels don't work for the model '{name}' on '{device}' ({fault}): set"
+            " 'kernels: auto' or 'kernels: sdpa' in the template."
+        )
+    log.warning(
+        "%s runs on PyTorch's own attention, which is slower, since the Triton kernels don't work"
+        " here: %s",
+        name,
+        fault,
+    )
+    return False
+
+
+def _kernel_runner(
+    name: str,
+    decoder: Decoder,
+    cache: KVCache,
+    cuda_graphs: bool,
+    context_length: int,
+    limits: Limits,
+) -> Runner:
+    from providers.local.torch_engine.kernels.runner import KernelRunner
+
+    runner = KernelRunner(
+        decoder,
+        cache,
+        tokens=limits.tokens,
+        sequences=limits.sequences,
+        blocks=-(-context_length // BLOCK_SIZE),
+    )
+    if cuda_graphs and decoder.embedding.device.type == "cuda":
+        try:
+            runner.record()
+        except RuntimeError as error:
+            # torch's OutOfMemoryError is one too.
+            torch.cuda.empty_cache()
+            log.warning("%s runs without CUDA graphs, since recording them failed: %s", name, error)
+    log.info("%s runs in Triton kernels, with %d CUDA graphs", name, runner.graphs)
+    return runner
 
 
 def free_memory(device: torch.device) -> int:
