@@ -91,10 +91,7 @@ class Application(FastAPI):
             await receive()
             await refuse_websocket(scope, send)
             return
-        if self._cors is None:
-            await self._serve(scope, receive, send)
-        else:
-            await self._cors(scope, receive, send)
+        await (self._cors or self._serve)(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         runtime = self.runtime

@@ -20,7 +20,7 @@ from llama_compat.wire.json_size import (
     has_too_many_values,
     with_too_long_number,
 )
-from routing.asgi import Receive, Scope
+from routing.asgi import Receive, Scope, headers_by_name
 from routing.ingress.disconnect import ClientGone
 
 SMALL_BYTES = 64 * 1024
@@ -97,7 +97,7 @@ async def read_body(
             room for it, 408 if the client stops sending it.
         ClientGone: the client left before it had sent everything.
     """
-    if int(dict(scope["headers"]).get(b"content-length", b"0")) > limit:
+    if int(headers_by_name(scope).get(b"content-length", b"0")) > limit:
         raise request_too_large(limit)
     parts: list[bytes] = []
     size = 0
