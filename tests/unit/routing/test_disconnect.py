@@ -81,9 +81,8 @@ async def test_cancellation_from_elsewhere_passes_through() -> None:
 
 
 async def test_the_blocks_own_exception_passes_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        with ClientWatch(Channel().receive):
-            raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), ClientWatch(Channel().receive):
+        raise ZeroDivisionError
 
 
 class Leaving:
