@@ -86,7 +86,6 @@ class Attempt:
         self,
         target: TargetState,
         why: Why = Why.first,
-        *,
         stream: bool = False,
         rule: CooldownRule | None = None,
         clock: Clock = time.monotonic,

@@ -30,7 +30,7 @@ _LN_2_64 = 64 * math.log(2)
 class Balancer(Protocol):
     """Picks a target; it may remember what it picked before."""
 
-    def pick(self, group: Group, now: float, *, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """One of `group`.
 
         Args:
@@ -48,7 +48,7 @@ class Weighted:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def pick(self, group: Group, now: float, *, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """Draw one."""
         return group.targets[group.draw(self._random)]
 
@@ -60,17 +60,17 @@ class LeastBusy:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def pick(self, group: Group, now: float, *, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """Draw two, take the less busy for its weight; the first of two that are equal."""
         targets = group.targets
         if len(targets) == 1:
             return targets[0]
         place = group.draw(self._random)
         first, second = targets[place], targets[group.draw_another(place, self._random)]
-        is_less = self.cost(second, now, stream=stream) < self.cost(first, now, stream=stream)
+        is_less = self.cost(second, now, stream) < self.cost(first, now, stream)
         return second if is_less else first
 
-    def cost(self, target: LiveTarget, now: float, *, stream: bool) -> float:
+    def cost(self, target: LiveTarget, now: float, stream: bool) -> float:
         """What counts against a target."""
         return target.state.in_flight / target.weight
 
@@ -79,7 +79,7 @@ class Fastest(LeastBusy):
     """The one of two drawn by chance that will probably answer first: by the moving average of its
     time to first content, and by how much it has to do."""
 
-    def cost(self, target: LiveTarget, now: float, *, stream: bool) -> float:
+    def cost(self, target: LiveTarget, now: float, stream: bool) -> float:
         """The seconds that a request would take there."""
         state = target.state
         seconds = (state.streams if stream else state.wholes).at(now)
@@ -94,7 +94,7 @@ class RoundRobin:
     def __init__(self, random: Random) -> None:
         self._due: defaultdict[str, float] = defaultdict(float)
 
-    def pick(self, group: Group, now: float, *, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """The one that has waited longest for its share."""
         due, picked, longest = self._due, group.targets[0], -math.inf
         for target in group.targets:
@@ -111,10 +111,10 @@ class Sticky(Weighted):
     a target that leaves gives away its own keys and no others, and gets them back. One that has far
     more than its share to do passes a request on to the key's next."""
 
-    def pick(self, group: Group, now: float, *, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """The key's first target that is not too busy; by chance without a key."""
         if key is None:
-            return super().pick(group, now, key=key, stream=stream)
+            return super().pick(group, now, key, stream)
         targets, place = group.targets, hashed(key)
         # A multiplier for each target makes as many hashes of one (multiply-shift hashing,
         # M. Dietzfelbinger and others, 1997), and -ln(u) / weight of a uniform u is least for a

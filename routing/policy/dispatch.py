@@ -18,7 +18,7 @@ from routing.policy.gate import Gate
 from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy, Step
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import Headers, Wanted, of_one_model, pinned_target, sticky_key
+from routing.policy.wanted import Wanted, of_one_model, pinned_target, sticky_key
 
 Ask = Callable[[Provider, Target], Awaitable[Reply]]
 """Makes one attempt."""
@@ -46,7 +46,14 @@ async def dispatch(
         pinned_target(attempts.headers, targets, call.model, allowed=False)
         return (await _attempt(targets[0], Why.first, None, ask, attempts, call.stream))[1]
     now = time.monotonic()
-    plan = Plan(policy, targets, _wanted(policy, targets, call, attempts.headers), now)
+    wanted = Wanted(
+        call.stream,
+        sticky_key(policy.sticky_on, call.fields, attempts.headers),
+        call.max_tokens,
+        of_one_model(call),
+        pinned_target(attempts.headers, targets, call.model, allowed=policy.pin),
+    )
+    plan = Plan(policy, targets, wanted, now)
     attempts.passed_over = plan.passed_over
     step: Step | None = plan.first(now)
     hedge_after = policy.hedge_after
@@ -69,16 +76,6 @@ async def dispatch(
             plan.failed(other, others_error)
         step = plan.after(failed, error, time.monotonic())
     raise plan.told(error)
-
-
-def _wanted(policy: Policy, targets: Targets, call: Call, headers: Headers) -> Wanted:
-    return Wanted(
-        call.stream,
-        sticky_key(policy.sticky_on, call.fields, headers),
-        call.max_tokens,
-        of_one_model(call),
-        pinned_target(headers, targets, call.model, allowed=policy.pin),
-    )
 
 
 async def _race(
@@ -157,7 +154,7 @@ async def _attempt(
     if gate is not None:
         await _enter(gate, plan)
     rule = None if plan is None else plan.policy.rule
-    attempt = Attempt(target.state, why, stream=stream, rule=rule)
+    attempt = Attempt(target.state, why, stream, rule)
     attempts.add(attempt)
     patience = None if plan is None else plan.patience(attempt.begun)
     try:

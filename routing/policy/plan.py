@@ -251,7 +251,7 @@ class Plan:
 
     def _pick(self, group: Group, now: float) -> LiveTarget:
         wanted = self._wanted
-        return self.policy.balancer.pick(group, now, key=wanted.key, stream=wanted.stream)
+        return self.policy.balancer.pick(group, now, wanted.key, wanted.stream)
 
     def _is_as_good(self, other: LiveTarget, target: LiveTarget, now: float) -> bool:
         """Whether to go to `other` at once rather than to wait for `target` to recover."""
