@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Protocol
 
 from llama_compat.distribution.routing import Balance
@@ -115,22 +114,23 @@ class Sticky(Weighted):
         """The key's first target that is not too busy; by chance without a key."""
         if key is None:
             return super().pick(group, now, key, stream)
-        targets, place = group.targets, hashed(key)
+        targets, hashed_key = group.targets, hashed(key)
         # A multiplier for each target makes as many hashes of one (multiply-shift hashing,
         # M. Dietzfelbinger and others, 1997), and -ln(u) / weight of a uniform u is least for a
         # target with the probability of its weight.
         distances = [
-            (_LN_2_64 - math.log(place * each.state.multiplier & _64_BITS | 1)) / each.weight
+            (_LN_2_64 - math.log(hashed_key * each.state.multiplier & _64_BITS | 1)) / each.weight
             for each in targets
         ]
         first = targets[distances.index(min(distances))]
         if first.state.in_flight < NEVER_TOO_BUSY:
             return first
         flying = sum([each.state.in_flight for each in targets]) + 1
-        for _, target in sorted(zip(distances, targets, strict=True), key=itemgetter(0)):
-            share = math.ceil(LOAD_FACTOR * flying * target.weight / group.weight)
-            if target.state.in_flight < max(share, NEVER_TOO_BUSY):
-                return target
+        most = LOAD_FACTOR * flying / group.weight
+        for place in sorted(range(len(targets)), key=distances.__getitem__):
+            busy = targets[place].state.in_flight
+            if busy < NEVER_TOO_BUSY or busy < most * targets[place].weight:
+                return targets[place]
         return first
 
 

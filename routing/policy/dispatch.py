@@ -48,7 +48,7 @@ async def dispatch(
     now = time.monotonic()
     wanted = Wanted(
         call.stream,
-        sticky_key(policy.sticky_on, call.fields, attempts.headers),
+        sticky_key(policy.sticky_on, call.fields, attempts.headers) if policy.sticky_on else None,
         call.max_tokens,
         of_one_model(call),
         pinned_target(attempts.headers, targets, call.model, allowed=policy.pin),
@@ -156,7 +156,7 @@ async def _attempt(
     rule = None if plan is None else plan.policy.rule
     attempt = Attempt(target.state, why, stream, rule)
     attempts.add(attempt)
-    patience = None if plan is None else plan.patience(attempt.begun)
+    patience = plan.patience(attempt.begun) if stream and plan is not None else None
     try:
         if patience is None:
             reply = await ask(target.provider, target.target)

@@ -70,7 +70,11 @@ class Targets(tuple["LiveTarget", ...]):
         for gate in self._gates:
             if not gate.has_room:
                 return False
-        return not tokens or all(each.holds(tokens) for each in self.first.targets)
+        if tokens:
+            for target in self.first.targets:
+                if not target.holds(tokens):
+                    return False
+        return True
 
     @cached_property
     def of_one_model(self) -> Targets:

@@ -94,14 +94,15 @@ class Plan:
         passed_over: targets that can't be asked, and why.
     """
 
+    passed_over: Sequence[str] = ()
+    _steps: tuple[Step, ...] = ()
+    _failures: tuple[tuple[Step, APIError], ...] = ()
+    _hedged = False
+
     def __init__(self, policy: Policy, targets: Targets, wanted: Wanted, now: float) -> None:
         self.policy = policy
-        self.passed_over: Sequence[str] = ()
         self._wanted = wanted
         self._ends = None if policy.deadline is None else now + policy.deadline
-        self._steps: list[Step] = []
-        self._failures: list[tuple[Step, APIError]] = []
-        self._hedged = False
         self._targets = targets
         if wanted.pinned is not None:
             self._targets = Targets(each for each in targets if each.id == wanted.pinned)
@@ -122,12 +123,12 @@ class Plan:
         targets, wanted = self._targets, self._wanted
         target: LiveTarget | None
         if targets.first_are_free(wanted.max_tokens):
-            target = self._pick(targets.first, now)
+            target = self.policy.balancer.pick(targets.first, now, wanted.key, wanted.stream)
         elif (target := self._choose(now)) is None:
             room = max((each.room or 0 for each in targets), default=0)
             raise context_length_exceeded(room, 0, wanted.max_tokens or 0)
         step = Step(target, Why.first)
-        self._steps.append(step)
+        self._steps = (step,)
         target.state.provider.budget.request(now)
         return step
 
@@ -150,7 +151,7 @@ class Plan:
 
     def failed(self, step: Step, error: APIError) -> None:
         """`step` failed; for one of two side by side, of which the other decides what follows."""
-        self._failures.append((step, error))
+        self._failures += ((step, error),)
 
     def is_final(self, error: APIError) -> bool:
         """Whether nothing can follow this failure, so that nobody else needs to be waited for."""
@@ -186,7 +187,7 @@ class Plan:
         left = max(self._ends - now, 0.0)
         if ErrorClass.timeout not in self.policy.fall_back_on:
             return left
-        further = min(len(self._untried()), self.policy.attempts - self._sent)
+        further = min(len(self._untried()), self._attempts_left())
         return left / (1 + max(further, 0))
 
     def until_deadline(self, now: float) -> float | None:
@@ -196,7 +197,7 @@ class Plan:
     # How they are chosen --------------------------------------------------------------------------
 
     def _send(self, step: Step, now: float) -> Step:
-        self._steps.append(step)
+        self._steps += (step,)
         budget = step.target.state.provider.budget
         if step.why in (Why.retry, Why.hedge):
             budget.retry(now)
@@ -209,12 +210,13 @@ class Plan:
 
     def _is_over(self, now: float) -> bool:
         late = self._ends is not None and now >= self._ends
-        return late or self._sent >= self.policy.attempts
+        return late or self._attempts_left() <= 0
 
-    @property
-    def _sent(self) -> int:
-        """How many attempts have been sent anywhere."""
-        return len(self._steps) - sum(_was_not_sent(error) for _, error in self._failures)
+    def _attempts_left(self) -> int:
+        left = self.policy.attempts - len(self._steps)
+        for _, error in self._failures:
+            left += _was_not_sent(error)
+        return left
 
     def _untried(self) -> Sequence[LiveTarget]:
         tried = [step.target.id for step in self._steps]
@@ -223,12 +225,11 @@ class Plan:
 
     def _least_room(self) -> int:
         """How many tokens a target has to hold, as far as it is known; 0 for any number."""
-        too_small = [
-            step.target.room or 0
-            for step, error in self._failures
-            if error.error_class is ErrorClass.context_length
-        ]
-        return max(self._wanted.max_tokens or 0, *(room + 1 for room in too_small), 0)
+        least = self._wanted.max_tokens or 0
+        for step, error in self._failures:
+            if error.error_class is ErrorClass.context_length:
+                least = max(least, (step.target.room or 0) + 1)
+        return least
 
     def _choose(self, now: float) -> LiveTarget | None:
         """One that has not been asked yet: of the first priority that has any, one with room before
@@ -247,11 +248,8 @@ class Plan:
                 untried, key=lambda each: (_full(each), each.state.cooldown.until), default=None
             )
         free = [each for each in best if _has_room(each)]
-        return self._pick(Group(free or best), now)
-
-    def _pick(self, group: Group, now: float) -> LiveTarget:
         wanted = self._wanted
-        return self.policy.balancer.pick(group, now, wanted.key, wanted.stream)
+        return self.policy.balancer.pick(Group(free or best), now, wanted.key, wanted.stream)
 
     def _is_as_good(self, other: LiveTarget, target: LiveTarget, now: float) -> bool:
         """Whether to go to `other` at once rather than to wait for `target` to recover."""
@@ -265,7 +263,7 @@ class Plan:
         done = sum(each.why is Why.retry and each.target is target for each in self._steps)
         if not error.error_class.handling.retries or done >= settings.same_target:
             return None
-        if settings.attempts - self._sent <= len(self._untried()):
+        if self._attempts_left() <= len(self._untried()):
             return None
         wait = max(self.policy.backoff.seconds(done, self.policy.chance), error.retry_after or 0)
         too_late = self._ends is not None and now + wait >= self._ends
