@@ -138,10 +138,12 @@ class Reply(Struct):
     def when_closed(self, tell: Callable[[Reply], None]) -> None:
         """Have `tell` told too, once, that the reply was closed."""
         before = self.at_end
+        if before is None:
+            self.at_end = tell
+            return
 
         def tell_both(reply: Reply) -> None:
-            if before is not None:
-                before(reply)
+            before(reply)
             tell(reply)
 
         self.at_end = tell_both

@@ -71,9 +71,7 @@ class Asking(NamedTuple):
         route, call = self.route, self.call
         if self.limits is not None:
             ask = self.limits.around(call, ask)
-        return dispatch(
-            route.targets, route.policy, call, ask, self.attempts, max_tokens=call.max_tokens
-        )
+        return dispatch(route.targets, route.policy, call, ask, self.attempts)
 
 
 NO_PATH: Mapping[str, str] = {}
