@@ -45,6 +45,8 @@ extensions or trailers without an end, beyond what a request's headers may come 
 GATHERED_BYTES = 64 * 1024
 """What is written waits for the end of the loop's turn, up to so much."""
 
+_VERSIONS = frozenset({"1.0", "1.1"})
+
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 """Headers that say how the body comes."""
 
@@ -296,6 +298,8 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         self._body_bytes = self._framed_bytes = 0
         version = parser.get_http_version()
+        if version not in _VERSIONS:
+            raise self._refused(malformed_request(f"HTTP/{version} is not spoken here"))
         if url.startswith(b"/") and b"?" not in url and b"#" not in url:
             raw_path, query = url, b""
         else:

@@ -84,6 +84,9 @@ class ChunkParser:
 
     It is the first that the vendor begins, whatever number it has there; others are passed over. An
     object that reports an error is none; it is for whoever reads the stream to raise it.
+
+    Attributes:
+        started: whether a chunk has come.
     """
 
     kind: ClassVar[str]
@@ -93,7 +96,7 @@ class ChunkParser:
         self._choice: Any = None
         self._has_null_reasons = False
         self._text = SurrogateJoiner()
-        self._started = False
+        self.started = False
         self._finish_reason: Any = None
         self._stop_string: str | None = None
         self._usage = Usage()
@@ -105,8 +108,8 @@ class ChunkParser:
             ValueError: it is not such a chunk.
         """
         events: list[StreamEvent] = []
-        if not self._started:
-            self._started = True
+        if not self.started:
+            self.started = True
             events.append(StreamStart())
         try:
             check_reply(chunk)

@@ -230,6 +230,7 @@ def test_content_is_text(theirs: Any, ours: dict[str, Any]) -> None:
     message = reply({"content": theirs})["choices"][0]["message"]
     assert message == {"role": "assistant", **ours}
 
+
 # Finish reasons -----------------------------------------------------------------------------------
 
 
@@ -364,6 +365,7 @@ def test_usage_has_all_of_its_counts_or_is_none(theirs: Any, ours: Any) -> None:
 def test_what_else_a_vendor_counts_is_kept() -> None:
     usage = reply({"content": "x"}, usage={"prompt_tokens": 3, "cost": 0.10})["usage"]
     assert usage["cost"] == 0.10
+
 
 def test_usage_is_not_made_up() -> None:
     mender = StreamMender(CHAT, MODEL, include_usage=True)

@@ -167,7 +167,6 @@ class StreamMender:
             )
         return changed
 
-
     def _state(self, choice: JSONFields, place: int) -> _ChoiceState:
         # Where one choice was asked for it is the first, whatever number the vendor gives it.
         named = bytes(choice.get("index", NULL)).strip(b'"')
