@@ -48,6 +48,7 @@ GATHERED_BYTES = 64 * 1024
 """What is written waits for the end of the loop's turn, up to so much."""
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
+_VERSIONS = frozenset({"1.0", "1.1"})
 
 LINGER_SECONDS = 5.0
 """How long what a refused client still sends is read and thrown away, so that it gets to read why:
@@ -281,6 +282,8 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         self._body_bytes = self._framed_bytes = 0
         version = parser.get_http_version()
+        if version not in _VERSIONS:
+            raise self._refused(malformed_request(f"HTTP/{version} is not spoken here"))
         if url.startswith(b"/") and b"?" not in url and b"#" not in url:
             raw_path, query = url, b""
         else:
