@@ -86,7 +86,6 @@ class Attempt:
         self,
         target: TargetState,
         why: Why = Why.first,
-        *,
         stream: bool = False,
         rule: CooldownRule | None = None,
         clock: Clock = time.monotonic,
@@ -104,7 +103,8 @@ class Attempt:
         self.ended = 0.0
         self.usage: Usage | None = None
         self.begun = now = clock()
-        self._probe = rule is not None and target.cooldown.begin(now)
+        cooldown = target.cooldown
+        self._probe = rule is not None and cooldown.until > 0 and cooldown.begin(now)
         target.in_flight += 1
         target.attempts += 1
 
@@ -213,7 +213,7 @@ class Attempts:
         self.headers = headers
         self.made: list[Attempt] = []
         self.on_attempt: Callable[[Attempt], None] | None = None
-        self.passed_over: list[str] = []
+        self.passed_over: Sequence[str] = ()
 
     def add(self, attempt: Attempt) -> None:
         """One is begun."""
@@ -225,6 +225,11 @@ class Attempts:
     def sent(self) -> int:
         """How many were sent anywhere."""
         return sum(each.outcome is not Outcome.skipped for each in self.made)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether one of them has got content."""
+        return any(each.content for each in self.made)
 
     @property
     def last(self) -> Attempt | None:
