@@ -139,7 +139,7 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     runner: Runner
     if reason is None:
         quantization = _quantization(name, options.quantization, device, dtype)
-        runner, blocks = _paged(name, module, options, quantization, context_length, limits)
+        runner, blocks = paged(name, module, options, quantization, context_length, limits)
         kernels = "sdpa" if isinstance(runner, PagedRunner) else "triton"
     else:
         _warn_unbatched(name, options.quantization, reason)
@@ -184,7 +184,7 @@ def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
     )
 
 
-def _paged(
+def paged(
     name: str,
     module: Any,
     options: LoadOptions,
@@ -192,6 +192,19 @@ def _paged(
     context_length: int,
     limits: Limits,
 ) -> tuple[Runner, BlockManager]:
+    """What runs a transformers model in batches, and the blocks of its KV cache.
+
+    Args:
+        name: the provider's name for it, for messages.
+        module: on its device, with a config that passes `why_not`; it is used up.
+        options: how it is to run.
+        quantization: of its weights, `none` or `int8`.
+        context_length: the most tokens of a sequence.
+        limits: of its steps.
+
+    Raises:
+        ProviderStartError: there is not enough memory, or the kernels asked for don't work.
+    """
     make = linear.int8 if quantization == "int8" else linear.plain
     with torch.inference_mode():
         decoder = decoder_of(module, make, context_length)
