@@ -113,6 +113,7 @@ def open_engine(
         prefix_cache=False,
         batched=True,
         kernels="triton" if type(runner).__name__ == "KernelRunner" else "sdpa",
+        overlap=options.overlap,
     )
     engine = Engine(loaded)
     engine.start()
@@ -369,6 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="which, in this order")
     parser.add_argument("--kernels", default="triton", choices=("auto", "triton", "sdpa"))
     parser.add_argument("--no-cuda-graphs", dest="cuda_graphs", action="store_false")
+    parser.add_argument("--no-overlap", dest="overlap", action="store_false")
     parser.add_argument("--shape", choices=SHAPES, help="in place of a part's own")
     parser.add_argument("--step-tokens", type=int, default=8192)
     parser.add_argument("--input-len", type=int, default=1024)

@@ -58,6 +58,7 @@ class LoadedModel:
         prefix_cache: whether what was computed is kept for prompts that begin the same.
         batched: whether sequences share forward passes.
         kernels: what computes them beside the matrix products, `triton` or `sdpa`.
+        overlap: whether a step may be launched before the tokens of the one before it are read.
     """
 
     model: LocalModel
@@ -70,6 +71,7 @@ class LoadedModel:
     prefix_cache: bool
     batched: bool
     kernels: str
+    overlap: bool
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class LoadOptions:
     quantization: str = "auto"
     kernels: str = "auto"
     cuda_graphs: bool = True
+    overlap: bool = True
     tool_format: str = "auto"
     context_length: int | None = None
     max_sequences: int = 32
@@ -167,6 +170,7 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
         prefix_cache=options.prefix_cache and reason is None,
         batched=reason is None,
         kernels=kernels,
+        overlap=options.overlap,
     )
 
 

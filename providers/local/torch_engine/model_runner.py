@@ -20,8 +20,13 @@ from providers.local.torch_engine.torch_step import TorchStep
 class Runner(Protocol):
     """Computes chunks."""
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """Append the tokens of all chunks to what the cache has of their sequences.
+
+        Args:
+            chunks: of the step.
+            chosen: the tokens of the step before, on the device, where chunks await some of them
+                (see `Sequence.awaits_token`).
 
         Returns:
             The logits after the last `Chunk.logits` tokens of each, one below the other: float32,
@@ -41,10 +46,11 @@ class PagedRunner:
         self._decoder = decoder
         self._cache = cache
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
         with torch.inference_mode():
             token_ids, rows, step = torch_step(self._decoder, chunks, self._cache.block_size)
+            fill_in(token_ids, chosen)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
@@ -67,6 +73,18 @@ def torch_step(
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
     return token_ids, rows, TorchStep(decoder, positions, slots, spans)
+
+
+def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:
+    """Put what a step chose in the place of the tokens that stand for it.
+
+    Args:
+        token_ids: of the next step, on the device.
+        chosen: by the step before, int64.
+    """
+    if chosen is not None:
+        known = chosen[(-1 - token_ids).clamp_min_(0)]
+        token_ids.copy_(torch.where(token_ids < 0, known, token_ids))
 
 
 class FlatChunks(NamedTuple):
@@ -114,8 +132,8 @@ class UnbatchedRunner:
         self._vocab_size = model.get_input_embeddings().num_embeddings
         self._caches: WeakKeyDictionary[sequence.Sequence, DynamicCache] = WeakKeyDictionary()
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
-        """See `Runner`."""
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Runner`; sequences of which one runs at a time never await a token."""
         with torch.inference_mode():
             return torch.cat([self._forward(chunk) for chunk in chunks])
 

@@ -40,6 +40,10 @@ class TorchConfig(LocalConfig):
     cuda_graphs: bool = True
     """Whether the kernels of a step in which all sequences decode are launched as one graph."""
 
+    overlap: bool = True
+    """Whether, with Triton kernels, a step is launched before the tokens of the one before it are
+    read, so that the GPU does not wait for the host."""
+
     threads: PositiveInt | None = None
     """CPU threads of one operation, in place of torch's own choice; they are the process's."""
 
@@ -105,6 +109,7 @@ class TorchProvider(LocalProvider):
             quantization=config.quantization,
             kernels=config.kernels,
             cuda_graphs=config.cuda_graphs,
+            overlap=config.overlap,
             tool_format=config.tool_format,
             context_length=context_length,
             max_sequences=config.max_sequences,

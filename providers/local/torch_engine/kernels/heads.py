@@ -9,7 +9,8 @@ import triton.language as tl
 from providers.local.torch_engine.kernels.places import Places
 
 
-@triton.jit
+# Compiled once, however the numbers of a batch lie in their buffer.
+@triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def heads_kernel(
     qkv,
     rotations,

@@ -12,6 +12,7 @@ from providers.local.torch_engine.attention import KVCache
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
 from providers.local.torch_engine.kernels.step import KernelStep
+from providers.local.torch_engine.model_runner import fill_in
 from providers.local.torch_engine.scheduler import Chunk
 
 
@@ -50,13 +51,14 @@ class KernelRunner:
         """How many sizes of batches are recorded."""
         return len(self._graphs)
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
         with torch.inference_mode(), self._on_device():
             size = self._graph_size(chunks)
+            inputs = self._inputs.load(chunks, padded=size or 0)
+            fill_in(inputs.token_ids, chosen)
             if size is None:
-                return self._compute(self._inputs.load(chunks))
-            self._inputs.load(chunks, padded=size)
+                return self._compute(inputs)
             recorded = self._graphs[size]
             recorded.graph.replay()
             return recorded.logits[: len(chunks)]
