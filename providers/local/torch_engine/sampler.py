@@ -93,8 +93,9 @@ class Sampler:
             sequences: one a row.
             allowed: for each the tokens that its grammar has next, boolean, `[vocab_size]`.
         """
-        if self._fast is not None and all(map(is_plain, sequences)):
-            return [Choice(each, None) for each in self._fast.sample(logits, sequences).tolist()]
+        plain = [row for row, each in enumerate(sequences) if is_plain(each)]
+        if self._fast is not None and plain:
+            return self._sample_plain(self._fast, logits, sequences, allowed, plain)
         logprobs = self._logprobs(logits, sequences)
         _apply_penalties(logits, sequences, self._vocab_size)
         possible = [
@@ -117,6 +118,31 @@ class Sampler:
             Choice(token_id, score) if is_possible else None
             for token_id, score, is_possible in zip(token_ids, scores, possible, strict=True)
         ]
+
+    def _sample_plain(
+        self,
+        fast: FastSampler,
+        logits: torch.Tensor,
+        sequences: Sequence[LocalSequence],
+        allowed: Sequence[torch.Tensor | None],
+        plain: Sequence[int],
+    ) -> list[Choice | None]:
+        """As `sample`, the `plain` rows by the fast sampler."""
+        choices: list[Choice | None] = [None] * len(sequences)
+        others = sorted(set(range(len(sequences))).difference(plain))
+        picked = logits[list(plain)] if others else logits
+        drawn = fast.sample(picked, [sequences[row] for row in plain])
+        if others:
+            found = self.sample(
+                logits[others],
+                [sequences[row] for row in others],
+                [allowed[row] for row in others],
+            )
+            for row, choice in zip(others, found, strict=True):
+                choices[row] = choice
+        for row, token_id in zip(plain, drawn.tolist(), strict=True):
+            choices[row] = Choice(token_id, None)
+        return choices
 
     def _logprobs(
         self, logits: torch.Tensor, sequences: Sequence[LocalSequence]

@@ -26,7 +26,7 @@ PROGRAMS_PER_PROCESSOR = 4
 
 # Compiled once, not again for every kind of number that a batch may bring.
 @triton.jit(
-    do_not_specialize=["query_stride", "table_stride"],
+    do_not_specialize=["table_stride"],
     do_not_specialize_on_alignment=["tables", "lengths", "starts"],
 )
 def attention_kernel(
@@ -39,8 +39,8 @@ def attention_kernel(
     partial,
     partial_lse,
     scale,
-    query_stride,
     table_stride,
+    QUERY_STRIDE: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -76,7 +76,7 @@ def attention_kernel(
     in_dims = dims < HEAD_DIM
     row = (first_row + token).to(tl.int64)
     query = tl.load(
-        queries + row[:, None] * query_stride + head[:, None] * HEAD_DIM + dims[None, :],
+        queries + row[:, None] * QUERY_STRIDE + head[:, None] * HEAD_DIM + dims[None, :],
         mask=in_rows[:, None] & in_dims[None, :],
         other=0.0,
     )
@@ -221,8 +221,8 @@ def paged_attention(
             partial,
             lse,
             scale,
-            queries.stride(0),
             places.tables.stride(0),
+            QUERY_STRIDE=queries.stride(0),
             KV_HEADS=kv_heads,
             GROUP=group,
             HEAD_DIM=head_dim,

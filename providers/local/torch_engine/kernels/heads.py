@@ -35,11 +35,12 @@ def heads_kernel(
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     pairs = tl.arange(0, PADDED_HALF)
-    inside = pairs < HALF
-    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + 2 * pairs
+    # `[pairs, 2]`, so that both of a pair are read and written at once.
+    both = 2 * pairs[:, None] + tl.arange(0, 2)[None, :]
+    in_both = both < 2 * HALF
+    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + both
     kind: tl.constexpr = qkv.dtype.element_ty
-    first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(source + 1, mask=inside, other=0.0).to(tl.float32)
+    first, second = tl.split(tl.load(source, mask=in_both, other=0.0).to(tl.float32))
     if head < HEADS + KV_HEADS:
         if NORMS:
             weight = query_weight
@@ -49,27 +50,28 @@ def heads_kernel(
                 epsilon = key_epsilon
             mean = tl.sum(first * first + second * second, 0) / (2 * HALF)
             root = tl.sqrt(mean + epsilon)
-            first = first / root * tl.load(weight + 2 * pairs, mask=inside, other=0.0)
-            second = second / root * tl.load(weight + 2 * pairs + 1, mask=inside, other=0.0)
+            first_weight, second_weight = tl.split(tl.load(weight + both, mask=in_both, other=0.0))
+            first = first / root * first_weight
+            second = second / root * second_weight
             # A norm's result has the dtype of the model.
             first = first.to(kind).to(tl.float32)
             second = second.to(kind).to(tl.float32)
         position = tl.load(positions + token).to(tl.int64)
-        turn = rotations + (position * PAIRS + pairs) * 2
-        cosine = tl.load(turn, mask=pairs < PAIRS, other=1.0)
-        sine = tl.load(turn + 1, mask=pairs < PAIRS, other=0.0)
+        turns = both < 2 * PAIRS
+        turn = tl.load(rotations + position * PAIRS * 2 + both, mask=turns, other=0.0)
+        cosine, sine = tl.split(turn)
+        # The others stay as they are.
+        cosine = tl.where(pairs < PAIRS, cosine, 1.0)
         turned = first * cosine - second * sine
         second = first * sine + second * cosine
         first = turned
+    result = tl.join(first, second).to(kind)
     if head < HEADS:
-        tl.store(source, first.to(kind), mask=inside)
-        tl.store(source + 1, second.to(kind), mask=inside)
+        tl.store(source, result, mask=in_both)
     else:
         slot = tl.load(slots + token).to(tl.int64)
-        target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + 2 * pairs
-        written = inside & (slot >= 0)
-        tl.store(target, first.to(kind), mask=written)
-        tl.store(target + 1, second.to(kind), mask=written)
+        target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + both
+        tl.store(target, result, mask=in_both & (slot >= 0))
 
 
 def turn_and_write(

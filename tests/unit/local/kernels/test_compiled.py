@@ -30,8 +30,8 @@ for groups, dim, window in ((4, 128, 0), (3, 256, 512)):
     padded = triton.next_power_of_2(dim)
     for rows, splits, warps, stages in ((16, 8, 4, 3), (128 if dim <= 128 else 64, 1, 8, 2)):
         CASES.append((attention.attention_kernel,
-            [X, X, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32", "i32"],
-            [8, groups, dim, padded, 16, rows, 64 if padded <= 128 else 32, splits, window],
+            [X, X, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32"],
+            [6144, 8, groups, dim, padded, 16, rows, 64 if padded <= 128 else 32, splits, window],
             {"num_warps": warps, "num_stages": stages}))
 CASES.append((attention.join_kernel, [F, F, X], [96, 128, 8], {}))
 CASES.append((norms.norm_kernel, [X, X, F, X, "i32", "i32", "fp32"], [True, 4096], {}))
