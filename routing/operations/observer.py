@@ -68,6 +68,7 @@ class Observed(Struct, eq=False):
         complete: whether it got all of the reply.
         cancelled: whether it left, or the server stopped, before that.
         postponed: whether it ends later than its answer.
+        ended: when it had been answered.
         sent: of a stream or an error, as far as it was sent; None where nothing was.
     """
 
@@ -91,6 +92,7 @@ class Observed(Struct, eq=False):
     complete: bool = False
     cancelled: bool = False
     postponed: bool = False
+    ended: float = 0.0
     sent: Sample | None = None
 
     def sampled(self) -> Sample:
@@ -198,7 +200,10 @@ _shared = attrgetter(*SHARED)
 
 BATCH = 64
 """So many requests are looked at together: more would hold up others for more than a millisecond or
-so."""
+so, and fewer cost more each, as whatever looks at them is no longer at hand."""
+
+LARGE_BYTES = 64 * 1024
+"""A request with more than that waits for no others: it is not to be kept any longer."""
 
 GATHER_SECONDS = 0.1
 """How long one waits for others at most."""
@@ -237,7 +242,6 @@ class Observer(Protocol):
 
 
 _Ended = tuple[Record, Sequence[Attempt], "Trace | None"]
-"""A request, until others have ended that can be looked at with it."""
 
 
 class Observers:
@@ -275,8 +279,7 @@ class Observers:
         self._sample_bytes = max([HEAD_BYTES, *(each.sample_bytes for each in observers)])
         self._begun = [each.begun for each in observers if each.begun is not None]
         self._closing = [each.closing for each in observers if each.closing is not None]
-        self._ended: dict[tuple[Any, ...], list[_Ended]] = {}
-        self._waiting = 0
+        self._waiting: list[Observed] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._running = AsyncExitStack()
@@ -327,41 +330,54 @@ class Observers:
         self.running.discard(observed)
         if not self.count_usage:
             return
-        try:
-            self._record(observed)
-        except Exception:
-            log.exception("request %s could not be recorded", observed.request_id)
-            if observed.admission is not None:
-                observed.admission.settle(None, None)
-
-    def _record(self, observed: Observed) -> None:
-        record = record_of(observed, self._prices)
+        observed.ended = time.monotonic()
         if observed.admission is not None:
-            usage = Usage(record.input_tokens or 0, record.output_tokens or 0)
-            observed.admission.settle_usage(usage, record.cost)
-        for tell in self._closing:
-            tell(observed, record)
-        ended = (record, observed.attempts.made, observed.trace)
-        key = observed.operation.kind, *_shared(record)
-        alike = self._ended.get(key)
-        if alike is None:
-            self._ended[key] = [ended]
-        else:
-            alike.append(ended)
-        self._waiting += 1
-        if self._waiting >= BATCH or self._loop is None:
+            self._settle(observed, observed.admission)
+        self._waiting.append(observed)
+        if self._timer is None or len(self._waiting) >= BATCH or len(observed.body) > LARGE_BYTES:
+            self._look(observed)
+
+    def _look(self, observed: Observed) -> None:
+        """Tell all of what has ended now, if that can't wait, or soon."""
+        loop = self._loop
+        if loop is None or len(self._waiting) >= BATCH or len(observed.body) > LARGE_BYTES:
             self.flush()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_SECONDS, self.flush)
+        else:
+            self._timer = loop.call_later(GATHER_SECONDS, self.flush)
+
+    def _settle(self, observed: Observed, admission: Admission) -> None:
+        try:
+            record = record_of(observed, self._prices)
+        except Exception:
+            admission.settle(None, None)  # and `flush` says what is the matter
+            return
+        usage = Usage(record.input_tokens or 0, record.output_tokens or 0)
+        admission.settle_usage(usage, record.cost)
 
     def flush(self) -> None:
         """Tell all of what has ended."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-        ended, self._ended, self._waiting = self._ended, {}, 0
-        for (kind, *_), alike in ended.items():
-            batch = Batch(kind, *zip(*alike, strict=True))
+        waiting, self._waiting = self._waiting, []
+        alike: dict[tuple[Any, ...], list[_Ended]] = {}
+        for observed in waiting:
+            try:
+                record = record_of(observed, self._prices)
+                for tell in self._closing:
+                    tell(observed, record)
+            except Exception:
+                log.exception("request %s could not be recorded", observed.request_id)
+                continue
+            key = observed.operation.kind, *_shared(record)
+            ended = record, observed.attempts.made, observed.trace
+            found = alike.get(key)
+            if found is None:
+                alike[key] = [ended]
+            else:
+                found.append(ended)
+        for (kind, *_), those in alike.items():
+            batch = Batch(kind, *zip(*those, strict=True))
             for each in self._observers:
                 try:
                     each.ended(batch)
@@ -372,7 +388,7 @@ class Observers:
 
 def record_of(observed: Observed, prices: Prices) -> Record:
     """The record of a request that has ended."""
-    now = time.monotonic()
+    ended = observed.ended or time.monotonic()
     begun, call, route, error = observed.begun, observed.call, observed.route, observed.error
     attempts, operation, principal = observed.attempts, observed.operation, observed.principal
     stream = call is not None and call.stream
@@ -398,7 +414,7 @@ def record_of(observed: Observed, prices: Prices) -> Record:
         cost = prices.cost(name, provider, served, usage)
     prompt, completion, cached, reasoning, written = counts
     return Record(
-        time.time() - now + begun,
+        time.time() - time.monotonic() + begun,
         observed.request_id,
         "" if principal is None else principal.id,
         operation.dialect.name,
@@ -422,7 +438,7 @@ def record_of(observed: Observed, prices: Prices) -> Record:
         reasoning,
         1 if estimated else 0,
         first_content,
-        now - begun,
+        ended - begun,
         overhead,
         cost,
     )

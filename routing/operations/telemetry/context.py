@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from providers.remote.http1.headers import HeaderBlock, encode_header
+from providers.remote.http1.headers import encode_header
 from providers.remote.outgoing import OUTGOING
 
 MAX_STATE = 512
@@ -27,9 +27,9 @@ class Trace(Struct, gc=False):
 
     Attributes:
         trace_id, span_id: its own.
-        next_id: the id of the span that comes next.
-        parent_id: the span that it is a child of; empty for the first of a trace.
+        next_id: the id of its first attempt's span.
         sampled: whether it is to be sent anywhere.
+        parent_id: the span that it is a child of; empty for the first of a trace.
         state: the `tracestate` that came with it, which is for others.
         attempts: the span of each attempt, in their order.
         content: what was said, as attributes in OTLP's JSON; empty where that is not asked for.
@@ -38,22 +38,22 @@ class Trace(Struct, gc=False):
     trace_id: str
     span_id: str
     next_id: str
-    parent_id: str = ""
     sampled: bool = True
+    parent_id: str = ""
     state: str = ""
     attempts: list[str] = []
     content: str = ""
 
     def attempt_begins(self, attempt: object) -> None:
         """An attempt is begun: what is sent for it says which span it is part of."""
-        span_id = self.next_id or os.urandom(8).hex()
-        self.next_id = ""
-        self.attempts.append(span_id)
+        attempts = self.attempts
+        span_id = os.urandom(8).hex() if attempts else self.next_id
+        attempts.append(span_id)
         flags = "01" if self.sampled else "00"
         lines = f"traceparent: 00-{self.trace_id}-{span_id}-{flags}\r\n".encode()
         if self.state:
             lines += encode_header("tracestate", self.state)
-        OUTGOING.set(HeaderBlock(lines))
+        OUTGOING.set(lines)  # type: ignore[arg-type]  # a `HeaderBlock`: made of good characters
 
 
 DRAWN = 64
@@ -90,8 +90,8 @@ def trace_of(headers: Sequence[tuple[bytes, bytes]], sample: float, ids: str) ->
                 match[2].decode(),
                 ids[32:48],
                 ids[48:],
-                match[3].decode(),
                 bool(int(match[4], 16) & _SAMPLED),
+                match[3].decode(),
                 state if len(state) <= MAX_STATE and state.isprintable() else "",
             )
-    return Trace(ids[:32], ids[32:48], ids[48:], "", sample >= 1.0 or random.random() < sample)
+    return Trace(ids[:32], ids[32:48], ids[48:], sample >= 1.0 or random.random() < sample)

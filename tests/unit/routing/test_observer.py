@@ -27,6 +27,7 @@ from routing.operations import observer as module
 from routing.operations.observer import (
     BATCH,
     CLIENT_LEFT,
+    LARGE_BYTES,
     MAX_MODEL,
     Batch,
     Observed,
@@ -231,9 +232,35 @@ async def test_who_looks_at_requests_sees_each_begin_and_close() -> None:
     observers = Observers([listener], PRICES)
     await observers.start()
     ask(observers, "m")
-    assert listener.told == ["start", "begun req-0", "closing req-0 m"]
+    assert listener.told == ["start", "begun req-0"]
     await observers.stop()
-    assert listener.told[3:] == ["ended m", "stop"]
+    assert listener.told[2:] == ["closing req-0 m", "ended m", "stop"]
+
+
+async def test_what_is_large_waits_for_no_others() -> None:
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.body = b"x" * LARGE_BYTES
+    seen.end("m")
+    assert listener.batches == []
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.body = b"x" * (LARGE_BYTES + 1)
+    seen.end("m")
+    assert [len(batch.records) for batch in listener.batches] == [2]
+    await observers.stop()
+
+
+async def test_how_long_a_request_took_does_not_depend_on_when_it_is_told() -> None:
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.end("m")
+    seen.begun, seen.ended = 100.0, 101.5
+    await observers.stop()
+    assert listener.batches[0].records[0].duration == 1.5
 
 
 async def test_those_that_are_alike_are_told_together() -> None:
