@@ -263,6 +263,17 @@ def malformed_request(why: str = "") -> APIError:
     )
 
 
+def compressed_body(coding: str) -> APIError:
+    """415: the request's body is not sent as it is."""
+    return APIError(
+        415,
+        f"The request body has the content-encoding {coding[:40]!r}, which this server does not"
+        " undo. Send it uncompressed.",
+        code="unsupported_content_encoding",
+        headers={"accept-encoding": "identity"},
+    )
+
+
 def headers_too_large(limit: int, unit: str = "bytes") -> APIError:
     """431: the target and the headers are over the template's bound of so many `unit`."""
     setting = "max_headers" if unit == "headers" else "max_header_bytes"

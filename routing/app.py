@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from llama_compat import __version__
@@ -91,10 +92,7 @@ class Application(FastAPI):
             await receive()
             await refuse_websocket(scope, send)
             return
-        if self._cors is None:
-            await self._serve(scope, receive, send)
-        else:
-            await self._cors(scope, receive, send)
+        await (self._cors or self._serve)(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         runtime = self.runtime
@@ -130,10 +128,20 @@ class Application(FastAPI):
             "principal": principal,
             "request_id": request_id_of(scope),
             "runtime": runtime,
+            "method": self._method(scope),
         }
         if path == self.openapi_url and self.openapi_schema is None:
             await asyncio.to_thread(self.openapi)
         await super().__call__(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
+
+    def _method(self, scope: Scope) -> str:
+        # HEAD asks for what GET would give, without the body, which is the server's to leave out.
+        method = str(scope["method"])
+        if method != "HEAD" or any(
+            route.matches(dict(scope))[0] is Match.FULL for route in self.routes
+        ):
+            return method
+        return "GET"
 
     def _endpoint(self, path: str) -> tuple[Endpoint | None, Mapping[str, str]]:
         endpoint = self._endpoints.get(path)
@@ -247,9 +255,17 @@ class Application(FastAPI):
 
     def _render_http_exception(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        message = f"{error.detail}: {request.method} {request.url.path}. /docs lists what there is."
+        path = request.url.path
+        meant = self._meant(path) if error.status_code == 404 else None
+        hint = f"Did you mean {meant}?" if meant is not None else "/docs lists what there is."
+        message = f"{error.detail}: {request.method} {path}. {hint}"
         described = APIError(error.status_code, message, headers=error.headers)
         return self._render_api_error(request, described)
+
+    def _meant(self, path: str) -> str | None:
+        """The path of an operation that a client with a base URL not quite right asks for."""
+        known = "/" + path.strip("/").removeprefix("v1/")
+        return next((each for each in (f"/v1{known}", known) if each in self._endpoints), None)
 
     def _render_invalid_query(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

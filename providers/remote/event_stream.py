@@ -99,6 +99,9 @@ class EventStream(ServerSentStream):
         if b"\n" in data:
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
         fields = self._fields(data, event.name)
+        if fields is None:
+            self.ended = True
+            return b""
         if _CHUNK_MEMBERS.isdisjoint(fields):
             # No chunk but a ping or the like, over which clients would stumble.
             return sse.encode_comment(b" " + data) if self.begun else b""
@@ -113,12 +116,15 @@ class EventStream(ServerSentStream):
         self._steady.learn(data, mended)
         return mended
 
-    def _fields(self, data: bytes, name: bytes) -> JSONFields:
+    def _fields(self, data: bytes, name: bytes) -> JSONFields | None:
+        """The members of an event's object; None for nonsense once all has been said."""
         try:
             fields = parse_fields(data)
         except ValueError as error:
             if name == _ERROR or data.startswith(_LIST_OF_ERRORS):
                 raise error_in_stream(self._provider, data) from None
+            if self._mender.finished:
+                return None
             raise makes_no_sense(self._provider, error) from None
         if name == _ERROR or _is_error(fields):
             raise error_in_stream(self._provider, data)

@@ -11,7 +11,7 @@ from llama_compat.types import StreamComplete, StreamEvent
 from llama_compat.wire.json_fields import to_raw
 from llama_compat.wire.json_lines import decode_object
 from providers.remote.upstream import UpstreamResponse
-from providers.remote.upstream_errors import error_in_answer
+from providers.remote.upstream_errors import error_in_answer, no_json
 
 Parsed = TypeVar("Parsed")
 
@@ -69,8 +69,11 @@ def parse_object(
     """
     try:
         answer = decode_object(body)
-        if answer.get("error"):
-            raise error_in_answer(provider, body)
+    except ValueError as error:
+        raise no_json(provider, body, error) from None
+    if answer.get("error"):
+        raise error_in_answer(provider, body)
+    try:
         return parse(answer)
     except ValueError as error:
         raise _nonsense(provider, error) from error

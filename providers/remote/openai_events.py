@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_compat.dialects.openai import chat, completions
 from llama_compat.dialects.openai.chunks import ChunkParser
-from llama_compat.errors import upstream_error
+from llama_compat.errors import APIError, upstream_error
 from llama_compat.events import reply_events
 from llama_compat.types import (
     CompletionResponse,
@@ -22,6 +22,7 @@ from llama_compat.types import (
 from llama_compat.wire import sse
 from llama_compat.wire.json_lines import decode_object
 from providers.remote.json_objects import parse_object, read_object
+from providers.remote.relay import NO_STREAM_BEGINS, ended_early, first_chunk
 from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import error_in_stream, makes_no_sense
 
@@ -80,8 +81,8 @@ async def _read_chunks(
 ) -> AsyncGenerator[StreamEvent, None]:
     decoder = sse.Decoder()
     try:
-        first = await response.next_chunk()
-        if first.lstrip()[:1] in (b"{", b"["):
+        first = await first_chunk(response)
+        if first.lstrip()[:1] in NO_STREAM_BEGINS:
             # A reply that ignores `stream`, or an error.
             body = first + await response.read()
             for event in parse_object(provider, body, whole):
@@ -94,18 +95,37 @@ async def _read_chunks(
                 if isinstance(event, StreamComplete):
                     await response.drain()
                     return
-            chunk = await response.next_chunk()
+            chunk = await _next_chunk(response, parser)
         last = decoder.flush()
         for event in _parse(provider, [last] if last is not None else [], parser):
             yield event
             if isinstance(event, StreamComplete):
                 return
-        for event in parser.finish():
+        for event in _finish(provider, parser):
             yield event
     except sse.EventTooLargeError as error:
         raise upstream_error(provider, f"{error}.") from None
     except ValueError as error:
         raise makes_no_sense(provider, error) from None
+
+
+async def _next_chunk(response: UpstreamResponse, parser: ChunkParser) -> bytes:
+    try:
+        return await response.next_chunk()
+    except APIError as error:
+        if parser.complete and error.status == 502:
+            return b""  # all was said before the connection broke
+        raise
+
+
+def _finish(provider: str, parser: ChunkParser) -> Iterator[StreamEvent]:
+    """The events of a stream's end that the vendor did not tell with `[DONE]`."""
+    try:
+        yield from parser.finish()
+    except ValueError:
+        if parser.complete:
+            raise
+        raise ended_early(provider, begun=parser.started) from None
 
 
 def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Iterator[StreamEvent]:
@@ -116,7 +136,15 @@ def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Itera
         if event.data.lstrip().startswith(b"[DONE]"):
             yield from parser.finish(done=True)
             return
-        chunk = decode_object(event.data)
+        try:
+            chunk = decode_object(event.data)
+        except ValueError:
+            if event.name == b"error":
+                raise error_in_stream(provider, event.data) from None
+            if not parser.complete:
+                raise
+            yield from parser.finish()  # all was said before the nonsense
+            return
         if _is_error(event, chunk):
             raise error_in_stream(provider, event.data)
         yield from parser.push(chunk)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Raw
 
 from llama_compat.dialects.openai.mending import ReplyKind, mend_completion, mend_embeddings
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import upstream_error
 from llama_compat.wire.json_fields import JSONFields, parse_fields
-from providers.remote.upstream_errors import NO_ERROR, error_in_answer, makes_no_sense, plain_text
+from providers.remote.upstream_errors import NO_ERROR, error_in_answer, makes_no_sense, no_json
 
 
 def completion_fields(provider: str, body: bytes, kind: ReplyKind, model: Raw) -> JSONFields:
@@ -59,19 +59,3 @@ def object_fields(provider: str, body: bytes, required: str) -> JSONFields:
     if required not in fields:
         raise upstream_error(provider, f"answered with JSON that has no '{required}'.")
     return fields
-
-
-def no_json(provider: str, body: bytes, error: ValueError) -> APIError:
-    """502: a whole reply is no JSON object, which `error` says; and what it is instead."""
-    text, is_html = plain_text(body)
-    if not text:
-        what = "answered with an empty body."
-    elif is_html:
-        what = f"answered with a web page instead of JSON: {text}. Check `base_url`."
-    elif text.startswith(("data:", "event:", ":")):
-        what = "answered with a stream although none was asked for."
-    elif not text.startswith(("{", "[")):
-        what = f"answered with text instead of JSON: {text}"
-    else:
-        return makes_no_sense(provider, error)
-    return upstream_error(provider, what)

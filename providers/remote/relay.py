@@ -133,7 +133,7 @@ async def relay_stream(
     Raises (from the generator):
         APIError: the stream is broken, or the vendor says in it what went wrong.
     """
-    chunk = await response.next_chunk()
+    chunk = await first_chunk(response)
     if chunk.lstrip()[:1] in no_stream_begins:
         yield stream.whole(chunk + await response.read()) + stream.end()
         return
@@ -149,10 +149,26 @@ async def relay_stream(
             break
         chunk = await _next_chunk(response, stream)
     if not stream.complete:
-        raise _ended_early(provider, begun=stream.begun)
+        raise ended_early(provider, begun=stream.begun)
     if left := stream.end():
         yield left
     await response.drain()
+
+
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+"""A byte order mark, and what may keep a connection alive before an answer of JSON."""
+
+
+async def first_chunk(response: UpstreamResponse) -> bytes:
+    """What arrives of a body, from the first chunk on that says anything.
+
+    Raises:
+        APIError: as `UpstreamResponse.next_chunk`.
+    """
+    while chunk := await response.next_chunk():
+        if said := chunk.lstrip(_BLANK):
+            return said
+    return chunk
 
 
 async def _next_chunk(response: UpstreamResponse, stream: RelayedStream) -> bytes:
@@ -164,6 +180,7 @@ async def _next_chunk(response: UpstreamResponse, stream: RelayedStream) -> byte
         raise
 
 
-def _ended_early(provider: str, *, begun: bool) -> APIError:
+def ended_early(provider: str, *, begun: bool) -> APIError:
+    """502: the vendor ended a stream in order, but too soon."""
     what = "before the reply was complete" if begun else "without a single event"
     return upstream_error(provider, f"the stream ended {what}.", code="upstream_stream_ended")

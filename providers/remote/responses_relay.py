@@ -34,7 +34,6 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
-from providers.remote.openai_replies import no_json
 from providers.remote.relay import stream_reply
 from providers.remote.upstream import Exchange
 from providers.remote.upstream_errors import (
@@ -42,6 +41,7 @@ from providers.remote.upstream_errors import (
     error_in_answer,
     error_in_stream,
     makes_no_sense,
+    no_json,
     relayed_headers,
 )
 

@@ -20,10 +20,11 @@ from msgspec import Raw
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from llama_compat.error_classes import OPENAI_CODES, ErrorClass
 from llama_compat.errors import APIError, upstream_error
+from llama_compat.wire.json_fields import unicode_from_raw
 
 _NO_MESSAGE = "an error without a message"
 
-NO_ERROR = (None, Raw(b"null"), Raw(b'""'))
+NO_ERROR = (None, *map(Raw, (b"null", b'""', b"false", b"{}", b"[]", b"0")))
 """What an `error` may be in a reply that is none: some vendors have it in each."""
 
 MAX_TEXT = 500
@@ -108,16 +109,18 @@ def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: b
             + ("" if kept else " That is no API's answer. Check `base_url`."),
             status=_our_status(status) if kept else 502,
         )
+        error.code = OPENAI_CODES.get(error.error_class, error.code) if kept else error.code
     error.headers = relayed
     return error
 
 
 def error_in_answer(provider: str, body: bytes) -> APIError:
-    """What to tell of an error that came in an answer with status 200: 502."""
+    """What to tell of an error that came in an answer with status 200: its own status if it names
+    one, as OpenRouter's do, or 502."""
     report = _parse_report(body) or _Report(message=_NO_MESSAGE)
     if report.is_about_the_key(report.status):
         return upstream_authentication(provider, report.status or 401)
-    error = _from_report(provider, 502, report)
+    error = _from_report(provider, report.status or 502, report)
     error.message = f"Provider '{provider}': answered with an error: {report.message}"
     error.code = error.code or "upstream_error"
     return error
@@ -134,6 +137,22 @@ def makes_no_sense(provider: str, error: ValueError) -> APIError:
     if isinstance(error, BrokenOffError):
         return upstream_error(provider, f"{error}.", code="upstream_aborted")
     return upstream_error(provider, f"sent what makes no sense: {error}.")
+
+
+def no_json(provider: str, body: bytes, error: ValueError) -> APIError:
+    """502: a whole reply is no JSON object, which `error` says; and what it is instead."""
+    text, is_html = plain_text(body)
+    if not text:
+        what = "answered with an empty body."
+    elif is_html:
+        what = f"answered with a web page instead of JSON: {text}. Check `base_url`."
+    elif text.startswith(("data:", "event:", ":")):
+        what = "answered with a stream although none was asked for."
+    elif not text.startswith(("{", "[")):
+        what = f"answered with text instead of JSON: {text}"
+    else:
+        return makes_no_sense(provider, error)
+    return upstream_error(provider, what)
 
 
 def upstream_authentication(provider: str, status: int) -> APIError:
@@ -200,7 +219,7 @@ def _our_status(status: int) -> int:
 
 def _parse_report(body: bytes) -> _Report | None:
     try:
-        return _read_report(json.loads(body))
+        return _read_report(unicode_from_raw(Raw(body)))
     except (ValueError, RecursionError):
         return None
 

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from llama_compat.errors import (
     APIError,
+    compressed_body,
     invalid_parameter,
     request_timed_out,
     request_too_large,
@@ -20,7 +21,7 @@ from llama_compat.wire.json_size import (
     has_too_many_values,
     with_too_long_number,
 )
-from routing.asgi import Receive, Scope
+from routing.asgi import Receive, Scope, headers_by_name
 from routing.ingress.disconnect import ClientGone
 
 SMALL_BYTES = 64 * 1024
@@ -93,11 +94,15 @@ async def read_body(
         patience: for how many seconds the server waited, if it gives up; for the message.
 
     Raises:
-        APIError: 413 as soon as it is known to be over `limit` bytes, 503 as soon as there is no
-            room for it, 408 if the client stops sending it.
+        APIError: 415, it is compressed; 413 as soon as it is known to be over `limit` bytes, 503 as
+            soon as there is no room for it, 408 if the client stops sending it.
         ClientGone: the client left before it had sent everything.
     """
-    if int(dict(scope["headers"]).get(b"content-length", b"0")) > limit:
+    headers = headers_by_name(scope)
+    coding = headers.get(b"content-encoding", b"")
+    if coding and coding.lower() != b"identity":
+        raise compressed_body(coding.decode("latin-1"))
+    if int(headers.get(b"content-length", b"0")) > limit:
         raise request_too_large(limit)
     parts: list[bytes] = []
     size = 0
@@ -129,6 +134,10 @@ def parse_body(body: bytes) -> JSONFields:
             f"The request body has more than {MAX_VALUES} values, or more than {MAX_MEMBERS} of"
             " them are members of objects. Split it into several requests.",
             code="too_many_values",
+        )
+    if not body:
+        raise APIError(
+            400, "The request body must be a JSON object: it is empty.", code="invalid_json"
         )
     try:
         fields = parse_fields(body)

@@ -147,8 +147,10 @@ class Observed(Struct, eq=False):
         reply, call, kind = self.reply, self.call, self.operation.kind
         if reply is None or call is None or kind == "token_count":
             return None, False
-        # Once a reply is closed, its attempt has had what it used read.
-        counted = reply.usage if last is None or last.usage is None else last.usage
+        # An attempt reads what its reply used once; a reply as often as it is asked.
+        counted = None if last is None else last.usage
+        if counted is None:
+            counted = reply.usage
         if kind == "embedding" and not (counted and counted.prompt_tokens):
             return Usage(prompt_tokens(call.fields)), True
         # A whole reply has been paid for, whether the client got it or not.

@@ -104,3 +104,23 @@ def test_what_is_not_there_is_answered_in_openais_shape(
     reply = wire.request(method, echo_server.url + path)
     assert reply.status == status
     assert path in reply.error()["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/v1/models", 200), ("/health", 200), ("/v1/models/nobody", 404)]
+)
+def test_head_says_what_get_would(echo_server: ServerProcess, path: str, status: int) -> None:
+    head = wire.request("HEAD", echo_server.url + path)
+    assert head.status == wire.request("GET", echo_server.url + path).status == status
+    assert head.body == b""
+
+
+@pytest.mark.parametrize(
+    "path", ["/chat/completions", "/v1/v1/chat/completions", "//v1/chat/completions/"]
+)
+def test_a_base_url_that_is_not_quite_right_is_told_so(
+    echo_server: ServerProcess, path: str
+) -> None:
+    reply = wire.request("POST", echo_server.url + path, b"{}")
+    assert reply.status == 404
+    assert reply.error()["message"].endswith("Did you mean /v1/chat/completions?")

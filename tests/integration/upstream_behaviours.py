@@ -263,8 +263,9 @@ async def odd_numbers(exchange: Exchange) -> None:
 
 ODD_EVENT = (
     b'data: {"id":"up-1", "object":"chat.completion.chunk","created":1700000000.0,'
-    b' "model":"vendor-model-2024-11-20","choices":[{"index":0,"delta":{"content":"w\\u00f6rld"},'
-    b'"finish_reason":null,"score":1.0}],"x_vendor":{"big":123456789012345678901234567890,'
+    b' "model":"vendor-model-2024-11-20","choices":[{"index":0,'
+    b'"delta":{"role":"assistant","content":"w\\u00f6rld"},"finish_reason":null,"score":1.0}],'
+    b'"x_vendor":{"big":123456789012345678901234567890,'
     b'"model":"inner"}}\n\n'
 )
 

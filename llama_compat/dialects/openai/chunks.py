@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from llama_compat.dialects.openai.errors import render_stream_error
-from llama_compat.dialects.openai.finish_reasons import matched_stop_string
+from llama_compat.dialects.openai.finish_reasons import NO_REASON, matched_stop_string
+from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -81,20 +82,22 @@ def _encode(chunks: Iterable[dict[str, Any]]) -> bytes:
 class ChunkParser:
     """Parses the chunks of a stream as the events of one choice.
 
-    An object that reports an error is none; it is for whoever reads the stream to raise it.
+    It is the first that the vendor begins, whatever number it has there; others are passed over. An
+    object that reports an error is none; it is for whoever reads the stream to raise it.
 
-    Args:
-        choice: which choice; chunks of others are passed over.
+    Attributes:
+        started: whether a chunk has come.
     """
 
     kind: ClassVar[str]
     """What a chunk is called in messages."""
 
-    def __init__(self, choice: int) -> None:
-        self._choice = choice
+    def __init__(self) -> None:
+        self._choice: Any = None
+        self._has_null_reasons = False
         self._text = SurrogateJoiner()
-        self._started = False
-        self._finish_reason: str | None = None
+        self.started = False
+        self._finish_reason: Any = None
         self._stop_string: str | None = None
         self._usage = Usage()
 
@@ -105,21 +108,40 @@ class ChunkParser:
             ValueError: it is not such a chunk.
         """
         events: list[StreamEvent] = []
-        if not self._started:
-            self._started = True
+        if not self.started:
+            self.started = True
             events.append(StreamStart())
         try:
+            check_reply(chunk)
             if chunk.get("usage"):
                 self._usage = parse_usage(chunk["usage"])
             for choice in chunk.get("choices") or ():
-                if (choice.get("index") or 0) == self._choice:
-                    if choice.get("finish_reason") is not None:
-                        self._finish_reason = choice["finish_reason"]
-                        self._stop_string = matched_stop_string(choice)
+                index = choice.get("index") or 0
+                if self._choice is None:
+                    self._choice = index
+                if index == self._choice:
+                    self._look_for_reason(choice)
                     events.extend(self._parse_choice(choice))
+        except msgspec.ValidationError as error:
+            raise ValueError(f"the event is not a {self.kind} chunk: {error}") from None
         except (AttributeError, TypeError, KeyError) as error:
             raise ValueError(f"the event is not a {self.kind} chunk: {error!r}") from error
         return events
+
+    @property
+    def complete(self) -> bool:
+        """Whether the vendor has said why the choice ended."""
+        return self._finish_reason is not None
+
+    def _look_for_reason(self, choice: Mapping[str, Any]) -> None:
+        reason = choice.get("finish_reason")
+        if reason is None:
+            self._has_null_reasons = True
+        elif not isinstance(reason, str) or reason.lower() not in NO_REASON:
+            self._finish_reason = reason
+            self._stop_string = matched_stop_string(choice)
+        elif not reason and self._has_null_reasons:
+            self._finish_reason = reason  # elsewhere all chunks have it, as others have null
 
     def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
         """The events that are due at the end of the stream, which `[DONE]` ended or not."""

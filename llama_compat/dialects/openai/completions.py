@@ -27,6 +27,7 @@ from llama_compat.dialects.openai.parameters import (
     parse_sampling,
     render_sampling,
 )
+from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.text.end_of_turn import EndOfTurnCutter
@@ -320,11 +321,14 @@ def parse_reply(body: Mapping[str, Any], *, echo: bool = False) -> list[Completi
         ValueError: it is not such an object; the message says where.
     """
     try:
+        check_reply(body)
         usage = parse_usage(body.get("usage"))
         choices = body.get("choices")
         if not choices:
             raise ValueError("the reply has no choices")
         return [_parse_choice(choice, usage, echo) for choice in choices]
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the reply is not a text completion: {error}") from None
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply is not a text completion: {error!r}") from error
 
@@ -342,19 +346,19 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> Comple
 
 
 class StreamParser(ChunkParser):
-    """Parses a vendor's chunks, which are `text_completion` objects, as the events of one choice.
+    """Parses a vendor's chunks, which are `text_completion` objects, as the events of its
+    first choice.
 
     An object that reports an error is none; it is for whoever reads the stream to raise it.
 
     Args:
-        choice: which choice; chunks of others are passed over.
         echo: as in `parse_reply`.
     """
 
     kind = "text completion"
 
-    def __init__(self, *, choice: int = 0, echo: bool = False) -> None:
-        super().__init__(choice)
+    def __init__(self, *, echo: bool = False) -> None:
+        super().__init__()
         self._cutter = EndOfTurnCutter(only_at_end=echo)
 
     def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:

@@ -33,6 +33,10 @@ BROKEN_OFF = frozenset(
 """Words of vLLM, SGLang, OpenRouter and DeepSeek for a reply that did not come to its end."""
 
 
+NO_REASON = frozenset({"", "null", "none"})
+"""Words of vendors for a choice that goes on, where OpenAI has null."""
+
+
 class BrokenOffError(ValueError):
     """A vendor says of a reply that it is not all of it."""
 
@@ -48,13 +52,13 @@ _FINISH_REASONS: dict[StopReason, str] = {
 }
 
 
-def stop_reason(finish_reason: str | None) -> StopReason:
+def stop_reason(finish_reason: Any) -> StopReason:
     """The `StopReason` of a vendor's word; an unknown one or none means the model was done.
 
     Raises:
         BrokenOffError: the word says that it was not.
     """
-    word = (finish_reason or "stop").lower()
+    word = finish_reason.lower() if isinstance(finish_reason, str) else ""
     if word in BROKEN_OFF:
         raise BrokenOffError(word)
     return STOP_REASONS.get(word, StopReason.end_of_turn)

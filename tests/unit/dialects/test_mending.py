@@ -28,8 +28,12 @@ def chunk(delta: dict[str, Any], finish_reason: str | None = None, **members: An
     return json.dumps({**value, "choices": [choice], **members}).encode()
 
 
+def counted(total: int) -> dict[str, int]:
+    return {"prompt_tokens": 1, "completion_tokens": total - 1, "total_tokens": total}
+
+
 def usage_chunk(usage: Any = None) -> bytes:
-    return chunk({}, choices=[], usage=usage or {"total_tokens": 3})
+    return chunk({}, choices=[], usage=usage or counted(3))
 
 
 def mended(*chunks: bytes, end: bool = True, **asked: bool) -> list[dict[str, Any]]:
@@ -79,8 +83,8 @@ def reply(message: dict[str, Any], finish_reason: Any = "stop", **members: Any) 
 def test_what_is_right_keeps_its_bytes() -> None:
     sent = (
         b'{"id":"a","object":"chat.completion.chunk","created":1.0,"model":"theirs","x":1E-7,'
-        b'"choices":[{ "index":0,"delta":{"content":"\\u00e9\xc3\xa9 \\/"},"finish_reason":null,'
-        b'"big":123456789012345678901234567890 }],"y":{"model":"theirs"}}'
+        b'"choices":[{ "index":0,"delta":{"role":"assistant","content":"\\u00e9\xc3\xa9 \\/"},'
+        b'"finish_reason":null,"big":123456789012345678901234567890 }],"y":{"model":"theirs"}}'
     )
     fields = StreamMender(CHAT, MODEL).mend(parse_fields(sent))
     assert fields is not None
@@ -130,12 +134,101 @@ def test_a_text_completion_has_its_own_names() -> None:
 
 
 def test_a_missing_delta_is_an_empty_one() -> None:
-    assert deltas(b'{"choices":[{"index":0,"finish_reason":"stop"}]}') == [{}]
+    assert deltas(b'{"choices":[{"index":0,"finish_reason":"stop"}]}') == [{"role": "assistant"}]
 
 
 def test_a_role_is_told_once() -> None:
     said = {"role": "assistant", "content": "x"}
     assert deltas(chunk(said), chunk(said)) == [said, {"content": "x"}]
+
+
+@pytest.mark.parametrize("theirs", [{}, {"role": None}, {"role": ""}, {"role": "model"}])
+def test_a_role_is_told_even_if_the_vendor_does_not(theirs: dict[str, Any]) -> None:
+    said = {"role": "assistant", "content": "x"}
+    assert deltas(chunk({"content": "x", **theirs}), chunk({"content": "y"})) == [
+        said,
+        {"content": "y"},
+    ]
+    assert reply({"content": "x", **theirs})["choices"][0]["message"] == said
+
+
+def test_all_chunks_of_a_stream_have_one_id() -> None:
+    """Azure's first has none, and some vendors make one for each."""
+    seen = mended(chunk({}, id=""), chunk({}, id="a"), chunk({}, id="b"), end=False)
+    assert len({each["id"] for each in seen}) == 1
+    assert [each["id"] for each in mended(chunk({}, id="a"), chunk({}, id="b"), end=False)] == [
+        "a",
+        "a",
+    ]
+
+
+def test_members_of_another_type_are_made_what_they_have_to_be() -> None:
+    odd = {"id": 7, "object": "chat", "created": "1"}
+    for seen, name in (
+        (mended(chunk({}, **odd), end=False)[0], "chat.completion.chunk"),
+        (reply({"content": 5}, **odd), "chat.completion"),
+    ):
+        assert (seen["id"], seen["object"]) == ("7", name)
+        assert isinstance(seen["created"], int)
+    assert reply({"content": 5})["choices"][0]["message"]["content"] == "5"
+
+
+# Choices ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", [1, "0", "5", -1, None])
+def test_the_only_choice_is_the_first(theirs: Any) -> None:
+    choices = [[{"index": theirs, "delta": {"content": text}}] for text in "ab"]
+    seen = mended(*(chunk({}, choices=each) for each in choices), end=False)
+    assert [each["choices"][0]["index"] for each in seen] == [0, 0]
+
+
+def test_several_choices_keep_their_numbers() -> None:
+    mender = StreamMender(CHAT, MODEL, wanted_choices=2)
+    for index in (1, "0", 1):
+        sent = chunk({}, choices=[{"index": index, "delta": {"content": "x"}}])
+        seen = json.loads(encode_fields(mender.mend(parse_fields(sent)) or {}))
+        assert seen["choices"][0]["index"] == int(index)
+
+
+def test_more_choices_than_were_asked_for_stay_apart() -> None:
+    sent = [chunk({}, choices=[{"index": index, "delta": {}}]) for index in (3, 0, 3)]
+    assert [each["choices"][0]["index"] for each in mended(*sent, end=False)] == [0, 1, 0]
+
+
+def test_a_message_in_place_of_deltas_is_what_is_said() -> None:
+    def by_message(text: str) -> bytes:
+        return chunk({}, choices=[{"index": 0, "message": {"content": text}}])
+
+    said = [{"role": "assistant", "content": "a"}, {"content": "b"}]
+    assert deltas(by_message("a"), by_message("b")) == said
+    # After deltas it is all of the reply once more.
+    assert deltas(chunk({"content": "a"}), by_message("a")) == [said[0], {}]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], {"content": "ab"}),
+        (["a", "b"], {"content": "ab"}),
+        (
+            [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}],
+            {"content": "", "reasoning_content": "hm", "reasoning": "hm"},
+        ),
+        (
+            [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}],
+            {"content": "a", "reasoning_content": "hm", "reasoning": "hm"},
+        ),
+        ({"a": 1}, {"content": '{"a": 1}'}),
+        (False, {"content": "false"}),
+        (None, {"content": None}),
+        ([{"type": "image_url"}], {"content": [{"type": "image_url"}]}),
+    ],
+)
+def test_content_is_text(theirs: Any, ours: dict[str, Any]) -> None:
+    assert deltas(chunk({"content": theirs})) == [{"role": "assistant", **ours}]
+    message = reply({"content": theirs})["choices"][0]["message"]
+    assert message == {"role": "assistant", **ours}
 
 
 # Finish reasons -----------------------------------------------------------------------------------
@@ -225,7 +318,7 @@ def test_usage_that_was_not_asked_for_is_left_out() -> None:
 
 
 def test_usage_has_a_chunk_of_its_own() -> None:
-    usage = {"total_tokens": 3}
+    usage = counted(3)
     seen = mended(chunk({"content": "x"}), chunk({}, "stop", usage=usage), include_usage=True)
     assert [each.get("usage") for each in seen] == [None, None, usage]
     assert [len(each["choices"]) for each in seen] == [1, 1, 0]
@@ -233,17 +326,45 @@ def test_usage_has_a_chunk_of_its_own() -> None:
 
 
 def test_usage_that_grows_is_told_once() -> None:
-    growing = [chunk({"content": "x"}, usage={"total_tokens": i}) for i in (1, 2)]
-    seen = mended(*growing, chunk({}, "stop", usage={"total_tokens": 3}), include_usage=True)
-    assert [each["usage"] for each in seen] == [None, None, None, {"total_tokens": 3}]
-    seen = mended(*growing, chunk({}, "stop"), usage_chunk({"total_tokens": 9}), include_usage=True)
-    assert [each["usage"] for each in seen if each.get("usage")] == [{"total_tokens": 9}]
+    growing = [chunk({"content": "x"}, usage=counted(i)) for i in (1, 2)]
+    seen = mended(*growing, chunk({}, "stop", usage=counted(3)), include_usage=True)
+    assert [each["usage"] for each in seen] == [None, None, None, counted(3)]
+    seen = mended(*growing, chunk({}, "stop"), usage_chunk(counted(9)), include_usage=True)
+    assert [each["usage"] for each in seen if each.get("usage")] == [counted(9)]
 
 
 def test_usage_in_every_chunk_is_kept_where_it_was_asked_for() -> None:
-    sent = [chunk({"content": "x"}, usage={"total_tokens": 1}), chunk({}, "stop"), usage_chunk()]
+    sent = [chunk({"content": "x"}, usage=counted(1)), chunk({}, "stop"), usage_chunk()]
     seen = mended(*sent, include_usage=True, continuous_usage=True)
-    assert [each.get("usage") for each in seen] == [{"total_tokens": 1}, None, {"total_tokens": 3}]
+    assert [each.get("usage") for each in seen] == [counted(1), None, counted(3)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"prompt_tokens": 3}, (3, 0, 3)),
+        ({"prompt_tokens": 3, "completion_tokens": None, "total_tokens": None}, (3, 0, 3)),
+        ({"prompt_tokens": "3", "completion_tokens": 2.0, "total_tokens": 5}, (3, 2, 5)),
+        ({}, None),
+        ([], None),
+        (7, None),
+        ({"prompt_tokens": None}, None),
+    ],
+)
+def test_usage_has_all_of_its_counts_or_is_none(theirs: Any, ours: Any) -> None:
+    def counts(usage: Any) -> Any:
+        names = ("prompt_tokens", "completion_tokens", "total_tokens")
+        return None if usage is None else tuple(usage[name] for name in names)
+
+    seen = mended(chunk({}, "stop"), usage_chunk(theirs or [0]), include_usage=True)
+    if theirs:
+        assert counts(seen[-1].get("usage")) == ours
+    assert counts(reply({"content": "x"}, usage=theirs)["usage"]) == ours
+
+
+def test_what_else_a_vendor_counts_is_kept() -> None:
+    usage = reply({"content": "x"}, usage={"prompt_tokens": 3, "cost": 0.10})["usage"]
+    assert usage["cost"] == 0.10
 
 
 def test_usage_is_not_made_up() -> None:
@@ -268,14 +389,14 @@ def test_usage_is_not_made_up() -> None:
 )
 def test_reasoning_goes_by_both_names(theirs: dict[str, Any]) -> None:
     both = {"reasoning": "hm", "reasoning_content": "hm"}
-    assert deltas(chunk(theirs)) == [both]
+    assert deltas(chunk(theirs)) == [{**both, "role": "assistant"}]
     message = reply({"content": "x", **theirs})["choices"][0]["message"]
     assert message == {"role": "assistant", "content": "x", **both}
 
 
 @pytest.mark.parametrize("theirs", [{"reasoning": None}, {"reasoning": {"effort": "low"}}])
 def test_what_is_no_reasoning_stays(theirs: dict[str, Any]) -> None:
-    assert deltas(chunk(theirs)) == [theirs]
+    assert deltas(chunk(theirs)) == [{**theirs, "role": "assistant"}]
 
 
 # Tool calls ---------------------------------------------------------------------------------------
@@ -427,7 +548,7 @@ def test_bare_embeddings_get_what_they_lack() -> None:
 def test_a_whole_reply_becomes_a_stream() -> None:
     message = {"role": "assistant", "content": "x", "tool_calls": [call("{}", "f", id="c")]}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    fields = parse_fields(json.dumps({"choices": [choice], "usage": {"total_tokens": 3}}).encode())
+    fields = parse_fields(json.dumps({"choices": [choice], "usage": counted(3)}).encode())
     mend_completion(fields, CHAT, MODEL)
     said, ended, usage = [json.loads(encode_fields(each)) for each in chunks_of(fields, CHAT)]
     assert said["object"] == "chat.completion.chunk"
@@ -436,7 +557,7 @@ def test_a_whole_reply_becomes_a_stream() -> None:
     assert said["choices"][0]["finish_reason"] is None
     assert ended["choices"] == [{"index": 0, "finish_reason": "tool_calls", "delta": {}}]
     assert usage["choices"] == []
-    assert usage["usage"] == {"total_tokens": 3}
+    assert usage["usage"] == counted(3)
 
 
 def test_embeddings_are_base64_where_that_was_asked_for() -> None:

@@ -628,6 +628,9 @@ def test_the_older_function_call_is_a_call():
     assert response.completion_message.stop_reason is StopReason.end_of_message
 
 
+LOGPROBS_THAT_OVERFLOW = {"content": [{"token": "a", "logprob": 0.0, "bytes": [10**25]}]}
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -639,7 +642,10 @@ def test_the_older_function_call_is_a_call():
         {"choices": 3},
         {"choices": [{"message": {"tool_calls": ["f"]}}]},
         {"choices": [{"message": {}, "logprobs": {"content": [{}]}}]},
-        {"choices": [{"message": {}}], "usage": 3},
+        {"choices": [{"message": {"content": {}}}]},
+        {"choices": [{"message": {"refusal": 3}}]},
+        {"choices": [{"message": {"tool_calls": [{"function": {"name": 3}}]}}]},
+        {"choices": [{"message": {}, "logprobs": LOGPROBS_THAT_OVERFLOW}]},
     ],
 )
 def test_what_is_no_reply_is_a_value_error(body):
@@ -677,6 +683,13 @@ def test_calls_alone_leave_the_content_null():
             {"prompt_tokens": 3, "prompt_tokens_details": None, "prompt_cache_hit_tokens": 2},
             Usage(3, 0, 2),
         ),
+        ({"prompt_tokens": "3", "completion_tokens": 4.0}, Usage(3, 4)),
+        ({"prompt_tokens": -3, "completion_tokens": True}, Usage()),
+        ({"prompt_tokens": [3], "completion_tokens": 10**25}, Usage()),
+        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": {}}}, Usage(3)),
+        ({"prompt_tokens": 3, "prompt_tokens_details": 2}, Usage(3)),
+        ("many", Usage()),
+        ([3], Usage()),
     ],
 )
 def test_usage_is_parsed(usage, expected):
@@ -974,11 +987,11 @@ def test_only_the_wanted_choice_is_read():
         {"choices": [{"index": index, "delta": {"content": str(index)}, "finish_reason": "stop"}]}
         for index in (0, 1)
     ]
-    assert deltas(parsed_stream(chunks, choice=1)) == [TextDelta("1")]
+    assert deltas(parsed_stream(chunks)) == [TextDelta("0")]
 
 
 def test_a_choice_without_an_index_is_the_first():
-    events = parsed_stream([{"choices": [{"delta": {"content": "a"}, "finish_reason": ""}]}])
+    events = parsed_stream([{"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}])
     assert deltas(events) == [TextDelta("a")]
 
 
@@ -1059,7 +1072,9 @@ def test_done_makes_up_for_a_missing_reason():
         {"choices": ["text"]},
         {"choices": [{"delta": "text"}]},
         {"choices": 3},
-        {"usage": "many"},
+        {"choices": [{"delta": {"refusal": ["no"]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"function": {"name": ["f"]}}]}}]},
+        {"choices": [{"delta": {}, "logprobs": LOGPROBS_THAT_OVERFLOW}]},
         {"choices": [{"delta": {"tool_calls": ["f"]}}]},
         {"choices": [{"delta": {"content": 3}}]},
         {"choices": [{"delta": {}, "logprobs": {"content": [{}]}}]},
@@ -1068,6 +1083,41 @@ def test_done_makes_up_for_a_missing_reason():
 def test_what_is_no_chunk_is_a_value_error(chunk):
     with pytest.raises(ValueError, match="not a chat completion chunk"):
         StreamParser().push(chunk)
+
+
+@pytest.mark.parametrize("index", [1, "0", -1, 7])
+def test_the_first_choice_is_read_whatever_its_number(index):
+    chunks = [
+        {"choices": [{"index": each, "delta": {"content": text}, "finish_reason": None}]}
+        for each, text in ((index, "a"), (2, "no"), (index, "b"))
+    ]
+    assert deltas(parsed_stream([*chunks, STOP], done=True)) == [TextDelta("a"), TextDelta("b")]
+
+
+@pytest.mark.parametrize("reason", ["", "null", "None"])
+def test_a_word_for_no_reason_is_no_end(reason):
+    parser = StreamParser()
+    parser.push({"choices": [{"delta": {"content": "a"}, "finish_reason": reason}]})
+    assert not parser.complete
+    with pytest.raises(ValueError, match="broke off"):
+        list(parser.finish())
+
+
+@pytest.mark.parametrize("reason", ["", 7, ["stop"], "whatever"])
+def test_a_reason_that_nobody_knows_is_an_end(reason):
+    parser = StreamParser()
+    parser.push({"choices": [{"delta": {"content": "a"}, "finish_reason": None}]})
+    parser.push({"choices": [{"delta": {}, "finish_reason": reason}]})
+    assert parser.complete
+    assert list(parser.finish())[-1] == StreamComplete(StopReason.end_of_turn)
+
+
+def test_a_call_may_have_a_number_for_an_id():
+    called = {"index": "0", "id": 12, "function": {"name": "f", "arguments": "{}"}}
+    events = parsed_stream([delta_chunk({"tool_calls": [called]}), STOP])
+    assert collected(events).completion_message.tool_calls == (ToolCall("12", "f", {}, "{}"),)
+    [response] = parse_reply({"choices": [{"message": {"tool_calls": [called]}}]})
+    assert response.completion_message.tool_calls == (ToolCall("12", "f", {}, "{}"),)
 
 
 PIXEL = ImageContent("data:image/png;base64,aGk=")

@@ -16,7 +16,10 @@ from llama_compat.wire.sse import Decoder, encode_data
 
 
 def mender(kind: ReplyKind = CHAT) -> StreamMender:
-    return StreamMender(kind, to_raw("asked"), include_usage=True)
+    """One that has mended the beginning of a stream, which is like no other chunk."""
+    begun = StreamMender(kind, to_raw("asked"), include_usage=True)
+    begun.mend(parse_fields(chunk({"delta": {"role": "assistant"}, "text": ""})))
+    return begun
 
 
 def chunk(choice: dict[str, Any], **members: Any) -> bytes:
@@ -56,6 +59,14 @@ def taught() -> SteadyChunks:
 def test_an_event_like_the_last_one_gets_its_text_put_in(text: str) -> None:
     event = encode_data(said(text))
     assert taught().mend(event, 0) == (mended(said(text), mender()), len(event))
+
+
+def test_a_chunk_that_was_given_a_role_is_like_no_other() -> None:
+    steady = SteadyChunks()
+    first = mended(said("one"), StreamMender(CHAT, to_raw("asked"))) or b""
+    assert b'"role":"assistant"' in first
+    steady.learn(said("one"), first)
+    assert steady.mend(encode_data(said("two")), 0) == (b"", 0)
 
 
 def test_events_that_came_together_are_mended_together() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
+from llama_compat.wire.json_fields import to_raw
 from providers.remote.upstream_errors import (
+    NO_ERROR,
     error_in_answer,
     error_in_stream,
     makes_no_sense,
@@ -159,10 +161,22 @@ def test_a_status_that_the_client_can_not_have_is_502(status: int) -> None:
     assert shown(status, b"Odd.")[0] == 502
 
 
-def test_half_a_character_in_an_error_is_told_as_it_came() -> None:
+def test_half_a_character_in_an_error_is_a_whole_one() -> None:
+    """For no language but JSON's escapes can say it, and not every client's has those."""
     body = b'{"error":{"message":"Bad \\ud83d.","code":"\\ude42"}}'
     error = json.loads(vendor_error("mine", 400, {}, body).json())["error"]
-    assert (error["message"], error["code"]) == ("Bad \ud83d.", "\ude42")
+    assert (error["message"], error["code"]) == ("Bad \ufffd.", "\ufffd")
+
+
+@pytest.mark.parametrize("body", [b"", b"slow down", b"<html><title>Slow down</title></html>"])
+def test_a_rate_limit_has_openais_code_whatever_the_body(body: bytes) -> None:
+    error = vendor_error("mine", 429, {}, body)
+    assert (error.status, error.code) == (429, "rate_limit_exceeded")
+
+
+@pytest.mark.parametrize("value", [None, "", False, {}, [], 0])
+def test_what_says_nothing_is_no_error(value: Any) -> None:
+    assert to_raw(value) in NO_ERROR
 
 
 def test_a_refused_key_may_come_with_status_200() -> None:
@@ -218,10 +232,10 @@ def test_a_delay_without_end_is_none() -> None:
         ({"message": "Slow."}, 502),
     ],
 )
-def test_an_error_in_a_stream_may_have_a_status(error: dict[str, Any], status: int) -> None:
+def test_an_error_that_comes_with_200_may_have_a_status(error: dict[str, Any], status: int) -> None:
     data = json.dumps({"error": error}).encode()
     assert error_in_stream("mine", data).status == status
-    assert error_in_answer("mine", data).status == 502
+    assert error_in_answer("mine", data).status == status
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"text", b'"text"', b"[[[["])

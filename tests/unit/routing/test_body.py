@@ -52,6 +52,27 @@ async def test_a_body_has_a_limit() -> None:
         await read_body(scope(4), receiving(), 3, held, 30)
 
 
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"GZIP, identity", b"x" * 100])
+async def test_a_compressed_body_is_not_read(coding: bytes) -> None:
+    compressed = {"headers": [(b"content-encoding", coding)]}
+    with Bodies(10**9).one() as held, pytest.raises(APIError, match="uncompressed") as caught:
+        await read_body(compressed, receiving(), 3, held, 30)
+    assert caught.value.status == 415
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("coding", [b"", b"identity", b"Identity"])
+async def test_a_body_may_say_that_it_is_as_it_is(coding: bytes) -> None:
+    plain = {"headers": [(b"content-encoding", coding)]}
+    with Bodies(10**9).one() as held:
+        assert await read_body(plain, receiving(part(b"a", more=False)), 3, held, 30) == b"a"
+
+
+def test_an_empty_body_is_called_so() -> None:
+    with pytest.raises(APIError, match="it is empty"):
+        parse_body(b"")
+
+
 async def test_a_client_that_leaves_or_stops_is_told_apart() -> None:
     bodies = Bodies(10**9)
     with pytest.raises(ClientGone):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from llama_compat.dialects.openai.chat.requests import render_call, thought_signature
@@ -15,6 +16,7 @@ from llama_compat.dialects.openai.finish_reasons import (
     stop_reason,
 )
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
@@ -86,11 +88,14 @@ def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
         ValueError: it is not such an object; the message says where.
     """
     try:
+        check_reply(body)
         usage = parse_usage(body.get("usage"))
         choices = body.get("choices")
         if not choices:
             raise ValueError("the reply has no choices")
         return [_parse_choice(choice, usage) for choice in choices]
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the reply is not a chat completion: {error}") from None
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply is not a chat completion: {error!r}") from error
 
@@ -116,7 +121,7 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResp
 def _parse_call(call: Mapping[str, Any]) -> AnyToolCall:
     function = call.get("function") or {}
     parsed = parse_tool_call(
-        call.get("id") or new_call_id(),
+        call_id_of(call) or new_call_id(),
         function.get("name") or "",
         arguments_text(function.get("arguments")),
     )
@@ -126,7 +131,12 @@ def _parse_call(call: Mapping[str, Any]) -> AnyToolCall:
     return parsed
 
 
-def parse_stop_reason(reason: str | None, *, called_tools: bool) -> StopReason:
+def call_id_of(call: Mapping[str, Any]) -> str | None:
+    """A call's id, which some vendors number."""
+    return None if call.get("id") is None else str(call["id"])
+
+
+def parse_stop_reason(reason: Any, *, called_tools: bool) -> StopReason:
     """Why a choice ended; one that called tools waits for them, whatever the vendor's word is."""
     parsed = stop_reason(reason)
     if called_tools and parsed is StopReason.end_of_turn:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.openai.chat.replies import (
+    call_id_of,
     parse_stop_reason,
     parse_text,
     tool_call_fragments,
@@ -134,19 +135,18 @@ class _CallsSent:
 
 
 class StreamParser(ChunkParser):
-    """Parses a vendor's `chat.completion.chunk` objects as the events of one choice.
+    """Parses a vendor's `chat.completion.chunk` objects as the events of its first choice.
 
     An object that reports an error is none; it is for whoever reads the stream to raise it.
 
     Args:
-        choice: which choice; chunks of others are passed over.
         whole_calls: give each tool call once, when it is complete, rather than as it comes.
     """
 
     kind = "chat completion"
 
-    def __init__(self, *, choice: int = 0, whole_calls: bool = False) -> None:
-        super().__init__(choice)
+    def __init__(self, *, whole_calls: bool = False) -> None:
+        super().__init__()
         self._reasoning = SurrogateJoiner()
         self._parts = ReplyParts()
         self._calls = ToolCallAssembler(whole=whole_calls)
@@ -185,7 +185,7 @@ class StreamParser(ChunkParser):
             deltas.extend(
                 self._calls.push(
                     index=fragment.get("index"),
-                    call_id=fragment.get("id"),
+                    call_id=call_id_of(fragment),
                     tool_name=function.get("name"),
                     arguments=arguments_text(function.get("arguments")),
                     thought_signature=thought_signature(fragment),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from llama_compat.wire.json_fields import JSONFields
+from llama_compat.wire.json_fields import JSONFields, to_raw
 
 NULL = Raw(b"null")
 EMPTY_STRING = Raw(b'""')
@@ -33,6 +33,21 @@ TEXT = ReplyKind("cmpl-", Raw(b'"text_completion"'), Raw(b'"text_completion"'))
 def lacks(fields: JSONFields, name: str) -> bool:
     """Whether the member `name` is not there, null or empty."""
     return fields.get(name) in _NOTHING
+
+
+def begin(raw: Raw) -> bytes:
+    """The first character of `raw`, which tells of what type it is."""
+    return bytes(memoryview(raw)[:1])
+
+
+def is_text(raw: Raw) -> bool:
+    """Whether `raw` is a string."""
+    return begin(raw) == b'"'
+
+
+def as_text(raw: Raw) -> Raw:
+    """`raw` if it is a string, else a string of its JSON."""
+    return raw if is_text(raw) else to_raw(bytes(raw).decode())
 
 
 def encode(value: JSONFields | list[JSONFields]) -> Raw:

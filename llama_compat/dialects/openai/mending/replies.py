@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 from msgspec import Raw
 
@@ -15,12 +13,22 @@ from llama_compat.dialects.openai.mending.fields import (
     EMPTY_STRING,
     NULL,
     ReplyKind,
+    as_text,
     encode,
     generated_id,
     lacks,
 )
-from llama_compat.dialects.openai.mending.parts import mend_reasoning, mended_finish_reason
-from llama_compat.dialects.openai.mending.tool_calls import mend_first_fragment
+from llama_compat.dialects.openai.mending.parts import (
+    ASSISTANT,
+    created_now,
+    is_null,
+    is_time,
+    mend_content,
+    mend_reasoning,
+    mended_finish_reason,
+    mended_usage,
+)
+from llama_compat.dialects.openai.mending.tool_calls import mend_whole_calls
 from llama_compat.wire.json_fields import JSONFields, parse_object, parse_objects, to_raw
 
 
@@ -38,12 +46,14 @@ def mend_completion(fields: JSONFields, kind: ReplyKind, model: Raw) -> None:
     fields["model"] = model
     if lacks(fields, "id"):
         fields["id"] = generated_id(kind.id_prefix)
-    if lacks(fields, "object"):
-        fields["object"] = kind.object
-    if lacks(fields, "created"):
-        fields["created"] = to_raw(int(time.time()))
+    fields["id"] = as_text(fields["id"])
+    fields["object"] = kind.object
+    if not is_time(fields.get("created")):
+        fields["created"] = created_now()
+    if not is_null(fields.get("usage")):
+        fields["usage"] = mended_usage(fields["usage"])
     choices = parse_objects(fields["choices"])
-    mended = [_mend_whole_choice(choice, place) for place, choice in enumerate(choices)]
+    mended = [_mend_whole_choice(choice, place, kind) for place, choice in enumerate(choices)]
     if any(mended):
         fields["choices"] = encode(choices)
 
@@ -86,14 +96,14 @@ def _mend_embedding(embedding: JSONFields, place: int, as_base64: bool) -> bool:
     return changed
 
 
-def _mend_whole_choice(choice: JSONFields, place: int) -> bool:
+def _mend_whole_choice(choice: JSONFields, place: int, kind: ReplyKind) -> bool:
     changed = False
     called_tools = False
     if lacks(choice, "index"):
         choice["index"] = to_raw(place)
         changed = True
-    if not lacks(choice, "message"):
-        message = parse_object(choice["message"])
+    if kind is CHAT:
+        message = {} if lacks(choice, "message") else parse_object(choice["message"])
         called_tools = not lacks(message, "tool_calls") and message["tool_calls"] != EMPTY_LIST
         if _mend_message(message, called_tools):
             choice["message"] = encode(message)
@@ -108,14 +118,14 @@ def _mend_whole_choice(choice: JSONFields, place: int) -> bool:
 
 
 def _mend_message(message: JSONFields, called_tools: bool) -> bool:
-    changed = mend_reasoning(message)
-    if lacks(message, "role"):
-        message["role"] = Raw(b'"assistant"')
+    changed = mend_content(message)
+    changed = mend_reasoning(message) or changed
+    if message.get("role") != ASSISTANT:
+        message["role"] = ASSISTANT
         changed = True
     if called_tools:
         calls = parse_objects(message["tool_calls"])
-        mended = [mend_first_fragment(call) for call in calls]
-        if any(mended):
+        if mend_whole_calls(calls):
             message["tool_calls"] = encode(calls)
             changed = True
     return changed

@@ -34,7 +34,7 @@ class SteadyChunks:
             mended: the whole event that the client got for it.
         """
         text, mended_text = _text_span(chunk), _text_span(mended)
-        if text is None or mended_text is None or _STATE.search(chunk):
+        if text is None or mended_text is None or _STATE.search(chunk) or b'"role"' in mended:
             return
         (begin, end), (mended_begin, mended_end) = text, mended_text
         if chunk[begin:end] == mended[mended_begin:mended_end]:

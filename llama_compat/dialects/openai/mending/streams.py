@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from msgspec import Raw
@@ -14,11 +13,22 @@ from llama_compat.dialects.openai.mending.fields import (
     EMPTY_STRING,
     NULL,
     ReplyKind,
+    as_text,
     encode,
     generated_id,
     lacks,
 )
-from llama_compat.dialects.openai.mending.parts import is_null, mend_reasoning, mended_finish_reason
+from llama_compat.dialects.openai.mending.parts import (
+    ASSISTANT,
+    created_now,
+    is_null,
+    is_time,
+    mend_content,
+    mend_reasoning,
+    mended_finish_reason,
+    mended_usage,
+    names_no_reason,
+)
 from llama_compat.dialects.openai.mending.tool_calls import ToolCalls
 from llama_compat.wire.json_fields import JSONFields, parse_object, parse_objects, to_raw
 
@@ -107,21 +117,20 @@ class StreamMender:
         return {**chunk, "model": self._model, "choices": encode(choices)}
 
     def _fill_in(self, chunk: JSONFields) -> None:
-        if lacks(chunk, "id"):
-            chunk["id"] = self._id = self._id or generated_id(self._kind.id_prefix)
-        elif self._id is None:
-            self._id = chunk["id"]
-        if lacks(chunk, "object"):
-            chunk["object"] = self._kind.chunk_object
-        if lacks(chunk, "created"):
-            chunk["created"] = self._created = self._created or to_raw(int(time.time()))
+        if self._id is None:
+            prefix = self._kind.id_prefix
+            self._id = generated_id(prefix) if lacks(chunk, "id") else as_text(chunk["id"])
+        chunk["id"] = self._id
+        chunk["object"] = self._kind.chunk_object
+        if not is_time(chunk.get("created")):
+            chunk["created"] = self._created = self._created or created_now()
         elif self._created is None:
             self._created = chunk["created"]
 
     def _mend_usage(self, chunk: JSONFields, has_choices: bool) -> bool:
         # OpenAI's place for it is a last chunk of its own, without choices. SDKs and frameworks add
         # up what they find, so it must not be anywhere else.
-        usage = chunk["usage"]
+        usage = chunk["usage"] = mended_usage(chunk["usage"])
         if usage == NULL:
             return True
         self.last_usage = usage
@@ -141,14 +150,12 @@ class StreamMender:
     def _mend_choice(self, choice: JSONFields, place: int) -> bool:
         changed = False
         said = choice
-        if lacks(choice, "index"):
-            choice["index"] = to_raw(place)
+        state = self._state(choice, place)
+        if choice.get("index") != state.index:
+            choice["index"] = state.index
             changed = True
-        index = bytes(choice["index"])
-        state = self._choices.get(index)
-        if state is None:
-            state = self._choices[index] = _ChoiceState(index)
         if self._kind is CHAT:
+            changed = state.mend_message(choice) or changed
             said = delta = {} if lacks(choice, "delta") else parse_object(choice["delta"])
             if state.mend_delta(delta) or lacks(choice, "delta"):
                 choice["delta"] = encode(delta)
@@ -159,6 +166,16 @@ class StreamMender:
                 said.get(name, NULL) not in _NOTHING for name in _CONTENT
             )
         return changed
+
+    def _state(self, choice: JSONFields, place: int) -> _ChoiceState:
+        # Where one choice was asked for it is the first, whatever number the vendor gives it.
+        named = bytes(choice.get("index", NULL)).strip(b'"')
+        name = named if named.isdigit() else str(place).encode()
+        state = self._choices.get(name)
+        if state is None:
+            index = to_raw(len(self._choices)) if self._wanted_choices == 1 else Raw(name)
+            state = self._choices[name] = _ChoiceState(index)
+        return state
 
 
 _CONTENT = (
@@ -182,20 +199,39 @@ _NOTHING = (NULL, EMPTY_STRING, EMPTY_LIST, EMPTY_OBJECT)
 class _ChoiceState:
     """What has to be known of a choice's earlier chunks."""
 
-    index: bytes
+    index: Raw
     finished: bool = False
     has_role: bool = False
     has_null_reasons: bool = False
+    speaks_in_messages: bool | None = None
     tool_calls: ToolCalls | None = None
 
+    def mend_message(self, choice: JSONFields) -> bool:
+        """Make a delta of a choice's message: some vendors call it so, and some stream one event
+        that is all of the reply. But where deltas came, a message is all of it once more."""
+        if not lacks(choice, "delta"):
+            self.speaks_in_messages = self.speaks_in_messages or False
+            return False
+        if lacks(choice, "message"):
+            return False
+        message = choice.pop("message")
+        if self.speaks_in_messages is None:
+            self.speaks_in_messages = True
+        if self.speaks_in_messages:
+            choice["delta"] = message
+        return True
+
     def mend_delta(self, delta: JSONFields) -> bool:
-        changed = mend_reasoning(delta)
-        if "role" in delta:
-            # SDKs join the strings of all deltas: a role that comes twice is "assistantassistant".
-            if self.has_role:
-                del delta["role"]
-                changed = True
-            self.has_role = True
+        changed = mend_content(delta)
+        changed = mend_reasoning(delta) or changed
+        # SDKs join the strings of all deltas: a role that comes twice is "assistantassistant", and
+        # one that does not come is none.
+        if self.has_role:
+            changed = delta.pop("role", None) is not None or changed
+        elif delta.get("role") != ASSISTANT:
+            delta["role"] = ASSISTANT
+            changed = True
+        self.has_role = True
         if "tool_calls" in delta and delta["tool_calls"] not in (NULL, EMPTY_LIST):
             fragments = parse_objects(delta["tool_calls"])
             self.tool_calls = self.tool_calls or ToolCalls()
@@ -207,11 +243,14 @@ class _ChoiceState:
 
     def mend_finish_reason(self, choice: JSONFields) -> bool:
         reason = choice.get("finish_reason")
-        if is_null(reason):
+        if reason is None or is_null(reason):
             self.has_null_reasons = True
             return False
         if reason == EMPTY_STRING and not self.has_null_reasons:
             # All chunks of this vendor have it, as others have null.
+            choice["finish_reason"] = NULL
+            return True
+        if reason != EMPTY_STRING and names_no_reason(reason):
             choice["finish_reason"] = NULL
             return True
         self.finished = True
@@ -225,4 +264,4 @@ class _ChoiceState:
 def _last_choice(kind: ReplyKind, state: _ChoiceState) -> JSONFields:
     content = {"delta": EMPTY_OBJECT} if kind is CHAT else {"text": EMPTY_STRING}
     reason = "tool_calls" if state.tool_calls is not None else "stop"
-    return {"index": Raw(state.index), **content, "finish_reason": to_raw(reason)}
+    return {"index": state.index, **content, "finish_reason": to_raw(reason)}

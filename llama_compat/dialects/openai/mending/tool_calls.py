@@ -9,14 +9,17 @@ from msgspec import Raw
 from llama_compat.dialects.openai.mending.fields import (
     EMPTY_STRING,
     NULL,
+    as_text,
     encode,
     generated_id,
+    is_text,
     lacks,
 )
 from llama_compat.wire.json_fields import JSONFields, from_raw, parse_object, to_raw
 from llama_compat.wire.json_scanner import JSONScanner
 
-_FUNCTION = Raw(b'"function"')
+_KINDS = {name: Raw(f'"{name}"'.encode()) for name in ("function", "custom")}
+_NO_FUNCTION = Raw(b'{"arguments":""}')
 
 
 @dataclass(slots=True)
@@ -53,7 +56,7 @@ class ToolCalls:
 
     def mend(self, fragment: JSONFields) -> bool:
         """Mend `fragment` in place; whether anything was wrong."""
-        kind = "custom" if "custom" in fragment else "function"
+        kind = _kind(fragment)
         function = {} if lacks(fragment, kind) else parse_object(fragment[kind])
         number = None if lacks(fragment, "index") else fragment["index"]
         id = None if lacks(fragment, "id") else fragment["id"]
@@ -61,9 +64,11 @@ class ToolCalls:
 
         call = self._find(number, id, name)
         if call is None:
+            if id is not None and any(id == other.id for other in self._calls):
+                del fragment["id"]  # of two calls with one id, only one could be answered
             call = _Call(len(self._calls), id, name)
             self._calls.append(call)
-            changed = mend_first_fragment(fragment)
+            changed = _mend_first_fragment(fragment)
         else:
             changed = _mend_later_fragment(fragment, kind, function, call)
         if number is not None:
@@ -100,16 +105,39 @@ class ToolCalls:
         return last
 
 
-def mend_first_fragment(call: JSONFields) -> bool:
+def mend_whole_calls(calls: list[JSONFields]) -> bool:
+    """Mend the calls of a whole reply in place; whether anything was wrong."""
+    changed = False
+    ids: set[bytes] = set()
+    for call in calls:
+        if bytes(call.get("id", NULL)) in ids:
+            del call["id"]
+        changed = _mend_first_fragment(call) or changed
+        ids.add(bytes(call["id"]))
+    return changed
+
+
+def _kind(call: JSONFields) -> str:
+    return "custom" if "custom" in call else "function"
+
+
+def _mend_first_fragment(call: JSONFields) -> bool:
     """Mend a call's first fragment, or a whole call."""
     changed = False
     if lacks(call, "id"):
         call["id"] = generated_id("call_")
         changed = True
-    if lacks(call, "type"):
-        call["type"] = _FUNCTION
+    elif not is_text(call["id"]):
+        call["id"] = as_text(call["id"])
         changed = True
-    if not lacks(call, "function"):
+    kind = _kind(call)
+    if call.get("type") != _KINDS[kind]:
+        call["type"] = _KINDS[kind]
+        changed = True
+    if lacks(call, kind):
+        call[kind] = _NO_FUNCTION
+        changed = True
+    elif kind == "function":
         function = parse_object(call["function"])
         if function.get("arguments", NULL) == NULL:
             function["arguments"] = EMPTY_STRING
@@ -126,7 +154,7 @@ def _mend_later_fragment(
     if "id" in fragment:
         del fragment["id"]
         changed = True
-    if "type" in fragment and lacks(fragment, "type"):
+    if "type" in fragment and fragment["type"] not in _KINDS.values():
         del fragment["type"]
         changed = True
     name = function.get("name")
@@ -140,13 +168,13 @@ def _mend_later_fragment(
 
 
 def _mend_arguments(call: JSONFields) -> bool:
-    """Make the text of arguments that are an object."""
+    """Make text of arguments that are something else."""
     if lacks(call, "function"):
         return False
     function = parse_object(call["function"])
     arguments = function.get("arguments")
-    if arguments is None or not bytes(arguments).startswith((b"{", b"[")):
+    if arguments is None or arguments == NULL or is_text(arguments):
         return False
-    function["arguments"] = to_raw(bytes(arguments).decode())
+    function["arguments"] = as_text(arguments)
     call["function"] = encode(function)
     return True

@@ -109,6 +109,8 @@ async def test_a_client_that_waits_for_leave_gets_it() -> None:
 
 REFUSED = {
     "no http": (400, b"hello\r\n\r\n"),
+    "another version": (400, b"GET / HTTP/2.0\r\n\r\n"),
+    "no version": (400, b"GET /\r\n\r\n"),
     "two lengths": (400, b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
     "length and chunks": (
         400,
