@@ -140,7 +140,9 @@ class Application(FastAPI):
     def _method(self, scope: Scope) -> str:
         # HEAD asks for what GET would give, without the body, which is the server's to leave out.
         method = str(scope["method"])
-        if method != "HEAD" or any(route.matches(scope)[0] is Match.FULL for route in self.routes):
+        if method != "HEAD" or any(
+            route.matches({**scope})[0] is Match.FULL for route in self.routes
+        ):
             return method
         return "GET"
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
@@ -29,6 +28,7 @@ from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
     encode_fields,
+    encode_json,
     from_raw,
     parse_fields,
     parse_object,
@@ -285,7 +285,7 @@ class ResponseStream:
         response = parse_object(fields.get("response", Raw(b"null")))
         response["model"] = to_raw(self._model)
         fields["response"] = Raw(encode_fields(response))
-        encoded = b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(fields))
+        encoded = b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_json(fields))
         if kind in _BEGINNING:
             self._response = response
             return encoded
