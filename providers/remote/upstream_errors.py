@@ -127,6 +127,15 @@ def error_in_answer(provider: str, body: bytes) -> APIError:
     return error
 
 
+_ERROR_MEMBERS = frozenset({"detail", "message", "errors", "msg"})
+
+
+def is_error_in_other_words(members: Mapping[str, Any]) -> bool:
+    """Whether a reply that lacks what it should have is an error as FastAPI, vLLM and others write
+    them."""
+    return not _ERROR_MEMBERS.isdisjoint(members)
+
+
 def error_in_stream(provider: str, data: bytes) -> APIError:
     """What to tell of an error that is the data of an event: its own status if it names one."""
     report = _parse_report(data) or _Report(message=plain_text(data).text or _NO_MESSAGE)

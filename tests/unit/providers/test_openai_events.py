@@ -145,3 +145,37 @@ async def test_a_web_page_is_named(read: Any) -> None:
         await read(b"<html><title>Log in</title></html>")
     with pytest.raises(APIError, match="without a single event"):
         await read()
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"object":"error","message":"It fell over.","code":404}', 404),
+        (b'{"detail":"It fell over."}', 502),
+        (b'{"message":"It fell over."}', 502),
+        (b'{"success":false,"errors":[{"message":"It fell over."}]}', 502),
+        (b'{"error":{"message":"It fell over.","code":429}}', 429),
+    ],
+)
+async def test_an_error_in_a_whole_reply_is_told_in_its_own_words(
+    read: Any, body: bytes, status: int
+) -> None:
+    with pytest.raises(APIError, match=r"It fell over\.") as caught:
+        await read(body)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"choices":[{"index":0}]}', "without a message"),
+        (b'{"choices":[{"index":0,"message":null}]}', "without a message"),
+        (b'{"id":"x"}', "no '?choices"),
+    ],
+)
+async def test_a_reply_that_says_nothing_is_none(read: Any, body: bytes, words: str) -> None:
+    with pytest.raises(APIError, match=words) as caught:
+        await read(body)
+    assert caught.value.status == 502
