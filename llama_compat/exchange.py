@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct
 
 from llama_compat.types import Usage
 
@@ -49,8 +50,7 @@ ANYBODY = Principal("anybody")
 """Who asks a server that has no keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """What a client asks. Nobody writes to it: the same call can be given to a second provider.
 
     Attributes:
@@ -70,7 +70,7 @@ class Call:
     model: str
     stream: bool
     request_id: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     principal: Principal = ANYBODY
     counts_usage: bool = False
     max_tokens: int | None = None
@@ -81,8 +81,7 @@ class Call:
         return sum(memoryview(raw).nbytes for raw in self.fields.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where one public model leads to within its provider.
 
     Attributes:
@@ -94,8 +93,7 @@ class Target:
     context_length: int | None = None
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(Struct):
     """What a provider answers a call with: a whole body, or a stream in the client's language.
 
     A stream has begun when it is handed over: its first content is there, in `first` with all that
@@ -119,7 +117,7 @@ class Reply:
     body: bytes | AsyncGenerator[bytes, None]
     first: bytes = b""
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
@@ -140,10 +138,12 @@ class Reply:
     def when_closed(self, tell: Callable[[Reply], None]) -> None:
         """Have `tell` told too, once, that the reply was closed."""
         before = self.at_end
+        if before is None:
+            self.at_end = tell
+            return
 
         def tell_both(reply: Reply) -> None:
-            if before is not None:
-                before(reply)
+            before(reply)
             tell(reply)
 
         self.at_end = tell_both

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.translation import answer_token_count
 from providers.base import Provider
 
 
-async def answer(provider: Provider, call: Call, target: Target, *, relays: bool = True) -> Reply:
+def answer(
+    provider: Provider, call: Call, target: Target, *, relays: bool = True
+) -> Awaitable[Reply]:
     """Have `provider` answer `call` from its model `target`.
 
     A wire that it speaks itself is relayed; for all others the call is put into the vocabulary, and
@@ -18,13 +22,13 @@ async def answer(provider: Provider, call: Call, target: Target, *, relays: bool
     """
     operation = call.operation
     if relays and operation.name in provider.relays:
-        return await provider.relay(call, target)
+        return provider.relay(call, target)
     match operation.kind:
         case "chat":
-            return await provider.openai_chat_completion(call, target)
+            return provider.openai_chat_completion(call, target)
         case "completion":
-            return await provider.openai_completion(call, target)
+            return provider.openai_completion(call, target)
         case "embedding":
-            return await provider.openai_embeddings(call, target)
+            return provider.openai_embeddings(call, target)
         case "token_count":
-            return await answer_token_count(provider.count_tokens, call, target)
+            return answer_token_count(provider.count_tokens, call, target)

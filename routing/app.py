@@ -92,10 +92,7 @@ class Application(FastAPI):
             await receive()
             await refuse_websocket(scope, send)
             return
-        if self._cors is None:
-            await self._serve(scope, receive, send)
-        else:
-            await self._cors(scope, receive, send)
+        await (self._cors or self._serve)(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         runtime = self.runtime
@@ -141,7 +138,7 @@ class Application(FastAPI):
         # HEAD asks for what GET would give, without the body, which is the server's to leave out.
         method = str(scope["method"])
         if method != "HEAD" or any(
-            route.matches({**scope})[0] is Match.FULL for route in self.routes
+            route.matches(dict(scope))[0] is Match.FULL for route in self.routes
         ):
             return method
         return "GET"

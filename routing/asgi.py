@@ -24,3 +24,12 @@ that."""
 
 Watch = Callable[[Callable[[], None] | None], None]
 """What the scope has under that name."""
+
+HEADERS = "llama_compat.headers"
+"""What a scope has its headers by name under, where the server has looked at them already."""
+
+
+def headers_by_name(scope: Scope) -> Mapping[bytes, bytes]:
+    """A request's headers; of one that came twice the last."""
+    found: Mapping[bytes, bytes] | None = scope.get(HEADERS)
+    return dict(scope["headers"]) if found is None else found

@@ -11,6 +11,7 @@ from llama_compat.errors import model_not_found
 from llama_compat.exchange import Target
 from llama_compat.types import ModelInfo
 from providers.base import Provider
+from routing.policy.group import Targets
 from routing.policy.plan import Policy
 from routing.policy.targets import LiveTarget, States
 
@@ -35,7 +36,7 @@ class Route:
         self, targets: Sequence[LiveTarget], policy: Policy | None = None, name: str = ""
     ) -> None:
         self.name = name
-        self.targets = tuple(targets)
+        self.targets = Targets(targets)
         self.policy = policy
         self.limit = _most(each.target.context_length for each in self.targets)
         patient = (each.provider.keepalive_seconds for each in self.targets)

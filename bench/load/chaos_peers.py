@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.load.others import LITELLM, TENSORZERO, environment_with
+from bench.load.others import LITELLM, environment_with, tensorzero_with
 from bench.load.peers import Gateway
 
 FIRST_BYTE_SECONDS = 2
@@ -72,17 +72,7 @@ def tensorzero(vendors: Mapping[str, str], port: int, scratch: Path) -> Gateway:
             f"timeouts.non_streaming.total_ms = {milliseconds}",
             f"timeouts.streaming.ttft_ms = {milliseconds}",
         ]
-    config = scratch / "tensorzero.toml"
-    config.write_text("\n".join(lines) + "\n")
-    python = environment_with(TENSORZERO) / "python"
-    script = Path(__file__).with_name("tensorzero_gateway.py")
-    return Gateway(
-        "TensorZero",
-        None,
-        [str(python), str(script), str(config)],
-        model="tensorzero::model_name::model",
-        path="/openai/v1/chat/completions",
-    )
+    return tensorzero_with("\n".join(lines) + "\n", scratch)
 
 
 def litellm(vendors: Mapping[str, str], port: int, scratch: Path) -> Gateway:

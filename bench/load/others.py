@@ -78,14 +78,19 @@ api_key_location = "none"
 
 def tensorzero(upstream: str, port: int, scratch: Path) -> Gateway:
     """TensorZero's gateway (Rust), which its Python package carries."""
+    return tensorzero_with(TENSORZERO_CONFIG.format(upstream=upstream), scratch)
+
+
+def tensorzero_with(config: str, scratch: Path) -> Gateway:
+    """TensorZero's gateway with a configuration (TOML) whose model is `model`."""
+    path = scratch / "tensorzero.toml"
+    path.write_text(config)
     python = environment_with(TENSORZERO) / "python"
-    config = scratch / "tensorzero.toml"
-    config.write_text(TENSORZERO_CONFIG.format(upstream=upstream))
     script = Path(__file__).with_name("tensorzero_gateway.py")
     return Gateway(
         "TensorZero",
         None,
-        [str(python), str(script), str(config)],
+        [str(python), str(script), str(path)],
         model="tensorzero::model_name::model",
         path="/openai/v1/chat/completions",
     )

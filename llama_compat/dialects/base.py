@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
+
 from llama_compat.dialects.rate_limits import RateLimit, openai_headers
 from llama_compat.errors import APIError
 from llama_compat.types import (
@@ -65,8 +67,7 @@ class Dialect:
     rate_limit_headers: Callable[[Sequence[RateLimit]], Mapping[str, str]] = openai_headers
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What is looked at before a request goes anywhere.
 
     Attributes:

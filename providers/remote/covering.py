@@ -148,10 +148,10 @@ class StreamCover:
             return chunk[:-held]
         return chunk
 
-    def end(self) -> bytes:
-        """What was held back, when nothing follows."""
+    def end(self, chunk: bytes = b"") -> bytes:
+        """What was held back and the last `chunk`, when nothing follows."""
         held, self._held = self._held, b""
-        return held
+        return self._secrets.cover(held + chunk)
 
 
 def _long(values: Iterable[str]) -> Iterable[str]:

@@ -69,7 +69,7 @@ class UpstreamResponse:
             body = await self._response.read(min(max_bytes or self._max_bytes, self._max_bytes))
         except http1.HTTPError as error:
             raise reading_error(self._provider, error) from error
-        return body if self._cover is None else self._cover.push(body) + self._cover.end()
+        return body if self._cover is None else self._cover.end(body)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives.

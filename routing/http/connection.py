@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from time import monotonic
 from typing import cast
 from urllib.parse import unquote
@@ -17,6 +18,7 @@ from llama_compat.errors import (
     malformed_request,
     request_timed_out,
 )
+from routing.asgi import HEADERS
 from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.limits import PROGRESS_BYTES
 from routing.http.peers import address, has_left
@@ -45,10 +47,8 @@ extensions or trailers without an end, beyond what a request's headers may come 
 GATHERED_BYTES = 64 * 1024
 """What is written waits for the end of the loop's turn, up to so much."""
 
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 _VERSIONS = frozenset({"1.0", "1.1"})
-
-_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"expect"})
-"""Headers that say how the body comes."""
 
 LINGER_SECONDS = 5.0
 """How long what a refused client still sends is read and thrown away, so that it gets to read why:
@@ -94,9 +94,6 @@ class Connection(asyncio.Protocol):
         self._in_head = True
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._header_count = 0
-        self._head_bytes = 0
-        self._expects_continue = False
         # The body that is read.
         self._body_left: int | None = None
         self._unparsed_left = 0
@@ -194,7 +191,8 @@ class Connection(asyncio.Protocol):
         """Up to where `data` is parsed next: no further than the message that begins or goes on."""
         if self._in_head:
             found = data.find(b"\r\n\r\n", at)
-            return size if found < 0 else found + 4
+            room = self._max_head_bytes - self._framed_bytes
+            return min(size if found < 0 else found + 4, at + room + 1)
         if self._body_left is None:
             return min(size, at + CHUNKED_STEP_BYTES)
         return min(size, at + max(1, self._body_left))
@@ -212,8 +210,8 @@ class Connection(asyncio.Protocol):
             raise self._refusal or malformed_request() from None
         if self._in_head:
             # What the parser keeps of a header that does not end is in no callback yet.
-            if head_before and self._framed_bytes > self._limits.max_header_bytes:
-                raise headers_too_large(self._limits.max_header_bytes)
+            if head_before and self._framed_bytes > self._max_head_bytes:
+                raise headers_too_large(self._max_head_bytes)
         elif self._framed_bytes > (
             self._limits.max_header_bytes + (LARGEST_FRAMING + 1) * self._body_bytes
         ):
@@ -250,9 +248,6 @@ class Connection(asyncio.Protocol):
         self._in_head = True
         self._url = b""
         self._headers = []
-        self._header_count = 0
-        self._head_bytes = 0
-        self._expects_continue = False
         self._body_left = 0
         if not self._fresh:  # the head of the first has to come in time from the very beginning
             self._since = monotonic()
@@ -260,41 +255,30 @@ class Connection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
         self._url += url
-        self._head_bytes += len(url)
-        if self._head_bytes > self._limits.max_header_bytes:
-            raise self._refused(headers_too_large(self._limits.max_header_bytes))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, of which nothing is wanted."""
-        self._header_count += 1
-        self._head_bytes += len(name) + len(value) + 4
-        if self._header_count > self._max_headers or self._head_bytes > self._max_head_bytes:
-            raise self._refused(self._too_many_headers())
-        if not self._in_head:
-            return
-        name = name.lower()
-        if name in _FRAMING:
-            self._look_at_framing(name, value)
-        self._headers.append((name, value))
+        headers = self._headers
+        headers.append((name.lower(), value))
+        if len(headers) > self._max_headers:
+            raise self._refused(headers_too_large(self._max_headers, "headers"))
 
-    def _too_many_headers(self) -> APIError:
-        if self._header_count > self._max_headers:
-            return headers_too_large(self._max_headers, "headers")
-        return headers_too_large(self._max_head_bytes)
-
-    def _look_at_framing(self, name: bytes, value: bytes) -> None:
-        if name == b"content-length":
-            if len(value) > 20:
-                raise self._refused(malformed_request("its content-length has too many digits"))
-            self._body_left = int(value)
-        elif name == b"transfer-encoding":
+    def _look_at_framing(self, headers: Mapping[bytes, bytes]) -> None:
+        """How the body comes, by the headers, of which the parser has refused two that differ."""
+        length = headers.get(b"content-length")
+        if b"transfer-encoding" in headers:
             self._body_left = None
-        else:
-            self._expects_continue = value.lower() == b"100-continue"
+        elif length is not None:
+            if len(length) > 20:
+                raise self._refused(malformed_request("its content-length has too many digits"))
+            self._body_left = int(length)
 
     def on_headers_complete(self) -> None:
         """The body follows; the application begins as soon as it is this request's turn."""
         parser, url = self._parser, self._url
+        headers, self._headers = self._headers, []  # a trailer is none of these
+        by_name = dict(headers)
+        self._look_at_framing(by_name)
         self._in_head = False
         self._body_bytes = self._framed_bytes = 0
         version = parser.get_http_version()
@@ -308,13 +292,14 @@ class Connection(asyncio.Protocol):
         path = raw_path.decode("ascii")
         scope = {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "asgi": _ASGI,
             "http_version": version,
             "server": self._local,
             "client": self._client,
             "scheme": "http",
             "root_path": "",
-            "headers": self._headers,
+            "headers": headers,
+            HEADERS: by_name,
             "method": parser.get_method().decode("ascii"),
             "path": unquote(path) if "%" in path else path,
             "raw_path": raw_path,
@@ -324,7 +309,7 @@ class Connection(asyncio.Protocol):
             self,
             scope,
             keep_alive=version == "1.1" and parser.should_keep_alive(),
-            expects_continue=self._expects_continue,
+            expects_continue=by_name.get(b"expect", b"").lower() == b"100-continue",
         )
         self._fresh = False
         self._since, self._progress = monotonic(), 0

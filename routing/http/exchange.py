@@ -226,27 +226,28 @@ class Exchange:
     def _head(self, status: int, headers: Any) -> bytes:
         # A body that has not come whole would have to be read and thrown away, however long it is.
         self.keep_alive = self.keep_alive and not self.more_body
-        method, lengths, close = self.scope["method"], False, False
-        self._chunked, self._left = False, None
         lines = [*self._connection.default_headers, *headers]
-        for name, value in lines:
-            if name == b"content-length":
-                self._left, lengths = int(value), True
-            elif name == b"connection":
-                close = b"close" in value.lower()
-        if close:
+        by_name = dict(lines)
+        if b"close" in by_name.get(b"connection", b"").lower():
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append((b"connection", b"close"))
+        length = by_name.get(b"content-length")
+        self._left = None if length is None else int(length)
         # HTTP/1.0 has no chunks: the end of the body is the end of the connection.
-        has_chunks = method != "HEAD" and self.scope["http_version"] == "1.1"
-        if not lengths and has_chunks and status not in _BODILESS:
-            self._chunked = True
+        self._chunked = (
+            length is None
+            and self.scope["method"] != "HEAD"
+            and self.scope["http_version"] == "1.1"
+            and status not in _BODILESS
+        )
+        if self._chunked:
             lines.append((b"transfer-encoding", b"chunked"))
-        head = b"".join([b"%b: %b\r\n" % line for line in lines])
-        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+        head = b"\r\n".join(map(b": ".join, lines))
+        breaks = len(lines) - 1
+        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
             raise RuntimeError("a header holds a line break or a NUL")
-        return STATUS_LINES[status] + head + b"\r\n"
+        return b"%b%b\r\n\r\n" % (STATUS_LINES[status], head)
 
     async def _internal_error(self) -> None:
         body = b"Internal Server Error"

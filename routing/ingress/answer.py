@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
+from random import getrandbits
 from typing import TYPE_CHECKING
 
 from llama_compat.dialects.base import Dialect
@@ -15,7 +16,7 @@ from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from llama_compat.text.one_line import one_line
-from routing.asgi import Scope, Send
+from routing.asgi import Scope, Send, headers_by_name
 from routing.logs import log_line
 from routing.policy.attempts import Attempts
 from routing.policy.targets import header_text
@@ -31,6 +32,8 @@ MAX_HEADER = 2000
 """Of the names of dropped parameters, so many characters are in their header; clients and proxies
 refuse headers of 8 KiB and more."""
 
+_latin_1 = methodcaller("encode", "latin-1")
+
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -41,10 +44,11 @@ def request_id_of(scope: Scope) -> str:
     """
     if "request_id" in scope:
         return str(scope["request_id"])
-    sent = dict(scope["headers"]).get(b"x-request-id")
+    sent = headers_by_name(scope).get(b"x-request-id")
     if sent is not None and _SANE_REQUEST_ID.fullmatch(sent):
         return bytes(sent).decode()
-    return f"req_{os.urandom(12).hex()}"
+    # No secret, so it need not cost a system call; each process has a seed of its own.
+    return f"req_{getrandbits(96):024x}"
 
 
 class Answer:
@@ -164,9 +168,11 @@ class Answer:
         if self.observed is not None:
             self.observed.status = status
         headers = {**self._dialect.reply_headers(self.request_id), **headers, **self._limits}
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        raw.append((b"x-request-id", self.request_id.encode()))
-        raw.extend(self.attempts.answer_headers())
+        raw = [
+            *zip(map(_latin_1, headers), map(_latin_1, headers.values()), strict=True),
+            (b"x-request-id", self.request_id.encode()),
+            *self.attempts.answer_headers(),
+        ]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:

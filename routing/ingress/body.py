@@ -21,7 +21,7 @@ from llama_compat.wire.json_size import (
     has_too_many_values,
     with_too_long_number,
 )
-from routing.asgi import Receive, Scope
+from routing.asgi import Receive, Scope, headers_by_name
 from routing.ingress.disconnect import ClientGone
 
 SMALL_BYTES = 64 * 1024
@@ -98,7 +98,7 @@ async def read_body(
             soon as there is no room for it, 408 if the client stops sending it.
         ClientGone: the client left before it had sent everything.
     """
-    headers = dict(scope["headers"])
+    headers = headers_by_name(scope)
     coding = headers.get(b"content-encoding", b"")
     if coding and coding.lower() != b"identity":
         raise compressed_body(coding.decode("latin-1"))

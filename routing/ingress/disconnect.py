@@ -35,7 +35,7 @@ class ClientWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> ClientWatch:
+    def __enter__(self) -> ClientWatch:
         block = asyncio.current_task()
         assert block is not None
         self._block = block
@@ -58,7 +58,7 @@ class ClientWatch:
         self._gone = True
         self._block.cancel()
 
-    async def __aexit__(
+    def __exit__(
         self,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,

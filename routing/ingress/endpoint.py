@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.errors import (
@@ -62,7 +62,7 @@ class Asking(NamedTuple):
     limits: RequestLimits | None = None
     observed: Observed | None = None
 
-    async def answered_by(self, ask: Ask) -> Reply:
+    def answered_by(self, ask: Ask) -> Coroutine[Any, Any, Reply]:
         """The reply of the first target that answers; `ask` makes one attempt.
 
         Raises:
@@ -71,9 +71,7 @@ class Asking(NamedTuple):
         route, call = self.route, self.call
         if self.limits is not None:
             ask = self.limits.around(call, ask)
-        return await dispatch(
-            route.targets, route.policy, call, ask, self.attempts, max_tokens=call.max_tokens
-        )
+        return dispatch(route.targets, route.policy, call, ask, self.attempts)
 
 
 NO_PATH: Mapping[str, str] = {}
@@ -169,7 +167,7 @@ class Endpoint:
         observed = answer.observed
         if observed is not None:
             observed.body = body
-        async with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
+        with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
             fields, asked = await off_loop(len(body), self._parse, body, path)
             answer.model = asked.model
             if asked.choices > settings.max_choices:
@@ -200,23 +198,27 @@ class Endpoint:
     async def _answer(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
         seconds = route.keepalive_seconds or call.operation.dialect.keep_alive_seconds
         keeps_alive = call.stream and seconds is not None and call.operation.dialect.keep_alive
-        async with KeepAlive(answer, seconds) if keeps_alive and seconds else nullcontext():
-            asking = Asking(call, route, answer.attempts, runtime.limits, answer.observed)
-            if route.policy is not None and (model := route.policy.mirrored()) is not None:
-                runtime.mirrors.send(
-                    call.request_id, partial(self._mirrored, asking, model, runtime)
-                )
-            reply = await self.dispatch(asking, runtime)
-            try:
-                await answer.reply(reply)
-            except APIError as error:
-                reply.error = error
-                raise
-            except Exception:
-                reply.error = internal_error()
-                raise
-            finally:
-                await reply.aclose()
+        if keeps_alive and seconds:
+            async with KeepAlive(answer, seconds):
+                await self._reply(call, route, answer, runtime)
+        else:
+            await self._reply(call, route, answer, runtime)
+
+    async def _reply(self, call: Call, route: Route, answer: Answer, runtime: Runtime) -> None:
+        asking = Asking(call, route, answer.attempts, runtime.limits, answer.observed)
+        if route.policy is not None and (model := route.policy.mirrored()) is not None:
+            runtime.mirrors.send(call.request_id, partial(self._mirrored, asking, model, runtime))
+        reply = await self.dispatch(asking, runtime)
+        try:
+            await answer.reply(reply)
+        except APIError as error:
+            reply.error = error
+            raise
+        except Exception:
+            reply.error = internal_error()
+            raise
+        finally:
+            await reply.aclose()
 
     async def _mirrored(self, asking: Asking, model: str, runtime: Runtime) -> Reply:
         """What the model `model` says to the same request; nothing of it is kept."""
@@ -233,13 +235,13 @@ class Endpoint:
         """
         return await runtime.models.resolve(model)
 
-    async def dispatch(self, asking: Asking, runtime: Runtime) -> Reply:
+    def dispatch(self, asking: Asking, runtime: Runtime) -> Coroutine[Any, Any, Reply]:
         """Have one of the model's targets answer the call."""
-        return await asking.answered_by(partial(self.ask, asking.call))
+        return asking.answered_by(partial(self.ask, asking.call))
 
-    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
+    def ask(self, call: Call, provider: Provider, target: Target) -> Awaitable[Reply]:
         """Have `provider` answer `call` from its model `target`: one attempt."""
-        return await answer_call(provider, call, target)
+        return answer_call(provider, call, target)
 
     def _forwarded_headers(self, scope: Scope) -> Mapping[str, str]:
         wanted = self.operation.dialect.forwarded_headers

@@ -6,11 +6,11 @@ asks for the head of it before it does anything.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
+from msgspec.structs import replace
 
 from llama_compat.dialects.ollama import models
 from llama_compat.dialects.ollama.operations import (

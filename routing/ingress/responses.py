@@ -6,11 +6,11 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from fastapi import Query, Request
 from msgspec import Raw
+from msgspec.structs import replace
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.openai_responses.items_in import described_items, item_type

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from hashlib import blake2b
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Protocol
 
 from llama_compat.distribution.routing import Balance
-from routing.policy.targets import LiveTarget
-
-Random = Callable[[], float]
-"""Gives numbers from 0 up to 1."""
+from routing.policy.group import Group, Random
+from routing.policy.targets import LiveTarget, hashed
 
 UNTRIED_SECONDS = 1e6
 """What is assumed of a target that nobody has heard of yet while it is busy with its first
@@ -25,17 +22,18 @@ it (V. Mirrokni, M. Thorup, M. Zadimoghaddam: Consistent Hashing with Bounded Lo
 NEVER_TOO_BUSY = 8
 """With fewer requests than this in flight it takes any: so few say nothing of shares."""
 
+_64_BITS = 2**64 - 1
+_LN_2_64 = 64 * math.log(2)
+
 
 class Balancer(Protocol):
     """Picks a target; it may remember what it picked before."""
 
-    def pick(
-        self, targets: Sequence[LiveTarget], now: float, *, key: str | None, stream: bool
-    ) -> LiveTarget:
-        """One of `targets`, of which there is at least one.
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
+        """One of `group`.
 
         Args:
-            targets: what there is to choose from.
+            group: what there is to choose from.
             now: the time.
             key: what the request has in common with others that belong together.
             stream: whether the client wants a stream.
@@ -49,11 +47,9 @@ class Weighted:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def pick(
-        self, targets: Sequence[LiveTarget], now: float, *, key: str | None, stream: bool
-    ) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """Draw one."""
-        return draw(targets, self._random)
+        return group.targets[group.draw(self._random)]
 
 
 class LeastBusy:
@@ -63,18 +59,17 @@ class LeastBusy:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def pick(
-        self, targets: Sequence[LiveTarget], now: float, *, key: str | None, stream: bool
-    ) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """Draw two, take the less busy for its weight; the first of two that are equal."""
+        targets = group.targets
         if len(targets) == 1:
             return targets[0]
-        first = draw(targets, self._random)
-        second = draw([each for each in targets if each is not first], self._random)
-        costs = self.cost(first, now, stream=stream), self.cost(second, now, stream=stream)
-        return second if costs[1] < costs[0] else first
+        place = group.draw(self._random)
+        first, second = targets[place], targets[group.draw_another(place, self._random)]
+        is_less = self.cost(second, now, stream) < self.cost(first, now, stream)
+        return second if is_less else first
 
-    def cost(self, target: LiveTarget, now: float, *, stream: bool) -> float:
+    def cost(self, target: LiveTarget, now: float, stream: bool) -> float:
         """What counts against a target."""
         return target.state.in_flight / target.weight
 
@@ -83,7 +78,7 @@ class Fastest(LeastBusy):
     """The one of two drawn by chance that will probably answer first: by the moving average of its
     time to first content, and by how much it has to do."""
 
-    def cost(self, target: LiveTarget, now: float, *, stream: bool) -> float:
+    def cost(self, target: LiveTarget, now: float, stream: bool) -> float:
         """The seconds that a request would take there."""
         state = target.state
         seconds = (state.streams if stream else state.wholes).at(now)
@@ -96,17 +91,17 @@ class RoundRobin:
     """One after the other, heavier ones more often and evenly in between (as nginx does)."""
 
     def __init__(self, random: Random) -> None:
-        self._due: dict[str, float] = {}
+        self._due: defaultdict[str, float] = defaultdict(float)
 
-    def pick(
-        self, targets: Sequence[LiveTarget], now: float, *, key: str | None, stream: bool
-    ) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """The one that has waited longest for its share."""
-        due = self._due
-        for target in targets:
-            due[target.id] = due.get(target.id, 0.0) + target.weight
-        picked = max(targets, key=lambda each: due[each.id])
-        due[picked.id] -= sum(each.weight for each in targets)
+        due, picked, longest = self._due, group.targets[0], -math.inf
+        for target in group.targets:
+            name = target.state.id
+            due[name] = waited = due[name] + target.weight
+            if waited > longest:
+                picked, longest = target, waited
+        due[picked.state.id] -= group.weight
         return picked
 
 
@@ -115,22 +110,27 @@ class Sticky(Weighted):
     a target that leaves gives away its own keys and no others, and gets them back. One that has far
     more than its share to do passes a request on to the key's next."""
 
-    def pick(
-        self, targets: Sequence[LiveTarget], now: float, *, key: str | None, stream: bool
-    ) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """The key's first target that is not too busy; by chance without a key."""
         if key is None:
-            return super().pick(targets, now, key=key, stream=stream)
-        place = _hashed(key)
-        first = min(targets, key=lambda each: _distance(place, each))
+            return super().pick(group, now, key, stream)
+        targets, hashed_key = group.targets, hashed(key)
+        # A multiplier for each target makes as many hashes of one (multiply-shift hashing,
+        # M. Dietzfelbinger and others, 1997), and -ln(u) / weight of a uniform u is least for a
+        # target with the probability of its weight.
+        distances = [
+            (_LN_2_64 - math.log(hashed_key * each.state.multiplier & _64_BITS | 1)) / each.weight
+            for each in targets
+        ]
+        first = targets[distances.index(min(distances))]
         if first.state.in_flight < NEVER_TOO_BUSY:
             return first
-        flying = sum(each.state.in_flight for each in targets) + 1
-        weights = sum(each.weight for each in targets)
-        for target in sorted(targets, key=lambda each: _distance(place, each)):
-            share = math.ceil(LOAD_FACTOR * flying * target.weight / weights)
-            if target.state.in_flight < max(share, NEVER_TOO_BUSY):
-                return target
+        flying = sum([each.state.in_flight for each in targets]) + 1
+        most = LOAD_FACTOR * flying / group.weight
+        for place in sorted(range(len(targets)), key=distances.__getitem__):
+            busy = targets[place].state.in_flight
+            if busy < NEVER_TOO_BUSY or busy < most * targets[place].weight:
+                return targets[place]
         return first
 
 
@@ -141,39 +141,3 @@ BALANCERS: dict[Balance, Callable[[Random], Balancer]] = {
     "sticky": Sticky,
     "round_robin": RoundRobin,
 }
-
-
-def draw(targets: Sequence[LiveTarget], random: Random) -> LiveTarget:
-    """One of `targets` by chance, in proportion to the weights."""
-    if len(targets) == 1:
-        return targets[0]
-    weights = 0.0
-    for target in targets:
-        weights += target.weight
-    left = random() * weights
-    for target in targets:
-        left -= target.weight
-        if left < 0:
-            return target
-    return targets[-1]
-
-
-def _hashed(text: str) -> int:
-    hashed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
-    return int.from_bytes(hashed.digest())
-
-
-_hashed_id = lru_cache(4096)(_hashed)
-
-
-def _distance(place: int, target: LiveTarget) -> float:
-    # Two hashes made one by the finalizer of SplitMix64 (G. Steele, D. Lea, C. Flood, 2014).
-    mixed = place ^ _hashed_id(target.id)
-    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _64_BITS
-    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _64_BITS
-    mixed ^= mixed >> 31
-    # -ln(u) / weight of a uniform u is least for a target with the probability of its weight.
-    return -math.log((mixed + 1) / 2**64) / target.weight
-
-
-_64_BITS = 2**64 - 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 from llama_compat.errors import APIError, internal_error
 from llama_compat.exchange import Call, Reply, Target
 from providers.base import Provider
 from routing.policy.attempts import Attempt, Attempts, Why
-from routing.policy.cooldown import CooldownRule
+from routing.policy.gate import Gate
+from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy, Step
 from routing.policy.targets import LiveTarget
 from routing.policy.wanted import Wanted, of_one_model, pinned_target, sticky_key
@@ -28,13 +28,7 @@ _Failures = list[tuple[Step, APIError]]
 
 
 async def dispatch(
-    targets: Sequence[LiveTarget],
-    policy: Policy | None,
-    call: Call,
-    ask: Ask,
-    attempts: Attempts,
-    *,
-    max_tokens: int | None = None,
+    targets: Targets, policy: Policy | None, call: Call, ask: Ask, attempts: Attempts
 ) -> Reply:
     """The reply of the first target that answers.
 
@@ -44,113 +38,85 @@ async def dispatch(
         call: what the client asks.
         ask: asks a provider.
         attempts: where what was tried is noted.
-        max_tokens: how many tokens may be generated, where the call says so.
 
     Raises:
         APIError: nobody answers; the last failure of a target.
     """
-    headers = attempts.headers
     if policy is None:
-        pinned_target(headers, targets, call.model, allowed=False)
-        _, reply = await _attempt(targets[0], Why.first, ask, attempts, stream=call.stream)
-        return reply
-    settings = policy.settings
-    sticky = settings.balance == "sticky"
+        pinned_target(attempts.headers, targets, call.model, allowed=False)
+        return (await _attempt(targets[0], Why.first, None, ask, attempts, call.stream))[1]
+    now = time.monotonic()
     wanted = Wanted(
-        stream=call.stream,
-        key=sticky_key(settings.sticky_on, call.fields, headers) if sticky else None,
-        max_tokens=max_tokens,
-        of_one_model=of_one_model(call),
-        pinned=pinned_target(headers, targets, call.model, allowed=settings.pin),
+        call.stream,
+        sticky_key(policy.sticky_on, call.fields, attempts.headers) if policy.sticky_on else None,
+        call.max_tokens,
+        of_one_model(call),
+        pinned_target(attempts.headers, targets, call.model, allowed=policy.pin),
     )
-    plan = Plan(policy, targets, wanted, time.monotonic())
+    plan = Plan(policy, targets, wanted, now)
     attempts.passed_over = plan.passed_over
-    run = _Run(policy, plan, ask, attempts, stream=call.stream)
-    return await run.reply()
+    step: Step | None = plan.first(now)
+    hedge_after = policy.hedge_after
+    while step is not None:
+        if step.wait:
+            await asyncio.sleep(step.wait)
+        if hedge_after is None:
+            try:
+                target, why = step.target, step.why
+                return (await _attempt(target, why, plan, ask, attempts, call.stream))[1]
+            except APIError as failure:
+                failures = [(step, failure)]
+        else:
+            outcome = await _race(plan, step, ask, attempts, call.stream, hedge_after)
+            if isinstance(outcome, Reply):
+                return outcome
+            failures = outcome
+        *others, (failed, error) = failures
+        for other, others_error in others:
+            plan.failed(other, others_error)
+        step = plan.after(failed, error, time.monotonic())
+    raise plan.told(error)
 
 
-class _Run:
-    """One request on its way from step to step."""
+async def _race(
+    plan: Plan, step: Step, ask: Ask, attempts: Attempts, stream: bool, seconds: float
+) -> Reply | _Failures:
+    """Make the attempt; another target is asked too if that one takes longer than `seconds`.
 
-    def __init__(
-        self, policy: Policy, plan: Plan, ask: Ask, attempts: Attempts, *, stream: bool
-    ) -> None:
-        self._policy = policy
-        self._plan = plan
-        self._ask = ask
-        self._attempts = attempts
-        self._stream = stream
-        self._has_answer = False
+    The one that comes second is cancelled before the first one's reply goes anywhere.
+    """
 
-    async def reply(self) -> Reply:
-        plan, hedges = self._plan, self._policy.settings.hedge_after is not None
-        step: Step | None = plan.first(time.monotonic())
-        while step is not None:
-            if step.wait:
-                await asyncio.sleep(step.wait)
-            if hedges:
-                outcome = await self._race(step)
-                if isinstance(outcome, Reply):
-                    return outcome
-            else:
-                try:
-                    return (await self._attempt(step))[1]
-                except APIError as failure:
-                    outcome = [(step, failure)]
-            *others, (failed, error) = outcome
-            for other, others_error in others:
-                plan.failed(other, others_error)
-            step = plan.after(failed, error, time.monotonic())
-        raise plan.told(error)
+    def begin(step: Step) -> asyncio.Task[_Answered]:
+        return asyncio.create_task(_attempt(step.target, step.why, plan, ask, attempts, stream))
 
-    def _attempt(self, step: Step) -> Coroutine[Any, Any, _Answered]:
-        now = time.monotonic()
-        return _attempt(
-            step.target,
-            step.why,
-            self._ask,
-            self._attempts,
-            stream=self._stream,
-            rule=self._policy.rule,
-            patience=self._plan.patience(now),
-            queueing=self._plan.until_deadline(now),
-            is_lost=lambda: self._has_answer,
-        )
-
-    async def _race(self, step: Step) -> Reply | _Failures:
-        """Make the attempt; another target is asked too if that one takes its time.
-
-        The one that comes second is cancelled before the first one's reply goes anywhere.
-        """
-        running = {asyncio.create_task(self._attempt(step)): step}
-        failed: _Failures = []
-        reply: Reply | None = None
-        timeout = self._policy.settings.hedge_after
-        try:
-            is_final = False
-            while running and reply is None and not is_final:
-                done, _ = await asyncio.wait(
-                    running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-                )
-                timeout = None
-                if not done and (second := self._plan.hedge(time.monotonic())) is not None:
-                    running[asyncio.create_task(self._attempt(second))] = second
-                for task in done:
-                    if reply is None:
-                        asked = running.pop(task)
-                        try:
-                            _, reply = task.result()
-                        except APIError as error:
-                            failed.append((asked, error))
-                            is_final = is_final or self._plan.is_final(error)
-                self._has_answer = reply is not None
-            await _give_up(running)
-        except BaseException:
-            if reply is not None:
-                await reply.aclose()
-            await _give_up(running)
-            raise
-        return failed if reply is None else reply
+    running = {begin(step): step}
+    failed: _Failures = []
+    reply: Reply | None = None
+    timeout: float | None = seconds
+    try:
+        is_final = False
+        while running and reply is None and not is_final:
+            done, _ = await asyncio.wait(
+                running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            timeout = None
+            if not done and (second := plan.hedge(time.monotonic())) is not None:
+                running[begin(second)] = second
+            for task in done:
+                if reply is None:
+                    asked = running.pop(task)
+                    try:
+                        _, reply = task.result()
+                    except APIError as error:
+                        failed.append((asked, error))
+                        is_final = is_final or plan.is_final(error)
+        await _give_up(running)
+    except BaseException:
+        if reply is not None:
+            await reply.aclose()
+        await _give_up(running)
+        raise
+    return failed if reply is None else reply
 
 
 async def _give_up(running: Iterable[asyncio.Task[_Answered]]) -> None:
@@ -167,40 +133,30 @@ async def _give_up(running: Iterable[asyncio.Task[_Answered]]) -> None:
 async def _attempt(
     target: LiveTarget,
     why: Why,
+    plan: Plan | None,
     ask: Ask,
     attempts: Attempts,
-    *,
     stream: bool,
-    rule: CooldownRule | None = None,
-    patience: float | None = None,
-    queueing: float | None = None,
-    is_lost: Callable[[], bool] = lambda: False,
 ) -> _Answered:
     """Ask one target.
 
     Args:
-        target: whom.
-        why: why.
+        target, why: whom, and why.
+        plan: the request's; None for one that no policy sees to.
         ask: asks it.
         attempts: where it is noted.
         stream: whether the client wants a stream.
-        rule: when the target cools; None for never.
-        patience: how many seconds it has until its first content; None for any number.
-        queueing: how many seconds it may wait for room at the provider; None for any number.
-        is_lost: whether another has answered, should it be cancelled.
 
     Raises:
         APIError: it failed, before there was any content.
     """
     gate = target.state.provider.gate
     if gate is not None:
-        try:
-            async with asyncio.timeout(queueing):
-                await gate.enter()
-        except TimeoutError:
-            raise gate.refusal() from None
-    attempt = Attempt(target.state, why, stream=stream, rule=rule)
+        await _enter(gate, plan)
+    rule = None if plan is None else plan.policy.rule
+    attempt = Attempt(target.state, why, stream, rule)
     attempts.add(attempt)
+    patience = plan.patience(attempt.begun) if stream and plan is not None else None
     try:
         if patience is None:
             reply = await ask(target.provider, target.target)
@@ -210,7 +166,7 @@ async def _attempt(
         attempt.fail(error)
         raise
     except asyncio.CancelledError:
-        attempt.cancel(lost=is_lost())
+        attempt.cancel(lost=attempts.is_answered)
         raise
     except Exception:
         attempt.fail(internal_error())
@@ -218,6 +174,20 @@ async def _attempt(
     attempt.has_content()
     reply.when_closed(attempt.finish)
     return attempt, reply
+
+
+async def _enter(gate: Gate, plan: Plan | None) -> None:
+    """Wait for room at a provider, until the deadline.
+
+    Raises:
+        ProviderBusy: there was none.
+    """
+    seconds = None if plan is None else plan.until_deadline(time.monotonic())
+    try:
+        async with asyncio.timeout(seconds):
+            await gate.enter()
+    except TimeoutError:
+        raise gate.refusal() from None
 
 
 async def _in_time(asking: Awaitable[Reply], seconds: float, target: LiveTarget) -> Reply:

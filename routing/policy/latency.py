@@ -24,9 +24,10 @@ class PeakAverage:
 
     def add(self, seconds: float, now: float) -> None:
         """Another request took `seconds`."""
-        weight = self._weight(now)
-        self._value = max(seconds, self._value * weight + seconds * (1 - weight))
-        self._at = now
+        if seconds < self._value:
+            weight = self._weight(now)
+            seconds = self._value * weight + seconds * (1 - weight)
+        self._value, self._at = seconds, now
 
     def at(self, now: float) -> float:
         """The average as it counts now; 0 for a target that has not been asked for long."""

@@ -14,12 +14,13 @@ from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError, context_length_exceeded
 from routing.policy.attempts import Why
-from routing.policy.balance import BALANCERS, Random
+from routing.policy.balance import BALANCERS
 from routing.policy.cooldown import CooldownRule
 from routing.policy.gate import ProviderBusy
+from routing.policy.group import Group, Random, Targets
 from routing.policy.retry import Backoff
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import Wanted, same_model
+from routing.policy.wanted import Wanted
 
 
 class Policy:
@@ -28,11 +29,27 @@ class Policy:
     Args:
         settings: what the template says.
         chance: gives numbers from 0 up to 1.
+
+    Attributes:
+        settings: as they are given; those that every request needs are here besides.
+        sticky_on: what requests have in common that belong together; nothing if that does not
+            matter.
+        deadline, hedge_after: in seconds; None for never.
+        pin: whether a client may choose its target.
+        attempts: how many there may be.
+        balancer: picks a target.
+        rule: when a target cools.
     """
 
     def __init__(self, settings: RoutingSettings, chance: Random = random.random) -> None:
         self.settings = settings
         self.chance = chance
+        self.sticky_on = settings.sticky_on if settings.balance == "sticky" else ()
+        self.deadline = settings.deadline
+        self.hedge_after = settings.hedge_after
+        self.pin = settings.pin
+        self.attempts = settings.retries.attempts
+        self._mirror = settings.mirror
         self.balancer = BALANCERS[settings.balance](chance)
         self.fall_back_on = frozenset(ErrorClass(kind) for kind in settings.fall_back_on)
         cooldown, backoff = settings.cooldown, settings.retries.backoff
@@ -41,7 +58,7 @@ class Policy:
 
     def mirrored(self) -> str | None:
         """The model that gets a copy of this request too; None for most."""
-        mirror = self.settings.mirror
+        mirror = self._mirror
         if mirror is None or self.chance() >= mirror.sample:
             return None
         return mirror.model
@@ -64,44 +81,36 @@ class Step(NamedTuple):
 class Plan:
     """What one request does, step by step. It knows no clock: it is told the time.
 
+    Most requests take one step: what only failures need is worked out when there is one.
+
     Args:
         policy: the model's.
-        targets: the model's, in the order of the file.
+        targets: the model's.
         wanted: what the request wants.
         now: when it came.
 
     Attributes:
+        policy: the model's.
         passed_over: targets that can't be asked, and why.
     """
 
-    def __init__(
-        self, policy: Policy, targets: Sequence[LiveTarget], wanted: Wanted, now: float
-    ) -> None:
-        settings = policy.settings
-        self._policy = policy
-        self._wanted = wanted
-        self._ends = None if settings.deadline is None else now + settings.deadline
-        self._sent = 0
-        self._tried: set[str] = set()
-        self._retries: dict[str, int] = {}
-        self._more_room_than = 0
-        self._hedged = False
-        self._errors: list[APIError] = []
-        self.passed_over: list[str] = []
-        self._targets = self._that_will_do(targets)
+    passed_over: Sequence[str] = ()
+    _steps: tuple[Step, ...] = ()
+    _failures: tuple[tuple[Step, APIError], ...] = ()
+    _hedged = False
 
-    def _that_will_do(self, targets: Sequence[LiveTarget]) -> Sequence[LiveTarget]:
-        wanted = self._wanted
+    def __init__(self, policy: Policy, targets: Targets, wanted: Wanted, now: float) -> None:
+        self.policy = policy
+        self._wanted = wanted
+        self._ends = None if policy.deadline is None else now + policy.deadline
+        self._targets = targets
         if wanted.pinned is not None:
-            return [each for each in targets if each.id == wanted.pinned]
-        if not wanted.of_one_model:
-            return targets
-        first = min(targets, key=lambda each: each.priority)
-        same = [each for each in targets if same_model(each.target.model, first.target.model)]
-        self.passed_over += [
-            f"{each.id} ({wanted.of_one_model})" for each in targets if each not in same
-        ]
-        return same
+            self._targets = Targets(each for each in targets if each.id == wanted.pinned)
+        elif wanted.of_one_model:
+            self._targets = same = targets.of_one_model
+            self.passed_over = [
+                f"{each.id} ({wanted.of_one_model})" for each in targets if each not in same
+            ]
 
     # Steps ----------------------------------------------------------------------------------------
 
@@ -111,11 +120,17 @@ class Plan:
         Raises:
             APIError: 400, no target has room for what is wanted.
         """
-        target = self._choose(now)
-        if target is None:
-            room = max((each.room or 0 for each in self._targets), default=0)
-            raise context_length_exceeded(room, 0, self._wanted.max_tokens or 0)
-        return self._send(Step(target, Why.first), now)
+        targets, wanted = self._targets, self._wanted
+        target: LiveTarget | None
+        if targets.first_are_free(wanted.max_tokens):
+            target = self.policy.balancer.pick(targets.first, now, wanted.key, wanted.stream)
+        elif (target := self._choose(now)) is None:
+            room = max((each.room or 0 for each in targets), default=0)
+            raise context_length_exceeded(room, 0, wanted.max_tokens or 0)
+        step = Step(target, Why.first)
+        self._steps = (step,)
+        target.state.provider.budget.request(now)
+        return step
 
     def after(self, step: Step, error: APIError, now: float) -> Step | None:
         """What follows the failure of `step`; None if the client is told of it.
@@ -136,11 +151,7 @@ class Plan:
 
     def failed(self, step: Step, error: APIError) -> None:
         """`step` failed; for one of two side by side, of which the other decides what follows."""
-        self._errors.append(error)
-        if _was_not_sent(error):
-            self._sent -= 1
-        if error.error_class is ErrorClass.context_length:
-            self._more_room_than = max(self._more_room_than, step.target.room or 0)
+        self._failures += ((step, error),)
 
     def is_final(self, error: APIError) -> bool:
         """Whether nothing can follow this failure, so that nobody else needs to be waited for."""
@@ -154,7 +165,7 @@ class Plan:
         other = self._choose(now)
         if other is None or not other.state.cooldown.admits(now):
             return None
-        share = self._policy.settings.retries.budget
+        share = self.policy.settings.retries.budget
         if not _has_room(other) or not other.state.provider.budget.allows(now, share):
             return None
         return self._send(Step(other, Why.hedge), now)
@@ -162,8 +173,9 @@ class Plan:
     def told(self, error: APIError) -> APIError:
         """What the client is told when nothing follows: the last failure that says something of a
         target, rather than that one could not be asked."""
-        told = [each for each in self._errors if not _was_not_sent(each)]
-        return told[-1] if told else self._errors[0] if self._errors else error
+        errors = [each for _, each in self._failures]
+        told = [each for each in errors if not _was_not_sent(each)]
+        return told[-1] if told else errors[0] if errors else error
 
     def patience(self, now: float) -> float | None:
         """How many seconds the attempt that begins now may take until its first content: its share
@@ -173,9 +185,9 @@ class Plan:
         if self._ends is None or not self._wanted.stream:
             return None
         left = max(self._ends - now, 0.0)
-        if ErrorClass.timeout not in self._policy.fall_back_on:
+        if ErrorClass.timeout not in self.policy.fall_back_on:
             return left
-        further = min(len(self._untried()), self._policy.settings.retries.attempts - self._sent)
+        further = min(len(self._untried()), self._attempts_left())
         return left / (1 + max(further, 0))
 
     def until_deadline(self, now: float) -> float | None:
@@ -185,11 +197,8 @@ class Plan:
     # How they are chosen --------------------------------------------------------------------------
 
     def _send(self, step: Step, now: float) -> Step:
-        self._sent += 1
-        self._tried.add(step.target.id)
+        self._steps += (step,)
         budget = step.target.state.provider.budget
-        if step.why is Why.retry:
-            self._retries[step.target.id] = self._retries.get(step.target.id, 0) + 1
         if step.why in (Why.retry, Why.hedge):
             budget.retry(now)
         else:
@@ -197,25 +206,35 @@ class Plan:
         return step
 
     def _falls_back(self, error: APIError) -> bool:
-        return _was_not_sent(error) or error.error_class in self._policy.fall_back_on
+        return _was_not_sent(error) or error.error_class in self.policy.fall_back_on
 
     def _is_over(self, now: float) -> bool:
         late = self._ends is not None and now >= self._ends
-        return late or self._sent >= self._policy.settings.retries.attempts
+        return late or self._attempts_left() <= 0
+
+    def _attempts_left(self) -> int:
+        left = self.policy.attempts - len(self._steps)
+        for _, error in self._failures:
+            left += _was_not_sent(error)
+        return left
 
     def _untried(self) -> Sequence[LiveTarget]:
-        if not self._tried and self._wanted.max_tokens is None:
-            return self._targets  # so it is for most requests
-        return [each for each in self._targets if each.id not in self._tried and self._fits(each)]
+        tried = [step.target.id for step in self._steps]
+        least = self._least_room()
+        return [each for each in self._targets if each.id not in tried and each.holds(least)]
 
-    def _fits(self, target: LiveTarget) -> bool:
-        least = max(self._more_room_than + 1, self._wanted.max_tokens or 0)
-        return least <= 1 or (room := target.room) is None or room >= least
+    def _least_room(self) -> int:
+        """How many tokens a target has to hold, as far as it is known; 0 for any number."""
+        least = self._wanted.max_tokens or 0
+        for step, error in self._failures:
+            if error.error_class is ErrorClass.context_length:
+                least = max(least, (step.target.room or 0) + 1)
+        return least
 
     def _choose(self, now: float) -> LiveTarget | None:
         """One that has not been asked yet: of the first priority that has any, one with room before
         one where the request has to wait; if all cool, the one whose time ends first."""
-        untried, wanted = self._untried(), self._wanted
+        untried = self._untried()
         best: list[LiveTarget] = []
         for each in untried:
             if best and each.priority > best[0].priority:
@@ -229,7 +248,8 @@ class Plan:
                 untried, key=lambda each: (_full(each), each.state.cooldown.until), default=None
             )
         free = [each for each in best if _has_room(each)]
-        return self._policy.balancer.pick(free or best, now, key=wanted.key, stream=wanted.stream)
+        wanted = self._wanted
+        return self.policy.balancer.pick(Group(free or best), now, wanted.key, wanted.stream)
 
     def _is_as_good(self, other: LiveTarget, target: LiveTarget, now: float) -> bool:
         """Whether to go to `other` at once rather than to wait for `target` to recover."""
@@ -239,13 +259,13 @@ class Plan:
 
     def _retry(self, step: Step, error: APIError, now: float) -> Step | None:
         """The same target once more, if that is of use and leaves an attempt to each other one."""
-        settings, target = self._policy.settings.retries, step.target
-        done = self._retries.get(target.id, 0)
+        settings, target = self.policy.settings.retries, step.target
+        done = sum(each.why is Why.retry and each.target is target for each in self._steps)
         if not error.error_class.handling.retries or done >= settings.same_target:
             return None
-        if settings.attempts - self._sent <= len(self._untried()):
+        if self._attempts_left() <= len(self._untried()):
             return None
-        wait = max(self._policy.backoff.seconds(done, self._policy.chance), error.retry_after or 0)
+        wait = max(self.policy.backoff.seconds(done, self.policy.chance), error.retry_after or 0)
         too_late = self._ends is not None and now + wait >= self._ends
         if wait > settings.backoff.most or too_late:
             return None

@@ -10,7 +10,7 @@ WINDOW_SECONDS = 10.0
 """What is recent: a request counts for less the longer it was ago, 1/e after so long."""
 
 STEP_SECONDS = 0.01
-"""What is less apart is at the same time."""
+"""Requests that are less apart came at the same time."""
 
 FREE_RETRIES = 3
 """So many within the window are let through whatever the share, or a server with little to do
@@ -34,7 +34,8 @@ class Budget:
 
     def request(self, now: float) -> None:
         """A request is sent that is no retry."""
-        self._decay(now)
+        if now - self._at > STEP_SECONDS:
+            self._decay(now)
         self._requests += 1.0
 
     def allows(self, now: float, share: float) -> bool:
@@ -48,11 +49,10 @@ class Budget:
         self._retries += 1.0
 
     def _decay(self, now: float) -> None:
-        if now - self._at > STEP_SECONDS:
-            kept = math.exp((self._at - now) / WINDOW_SECONDS)
-            self._requests *= kept
-            self._retries *= kept
-            self._at = now
+        kept = math.exp((self._at - now) / WINDOW_SECONDS)
+        self._requests *= kept
+        self._retries *= kept
+        self._at = now
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -63,6 +64,7 @@ class TargetState:
         in_flight, attempts, errors, last_error: as in `TargetSnapshot`.
         cooldown: whether it is left alone.
         streams, wholes: how long it takes until a stream's first content, and until a whole reply.
+        multiplier: an odd number of its own, the same in every process.
     """
 
     __slots__ = (
@@ -75,6 +77,7 @@ class TargetState:
         "in_flight",
         "last_error",
         "model",
+        "multiplier",
         "provider",
         "streams",
         "wholes",
@@ -96,6 +99,7 @@ class TargetState:
         self.cooldown = Cooldown()
         self.streams = PeakAverage()
         self.wholes = PeakAverage()
+        self.multiplier = hashed(self.id) | 1
 
     def snapshot(self, now: float) -> TargetSnapshot:
         """How it is at `now`, on the clock of `time.monotonic`."""
@@ -207,8 +211,20 @@ class LiveTarget:
     def room(self) -> int | None:
         """Tokens that it holds: the template's limit or the provider's own, whichever is less; None
         if nobody knows."""
-        limits = (self.target.context_length, self.provider.context_length(self.target.model))
-        return min((limit for limit in limits if limit is not None), default=None)
+        limit, own = self.target.context_length, self.provider.context_length(self.target.model)
+        if limit is None or own is None:
+            return own if limit is None else limit
+        return min(limit, own)
+
+    def holds(self, tokens: int) -> bool:
+        """Whether it holds so many tokens, as far as anybody knows."""
+        return not tokens or (room := self.room) is None or room >= tokens
+
+
+def hashed(text: str) -> int:
+    """64 bits of a hash of `text`."""
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest)
 
 
 def header_text(text: str) -> str:

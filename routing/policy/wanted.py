@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ _MESSAGES = ("messages", "input", "contents", "prompt")
 """Where the dialects have the conversation."""
 
 _OF_ONE_TOKENIZER = ("logit_bias", "stop_token_ids", "allowed_token_ids")
+_MAY_BE_OF_ONE_MODEL = frozenset((*_OF_ONE_TOKENIZER, "prompt"))
 _NOTHING = (Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
 
 
@@ -87,6 +89,8 @@ def of_one_model(call: Call) -> str:
     if call.operation.kind in ("embedding", "token_count"):
         return "embeddings" if call.operation.kind == "embedding" else "token counts"
     fields = call.fields
+    if _MAY_BE_OF_ONE_MODEL.isdisjoint(fields):
+        return ""
     for name in _OF_ONE_TOKENIZER:
         if name in fields and fields[name] not in _NOTHING:
             return name
@@ -110,15 +114,23 @@ def sticky_key(sticky_on: Iterable[str], fields: Mapping[str, Raw], headers: Hea
     """What the request has in common with those that belong to it: the first of `sticky_on` that
     it has."""
     for source in sticky_on:
-        if source.startswith("header:"):
-            value = header(headers, source.removeprefix("header:").lower().encode())
-        elif source == "first_message":
-            value = _first_message(fields)
-        else:
-            value = _user(fields) if source == "user" else _text(fields.get(source))
+        value = _reader(source)(fields, headers)
         if value:
             return value
     return None
+
+
+@lru_cache
+def _reader(source: str) -> Callable[[Mapping[str, Raw], Headers], str | None]:
+    """How to read one of `sticky_on`."""
+    if source.startswith("header:"):
+        name = source.removeprefix("header:").lower().encode()
+        return lambda fields, headers: header(headers, name)
+    if source == "first_message":
+        return lambda fields, headers: _first_message(fields)
+    if source == "user":
+        return lambda fields, headers: _user(fields)
+    return lambda fields, headers: _text(fields.get(source))
 
 
 def _text(raw: Raw | None) -> str | None:

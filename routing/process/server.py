@@ -28,6 +28,10 @@ from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Termin
 
 log = logging.getLogger(__name__)
 
+GARBAGE_THRESHOLD = 10_000
+"""So many new objects have the collector look for cycles among them. Requests leave none when all
+goes well, and Python's own 700 has it look every few of them."""
+
 
 class ServerStartError(Exception):
     """The server can't listen; the message is one sentence with what mends it."""
@@ -184,6 +188,7 @@ class _Server(uvicorn.Server):
                 listener.start()
             self.servers = listeners  # type: ignore[assignment]
         gc.freeze()  # what has been loaded stays, and need not be looked at again and again
+        gc.set_threshold(GARBAGE_THRESHOLD)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             log.info("serving at http://%s:%s/v1, its API at /docs; Ctrl-C ends", host, port)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
 from providers.local.end_tokens import known_end_tokens
 from providers.local.engine import LocalModel
+from providers.local.memory import available_memory
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
 from providers.local.torch_engine.block_manager import BlockManager
@@ -35,6 +35,8 @@ BLOCK_SIZE = 16
 
 STEP_TOKENS = {"cpu": 128, "cuda": 2048}
 """Tokens a step: enough to be efficient, few enough for those that decode to go on meanwhile."""
+
+MEMORY_IF_UNKNOWN = 4 * 2**30
 
 SCORED_TOKENS = 128
 """Of a prompt whose tokens are scored: the logits of each take vocabulary times 4 bytes."""
@@ -203,10 +205,7 @@ def free_memory(device: torch.device) -> int:
     """How many bytes `device` has left; for a CPU what the system could give without swapping."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on this system
-        return 4 * 2**30
+    return available_memory() or MEMORY_IF_UNKNOWN
 
 
 def _quantization(name: str, wanted: str, device: torch.device, dtype: torch.dtype) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import ItemsView, Mapping
+from collections.abc import ItemsView, Mapping, ValuesView
 from typing import NewType
 
 HeaderBlock = NewType("HeaderBlock", bytes)
@@ -52,6 +52,10 @@ class Headers(Mapping[str, str]):
     def items(self) -> ItemsView[str, str]:
         """Names in lower case, and values."""
         return self._values.items()
+
+    def values(self) -> ValuesView[str]:
+        """The values alone."""
+        return self._values.values()
 
     def __len__(self) -> int:
         return len(self._values)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import chain
+
 import httptools
 
 from providers.remote.http1.errors import ProtocolError
@@ -16,6 +19,11 @@ MAX_INTERIM_ANSWERS = 32
 """1xx answers before the answer proper."""
 
 _NO_BODY = frozenset({204, 304})
+
+
+@lru_cache(maxsize=512)  # a vendor sends the same names with every answer
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
 
 
 class ResponseParser:
@@ -140,16 +148,13 @@ class ResponseParser:
         self.has_head = True
 
     def _headers_by_name(self) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        size = 0
-        for name, value in self._read:
-            size += len(name) + len(value) + 4
-            key = name.decode("latin-1").lower()
-            text = value.decode("latin-1").rstrip(" \t")
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        if size > MAX_HEAD_BYTES:
+        read, self._read = self._read, []
+        if sum(map(len, chain.from_iterable(read))) + 4 * len(read) > MAX_HEAD_BYTES:
             raise self._refuse(f"more than {MAX_HEAD_BYTES} bytes of headers")
-        self._read.clear()
+        headers: dict[str, str] = {}
+        for name, value in read:
+            key, text = _lower(name), value.decode("latin-1").rstrip(" \t")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
         return headers
 
     def on_body(self, data: bytes) -> None:

@@ -90,6 +90,8 @@ class Response:
                 self.close()
                 raise AnswerTooLargeError(limit)
             parts.append(chunk)
+            if self._ended and self._error is None and self._coding is None and not self._parts:
+                break
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def discard(self) -> None:

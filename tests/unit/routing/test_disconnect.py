@@ -23,7 +23,7 @@ class Channel:
 
 async def test_block_that_ends_is_left_alone() -> None:
     channel = Channel()
-    async with ClientWatch(channel.receive):
+    with ClientWatch(channel.receive):
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -34,7 +34,7 @@ async def test_disconnect_cancels_what_the_block_awaits() -> None:
     cancelled = asyncio.Event()
 
     async def serve() -> None:
-        async with ClientWatch(channel.receive):
+        with ClientWatch(channel.receive):
             channel.disconnect()
             try:
                 await asyncio.Event().wait()
@@ -55,7 +55,7 @@ async def test_messages_before_the_disconnect_are_no_disconnect() -> None:
     channel.messages.put_nowait({"type": "http.request"})
 
     async def serve() -> None:
-        async with ClientWatch(channel.receive):
+        with ClientWatch(channel.receive):
             await asyncio.sleep(0)
             channel.disconnect()
             await asyncio.Event().wait()
@@ -69,7 +69,7 @@ async def test_cancellation_from_elsewhere_passes_through() -> None:
     entered = asyncio.Event()
 
     async def serve() -> None:
-        async with ClientWatch(channel.receive):
+        with ClientWatch(channel.receive):
             entered.set()
             await asyncio.Event().wait()
 
@@ -81,9 +81,8 @@ async def test_cancellation_from_elsewhere_passes_through() -> None:
 
 
 async def test_the_blocks_own_exception_passes_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        async with ClientWatch(Channel().receive):
-            raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), ClientWatch(Channel().receive):
+        raise ZeroDivisionError
 
 
 class Leaving:
@@ -102,7 +101,7 @@ async def nobody_asks() -> dict[str, str]:
 
 async def test_a_server_that_tells_costs_no_task_and_no_timer() -> None:
     server = Leaving()
-    async with ClientWatch(nobody_asks, server.watch):
+    with ClientWatch(nobody_asks, server.watch):
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert server.tell is not None
     assert server.tell is None
@@ -112,7 +111,7 @@ async def test_a_server_that_tells_cancels_what_the_block_awaits() -> None:
     server = Leaving()
 
     async def serve() -> None:
-        async with ClientWatch(nobody_asks, server.watch):
+        with ClientWatch(nobody_asks, server.watch):
             assert server.tell is not None
             asyncio.get_running_loop().call_soon(server.tell)
             await asyncio.Event().wait()

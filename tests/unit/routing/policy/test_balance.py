@@ -19,6 +19,7 @@ from routing.policy.balance import (
     Sticky,
     Weighted,
 )
+from routing.policy.group import Group
 from routing.policy.targets import LiveTarget
 from tests.unit.routing.policy.models import NOW, target
 
@@ -26,7 +27,7 @@ KEYS = [f"session-{number}" for number in range(3000)]
 
 
 def pick(balancer, targets: Sequence[LiveTarget], key: str | None = None, *, stream=True) -> str:
-    return balancer.pick(targets, NOW, key=key, stream=stream).state.provider.id
+    return balancer.pick(Group(targets), NOW, key=key, stream=stream).state.provider.id
 
 
 def shares(targets: Sequence[LiveTarget], balancer, draws: int = 6000) -> Counter[str]:
@@ -61,7 +62,8 @@ def test_one_of_those_that_are_there_is_picked(balance, chance: float) -> None:
     targets = [target("a"), target("b", weight=0.1), target("c", weight=7)]
     balancer = BALANCERS[balance](lambda: chance)
     for count in (1, 2, 3):
-        assert balancer.pick(targets[:count], NOW, key="k", stream=False) in targets[:count]
+        picked = balancer.pick(Group(targets[:count]), NOW, key="k", stream=False)
+        assert picked in targets[:count]
 
 
 def test_the_less_busy_of_two_is_picked_for_its_weight() -> None:
@@ -80,7 +82,7 @@ def test_a_target_that_hangs_gets_no_more_than_others() -> None:
     targets = [target("hangs"), target("a"), target("b")]
     balancer = LeastBusy(random.Random(3).random)
     for _ in range(200):
-        picked = balancer.pick(targets, NOW, key=None, stream=True)
+        picked = balancer.pick(Group(targets), NOW, key=None, stream=True)
         picked.state.in_flight += picked is targets[0]
     assert targets[0].state.in_flight == 1
 

@@ -17,6 +17,7 @@ from llama_compat.types import Usage
 from providers.base import Provider
 from routing.policy.attempts import Attempts, Outcome
 from routing.policy.dispatch import dispatch
+from routing.policy.group import Targets
 from routing.policy.mirror import MAX_RUNNING, Mirrors
 from tests.unit.calls import call_of
 from tests.unit.routing.policy.models import policy, target
@@ -73,7 +74,9 @@ class Model:
 
     def __init__(self, *behaviours: Behaviour, **settings: Any) -> None:
         self.behaviours = dict(zip("abcdefgh", behaviours, strict=False))
-        self.targets = [target(name, priority=place) for place, name in enumerate(self.behaviours)]
+        self.targets = Targets(
+            target(name, priority=place) for place, name in enumerate(self.behaviours)
+        )
         settings = {"retries": {"same_target": 0}, **settings}
         self.policy = policy(**settings)
         self.asked: list[str] = []
@@ -167,7 +170,9 @@ async def test_what_is_of_one_model_does_not_go_to_another_and_that_is_said() ->
     other = target("other", model="another", priority=9)
     attempts = Attempts()
     call = call_of({"input": "x"}, EMBEDDINGS)
-    reply = await dispatch([*model.targets, other], model.policy, call, model._ask, attempts)
+    reply = await dispatch(
+        Targets([*model.targets, other]), model.policy, call, model._ask, attempts
+    )
     assert reply.body == b"b"
     skipped = dict(attempts.answer_headers())[b"x-llama-compat-skipped"]
     assert skipped == b"other/another (embeddings)"
@@ -186,21 +191,21 @@ async def test_one_target_without_policies_is_asked_as_it_is() -> None:
     attempts = Attempts()
     model = Model(is_down)
     model.behaviours["one"] = answers
-    reply = await dispatch([one], None, call_of({}), model._ask, attempts)
+    reply = await dispatch(Targets([one]), None, call_of({}), model._ask, attempts)
     assert (reply.body, one.state.in_flight) == (b"one", 1)
     await reply.aclose()
     assert one.state.in_flight == 0
     model.behaviours["one"] = is_down
     for _ in range(5):
         with pytest.raises(APIError):
-            await dispatch([one], None, call_of({}), model._ask, attempts)
+            await dispatch(Targets([one]), None, call_of({}), model._ask, attempts)
     snapshot = one.state.snapshot(0)
     assert (snapshot.attempts, snapshot.errors, snapshot.cooling_seconds) == (6, 5, 0)
     assert snapshot.recent_failures == 5
     assert snapshot.last_error == "connection"
     pinned = Attempts([(b"x-llama-compat-target", b"one/m")])
     with pytest.raises(APIError, match="lets nobody choose"):
-        await dispatch([one], None, call_of({}), model._ask, pinned)
+        await dispatch(Targets([one]), None, call_of({}), model._ask, pinned)
 
 
 async def test_failures_cool_a_target_and_the_others_get_its_requests() -> None:
@@ -387,7 +392,7 @@ async def test_a_place_is_held_until_the_reply_is_closed() -> None:
     one = target("one", max_concurrent=1, max_waiting=1)
     model = Model(answers)
     model.behaviours["one"] = streams
-    model.targets = [one]
+    model.targets = Targets([one])
     first = await model.reply(stream=True)
     second = asyncio.create_task(model.reply(stream=True))
     await asyncio.sleep(0)
@@ -406,7 +411,7 @@ async def test_waiting_ends_with_the_deadline() -> None:
     one = target("one", max_concurrent=1, max_waiting=1)
     model = Model(answers, deadline=0.02)
     model.behaviours["one"] = streams
-    model.targets = [one]
+    model.targets = Targets([one])
     held = await model.reply(stream=True)
     with pytest.raises(APIError, match="1 requests running") as told:
         await model.reply(stream=True)

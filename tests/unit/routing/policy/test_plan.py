@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError, UnsupportedHere
+from llama_compat.exchange import Reply
 from routing.policy.attempts import Attempt, Why
 from routing.policy.gate import ProviderBusy
+from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy, Step
 from routing.policy.targets import LiveTarget
 from routing.policy.wanted import Wanted
@@ -51,7 +53,7 @@ def error(kind: ErrorClass, **headers: str) -> APIError:
 
 
 def plan_of(targets: list[LiveTarget], wanted: Wanted = STREAM, **settings: Any) -> Plan:
-    return Plan(policy(**settings), targets, wanted, NOW)
+    return Plan(policy(**settings), Targets(targets), wanted, NOW)
 
 
 def shown(step: Step | None) -> str:
@@ -453,7 +455,7 @@ def test_attempts_are_bounded_and_nothing_stays_in_flight(
 
 
 def _run(rules: Policy, targets: list[LiveTarget], said: Any, now: float) -> list[Attempt]:
-    plan = Plan(rules, targets, Wanted(stream=True, key="k"), now)
+    plan = Plan(rules, Targets(targets), Wanted(stream=True, key="k"), now)
     made: list[Attempt] = []
     step: Step | None = plan.first(now)
     while step is not None:
@@ -463,7 +465,7 @@ def _run(rules: Policy, targets: list[LiveTarget], said: Any, now: float) -> lis
         kind = next(said, None)
         if kind is None:
             attempt.has_content()
-            attempt.finish(Answered())  # type: ignore[arg-type]
+            attempt.finish(Reply(b"{}"))
             break
         failure = error(kind)
         attempt.fail(failure)
@@ -473,13 +475,6 @@ def _run(rules: Policy, targets: list[LiveTarget], said: Any, now: float) -> lis
 
 def stopped_at(now: float) -> Callable[[], float]:
     return lambda: now
-
-
-class Answered:
-    """A reply that came to its end."""
-
-    usage = error = None
-    is_complete = True
 
 
 @given(models(), st.integers(0, 2**32))
@@ -492,7 +487,7 @@ def test_a_request_is_answered_while_any_target_answers(
     rules = policy(random.Random(seed).random)
     now = NOW
     for _ in range(12):
-        plan = Plan(rules, targets, Wanted(stream=True), now)
+        plan = Plan(rules, Targets(targets), Wanted(stream=True), now)
         step: Step | None = plan.first(now)
         while True:
             assert step is not None
@@ -500,7 +495,7 @@ def test_a_request_is_answered_while_any_target_answers(
             attempt = Attempt(step.target.state, step.why, rule=rules.rule, clock=stopped_at(now))
             if step.target is well:
                 attempt.has_content()
-                attempt.finish(Answered())  # type: ignore[arg-type]
+                attempt.finish(Reply(b"{}"))
                 break
             failure = error(C.connection)
             attempt.fail(failure)
@@ -518,10 +513,10 @@ def test_no_target_starves_once_it_has_come_back() -> None:
         for number in range(300):
             now = NOW + number
             wanted = Wanted(stream=True, key=f"k{number}")
-            step = Plan(rules, targets, wanted, now).first(now)
+            step = Plan(rules, Targets(targets), wanted, now).first(now)
             attempt = Attempt(step.target.state, rule=rules.rule, clock=stopped_at(now))
             attempt.has_content()
-            attempt.finish(Answered())  # type: ignore[arg-type]
+            attempt.finish(Reply(b"{}"))
             if number < 15:
                 assert step.target is not targets[0]
             asked.add(step.target.id)
