@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from llama_compat.dialects.openai import chat, completions
@@ -23,6 +24,7 @@ from llama_compat.wire import sse
 from llama_compat.wire.json_lines import decode_object
 from providers.remote.json_objects import parse_object
 from providers.remote.relay import NO_STREAM_BEGINS, ended_early, first_chunk
+from providers.remote.server_sent import meant_events
 from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import (
     error_in_answer,
@@ -146,7 +148,7 @@ def _finish(provider: str, parser: ChunkParser) -> Iterator[StreamEvent]:
 
 def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Iterator[StreamEvent]:
     """The events of the vocabulary; `[DONE]` is the end, after which nothing is looked at."""
-    for event in events:
+    for event in chain.from_iterable(map(meant_events, events)):
         if event.data is None:
             continue
         if event.data.lstrip().startswith(b"[DONE]"):
