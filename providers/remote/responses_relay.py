@@ -203,7 +203,10 @@ class ResponseStream:
         fields = whole_fields(self._provider, body, "output", self._model)
         self.usage = _usage(fields)
         self.begun = self.spoken = self.ended = True
-        return whole_as_events(from_raw(Raw(encode_fields(fields))))
+        try:
+            return whole_as_events(from_raw(Raw(encode_fields(fields))))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
 
     def render_error(self, error: APIError) -> bytes:
         """The error, the response as failed, and the stream's end."""
@@ -266,6 +269,8 @@ class ResponseStream:
         try:
             fields = parse_fields(parsed.data)
             kind = from_raw(fields["type"]) if "type" in fields else parsed.name.decode()
+            if not isinstance(kind, str):
+                raise ValueError("the type of an event is no text")
             if kind in _BEGINNING or kind in _LAST:
                 event = self._mended(kind, fields)
         except ValueError as error:
