@@ -137,7 +137,9 @@ class Application(FastAPI):
     def _method(self, scope: Scope) -> str:
         # HEAD asks for what GET would give, without the body, which is the server's to leave out.
         method = str(scope["method"])
-        if method != "HEAD" or any(route.matches(scope)[0] is Match.FULL for route in self.routes):
+        if method != "HEAD" or any(
+            route.matches(dict(scope))[0] is Match.FULL for route in self.routes
+        ):
             return method
         return "GET"
 
@@ -360,6 +362,7 @@ def _add_routes(app: Application) -> None:
             raise APIError(
                 404, "There are no metrics here: `metrics: true` under `server:` in the template."
             )
+        observers.flush()
         return Response(await observers.meter.text(), media_type=METRICS_TYPE)
 
     @app.get("/version", tags=["server"])

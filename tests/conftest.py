@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test depends on how fast the machine is, nor on how busy.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])

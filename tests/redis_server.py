@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -39,10 +40,15 @@ class RedisServer:
         command += ["--save", "", "--appendonly", "no", "--dir", str(self._socket.parent)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
-        while not self._socket.exists():
+        while not self._listens():
             assert self._process.poll() is None, "redis-server ended"
             assert time.monotonic() < deadline, "redis-server does not listen"
             time.sleep(0.01)
+
+    def _listens(self) -> bool:
+        # The file is there a moment before anybody listens.
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self._socket)) == 0
 
     def kill(self) -> None:
         """End it at once."""

@@ -62,13 +62,14 @@ class Attempt:
         parameter: the request's field that it was about.
         begun, content, ended: when, on the clock of `time.monotonic`; 0 for what has not happened.
             `content` is a stream's first content or a whole reply.
-        usage: what was counted, once it has ended; None if nobody counted.
     """
 
     __slots__ = (
         "_clock",
         "_probe",
+        "_read_usage",
         "_rule",
+        "_usage",
         "begun",
         "content",
         "ended",
@@ -78,7 +79,6 @@ class Attempt:
         "parameter",
         "stream",
         "target",
-        "usage",
         "why",
     )
 
@@ -101,7 +101,8 @@ class Attempt:
         self.parameter = ""
         self.content = 0.0
         self.ended = 0.0
-        self.usage: Usage | None = None
+        self._usage: Usage | None = None
+        self._read_usage: Callable[[], Usage | None] | None = None
         self.begun = now = clock()
         cooldown = target.cooldown
         self._probe = rule is not None and cooldown.until > 0 and cooldown.begin(now)
@@ -121,7 +122,7 @@ class Attempt:
         """Its reply is closed: read to the end, broken off, or left by the client."""
         if self.ended:
             return
-        self.usage = reply.usage
+        self._read_usage = reply.read_usage
         if reply.error is not None:
             self.fail(reply.error)
         elif reply.is_complete:
@@ -162,13 +163,20 @@ class Attempt:
     def lose(self, reply: Reply) -> None:
         """It answered too, but later than another; what it cost is known all the same."""
         if not self.ended:
-            self.usage = reply.usage
+            self._read_usage = reply.read_usage
             self._end(Outcome.lost)
 
     def cancel(self, *, lost: bool = False) -> None:
         """It was given up: another was sooner (`lost`), or nobody waits any more."""
         if not self.ended:
             self._end(Outcome.lost if lost else Outcome.cancelled)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was counted, once it has ended; None if nobody counted. Read when it is wanted."""
+        if self._read_usage is not None:
+            self._usage, self._read_usage = self._read_usage(), None
+        return self._usage
 
     @property
     def skipped_for(self) -> str:

@@ -52,7 +52,7 @@ def with_descriptors(path: Path, count: int, **server: Any) -> Iterator[ServerPr
 
 def test_silent_connections_end_no_service_where_descriptors_are_few(tmp_path: Path) -> None:
     with with_descriptors(tmp_path, 64) as server:
-        assert "may open 64 files and sockets" in server.log
+        server.wait_for_log("may open 64 files and sockets")
         with connected(server, 120):
             for _ in range(3):
                 assert server.health()["status"] == "ok"

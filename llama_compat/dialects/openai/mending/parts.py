@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.openai.finish_reasons import NO_REASON, stop_reason
@@ -59,16 +60,32 @@ def is_time(raw: Raw | None) -> bool:
     return raw is not None and begin(raw).isdigit()
 
 
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_Tokens = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Counts(msgspec.Struct):
+    """What there is in every usage."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens
+    total_tokens: _Tokens
+
+
+_COUNTS = _Counts.__struct_fields__
+_counts = msgspec.json.Decoder(_Counts)
 
 
 def mended_usage(raw: Raw) -> Raw:
     """The usage with all of its counts; null where the vendor counted nothing."""
+    try:
+        _counts.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    else:
+        return raw
     if begin(raw) != b"{":
         return NULL
     usage = parse_object(raw)
-    if all(bytes(usage.get(name, NULL)).isdigit() for name in _COUNTS):
-        return raw
     if all(is_null(usage.get(name)) for name in _COUNTS):
         return NULL
     known = parse_usage(from_raw(raw))

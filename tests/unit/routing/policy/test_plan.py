@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError, UnsupportedHere
+from llama_compat.exchange import Reply
 from routing.policy.attempts import Attempt, Why
 from routing.policy.gate import ProviderBusy
 from routing.policy.group import Targets
@@ -464,7 +465,7 @@ def _run(rules: Policy, targets: list[LiveTarget], said: Any, now: float) -> lis
         kind = next(said, None)
         if kind is None:
             attempt.has_content()
-            attempt.finish(Answered())  # type: ignore[arg-type]
+            attempt.finish(Reply(b"{}"))
             break
         failure = error(kind)
         attempt.fail(failure)
@@ -474,13 +475,6 @@ def _run(rules: Policy, targets: list[LiveTarget], said: Any, now: float) -> lis
 
 def stopped_at(now: float) -> Callable[[], float]:
     return lambda: now
-
-
-class Answered:
-    """A reply that came to its end."""
-
-    usage = error = None
-    is_complete = True
 
 
 @given(models(), st.integers(0, 2**32))
@@ -501,7 +495,7 @@ def test_a_request_is_answered_while_any_target_answers(
             attempt = Attempt(step.target.state, step.why, rule=rules.rule, clock=stopped_at(now))
             if step.target is well:
                 attempt.has_content()
-                attempt.finish(Answered())  # type: ignore[arg-type]
+                attempt.finish(Reply(b"{}"))
                 break
             failure = error(C.connection)
             attempt.fail(failure)
@@ -522,7 +516,7 @@ def test_no_target_starves_once_it_has_come_back() -> None:
             step = Plan(rules, Targets(targets), wanted, now).first(now)
             attempt = Attempt(step.target.state, rule=rules.rule, clock=stopped_at(now))
             attempt.has_content()
-            attempt.finish(Answered())  # type: ignore[arg-type]
+            attempt.finish(Reply(b"{}"))
             if number < 15:
                 assert step.target is not targets[0]
             asked.add(step.target.id)
