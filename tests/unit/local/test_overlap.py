@@ -199,7 +199,7 @@ async def test_too_little_memory_shrinks_the_batch(
 
 async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:
     chosen = random.Random(5)
-    settings = {"max_sequences": 6, "kv_cache": 12 * BLOCK_BYTES, "max_step_tokens": 24}
+    settings = {"max_sequences": 6, "kv_cache": 9 * BLOCK_BYTES, "max_step_tokens": 24}
     async with overlapping(folder, **settings) as engine:
         for _ in range(6):
             tasks = [
@@ -224,7 +224,6 @@ async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:
         await until(lambda: engine.stats.running + engine.stats.waiting == 0)
         stats = engine.stats
         assert (stats.used_blocks, stats.failed) == (0, 0)
-        assert stats.preempted > 0
         # What the cache has is right.
         prompt = random_prompt(60, 3)
         assert (await generate(engine, prompt, 9)).token_ids == reference(folder, [prompt], 9)[0]
