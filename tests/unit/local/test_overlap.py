@@ -16,8 +16,11 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from llama_compat.errors import APIError
-from llama_compat.types import StopReason
-from providers.local.torch_engine.engine import Engine
+from llama_compat.types import SamplingParams, StopReason
+from providers.local.engine import Generation
+from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.engine import Engine, LocalSequence
+from providers.local.torch_engine.scheduler import Limits, Scheduler
 from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, reference, running, until
 
@@ -227,3 +230,34 @@ async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:
         # What the cache has is right.
         prompt = random_prompt(60, 3)
         assert (await generate(engine, prompt, 9)).token_ids == reference(folder, [prompt], 9)[0]
+
+
+# The scheduler, when one was sent back whose last token is not known yet ------------------------
+
+
+def scheduled(count: int) -> tuple[Scheduler, list[LocalSequence]]:
+    limits = Limits(sequences=4, tokens=64, scored_tokens=8, waiting=9)
+    scheduler = Scheduler(BlockManager(20, 4), limits, prefix_cache=True)
+    sequences = [
+        LocalSequence(Generation(random_prompt(6, place), SamplingParams(), 9), lambda _: None)
+        for place in range(count)
+    ]
+    for each in sequences:
+        scheduler.add(each)
+    return scheduler, sequences
+
+
+def test_it_waits_until_the_token_is_known() -> None:
+    scheduler, [sequence] = scheduled(1)
+    sequence.token_ids.append(-1)
+    assert scheduler.schedule().chunks == []
+    sequence.token_ids[-1] = 9
+    assert [chunk.tokens for chunk in scheduler.schedule().chunks] == [7]
+
+
+def test_it_may_have_ended_with_the_token() -> None:
+    scheduler, [ended, other] = scheduled(2)
+    assert scheduler.shrink(scheduler.schedule())
+    scheduler.end(ended)
+    assert scheduler.waiting == 1
+    assert [chunk.sequence for chunk in scheduler.schedule().chunks] == [other]

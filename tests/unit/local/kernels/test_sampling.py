@@ -95,6 +95,15 @@ def test_of_equals_the_first_are_kept(device: Any, strategy: Any, expected: list
     assert KernelSampler(4, device).sample(logits, rows).tolist() == expected
 
 
+def test_those_above_equals_count(device: Any) -> None:
+    """Of three that are kept one is above, so that two of the equals are."""
+    rows = [sequence((place + 0.5) / 6, strategy=TopKSamplingStrategy(3)) for place in range(6)]
+    logits = torch.tensor([[1.0, 1.0, 1.0 + math.log(2), 1.0]] * 6, device=device)
+    drawn = KernelSampler(6, device).sample(logits, rows).tolist()
+    assert sorted(set(drawn)) == [0, 1, 2]
+    assert Counter(drawn)[2] == pytest.approx(3, abs=1)
+
+
 def test_greedy_beside_others_over_many_tiles(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the CPU sampler's own random numbers the same tokens, where it does not sort either."""
     monkeypatch.setattr("providers.local.torch_engine.kernels.sampling.LARGEST_TILE", 16)
