@@ -1,4 +1,5 @@
-"""What records, metrics and traces cost the gateway: with none of them, with each, and with all.
+"""What records, metrics, traces and limits cost the gateway: with none of them, with each, and with
+the first three.
 
     python -m bench.operations [--rounds 5] [--seconds 4]
 
@@ -36,8 +37,18 @@ WANTED = {"requests_per_s": 0.9, "events_per_s": 0.95}
 """Of the gateway without any, with all of it on."""
 
 
+KEYS = [
+    {
+        "name": "benchmark",
+        "key": "sk-benchmark",  # as the load generator sends it
+        "limits": {"requests_per_minute": 10**8, "tokens_per_minute": 10**12},
+    }
+]
+"""A key with limits in memory that are never reached."""
+
+
 def settings_of(upstream: str, scratch: Path) -> dict[str, Mapping[str, Any]]:
-    """What each gateway's template has under `server`."""
+    """What each gateway's template has under `server`; all but that of limits let in anybody."""
     traces = {"endpoint": upstream}
     records = {"storage": f"sqlite:{scratch / 'records.sqlite'}", "records": {}}
     return {
@@ -45,6 +56,7 @@ def settings_of(upstream: str, scratch: Path) -> dict[str, Mapping[str, Any]]:
         "records": records,
         "metrics": {"metrics": True},
         "traces": {"traces": traces},
+        "limits": {},
         "all": {
             "storage": f"sqlite:{scratch / 'all.sqlite'}",
             "records": {},
@@ -60,12 +72,14 @@ def gateway(
     """One gateway."""
     template = scratch / f"{name}.yaml"
     config = {"base_url": f"{upstream}/v1"}
-    document = {
+    document: dict[str, Any] = {
         "version": 1,
         "server": {"port": port, **settings},
         "providers": [{"id": "up", "type": "remote::passthrough", "config": config}],
         "models": [{"id": "model", "provider": "up", "price": {"input": 1, "output": 10}}],
     }
+    if name == "limits":
+        document["keys"] = KEYS
     template.write_text(yaml.safe_dump(document))
     command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
     return peers.Gateway(name, port, command, {})

@@ -362,6 +362,7 @@ def _add_routes(app: Application) -> None:
             raise APIError(
                 404, "There are no metrics here: `metrics: true` under `server:` in the template."
             )
+        observers.flush()
         return Response(await observers.meter.text(), media_type=METRICS_TYPE)
 
     @app.get("/version", tags=["server"])

@@ -6,8 +6,9 @@ the vocabulary knows nothing of headers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextvars import ContextVar
 
-OUTGOING: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=None)
-"""Names in lower case."""
+from providers.remote.http1.headers import HeaderBlock
+
+OUTGOING: ContextVar[HeaderBlock | None] = ContextVar("outgoing", default=None)
+"""Their lines, beside those that the provider's settings have."""

@@ -190,10 +190,10 @@ class Upstream:
             APIError: no connection (502), no answer in time (504), or an answer that is an error;
                 the vendor's own 401 and 403 are 502 `upstream_authentication`.
         """
-        outgoing = OUTGOING.get()
-        if outgoing:
-            headers = {**headers, **outgoing}
-        return _Exchange(self, "POST", base_url, path, self._encoded(headers, request_id), body)
+        block, outgoing = self._encoded(headers, request_id), OUTGOING.get()
+        if outgoing is not None and "traceparent" not in self._headers:
+            block = http1.HeaderBlock(block + outgoing)
+        return _Exchange(self, "POST", base_url, path, block, body)
 
     def get(
         self, path: str, *, headers: Mapping[str, str] = {}

@@ -24,6 +24,7 @@ from routing.request_log import RequestLine
 
 if TYPE_CHECKING:
     from routing.operations.observer import Observed
+    from routing.operations.records.sample import Sample
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 MAX_HEADER = 2000
 """Of the names of dropped parameters, so many characters are in their header; clients and proxies
 refuse headers of 8 KiB and more."""
+
+GATHERED = 32
+"""So many events of a stream are noted before anybody looks at them."""
 
 _latin_1 = methodcaller("encode", "latin-1")
 
@@ -77,6 +81,7 @@ class Answer:
         self.outcome = ""
         self.last_sent = 0.0
         self.observed: Observed | None = None
+        self._sample: Sample | None = None
         self.attempts = Attempts(scope["headers"])
         self._limits: Mapping[str, str] = {}
 
@@ -97,13 +102,18 @@ class Answer:
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._event(reply.body, more=False)
             if observed is not None:
+                observed.first_sent = self.last_sent
                 observed.complete = True
             return
+        if observed is not None:
+            self._sample = observed.sampled()
         if not self._streaming:
             self._streaming = True
             await self._start(reply.status, {**headers, **self._dialect.stream_headers})
         if reply.first:
             await self._event(reply.first)
+            if observed is not None:
+                observed.first_sent = self.last_sent
         async for events in reply.body:
             await self._event(events)
         reply.read_to_end = True
@@ -116,6 +126,7 @@ class Answer:
         self.outcome = error.message
         if self.observed is not None:
             self.observed.error = error
+            self._sample = self.observed.sampled()
         vendors_id = error.headers.get("x-upstream-request-id")
         if vendors_id is not None:
             self.outcome += f" (the vendor's request {vendors_id})"
@@ -156,12 +167,12 @@ class Answer:
     async def _event(self, body: bytes, *, more: bool = True) -> None:
         if self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
-        observed = self.observed
-        if observed is not None:
-            observed.sample.add(body)
+        sample = self._sample
+        if sample is not None:
+            sample.pieces.append(body)
+            if len(sample.pieces) >= GATHERED:
+                sample.gather()
         await self._body(body, more=more)
-        if observed is not None and not observed.first_sent:
-            observed.first_sent = time.monotonic()
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status

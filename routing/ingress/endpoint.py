@@ -76,6 +76,9 @@ class Asking(NamedTuple):
 
 NO_PATH: Mapping[str, str] = {}
 
+MIRROR = Principal("mirror")
+"""Who asks where a request is mirrored: what that costs is nobody's doing but the template's."""
+
 
 class Endpoint:
     """The ASGI endpoint of one operation.
@@ -221,11 +224,25 @@ class Endpoint:
             await reply.aclose()
 
     async def _mirrored(self, asking: Asking, model: str, runtime: Runtime) -> Reply:
-        """What the model `model` says to the same request; nothing of it is kept."""
-        call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror")
-        route = await runtime.models.resolve(model)
-        copy = Asking(call, route, Attempts(), runtime.limits)
-        return await copy.answered_by(partial(self.ask, call))
+        """What the model `model` says to the same request; nothing of it is kept but its record."""
+        call = replace(asking.call, request_id=f"{asking.call.request_id}-mirror", principal=MIRROR)
+        attempts = Attempts()
+        observed = None
+        if runtime.observers is not None:
+            observed = runtime.observers.begin(self.operation, call.request_id, MIRROR, attempts)
+        try:
+            route = await runtime.models.resolve(model)
+            if observed is not None:
+                observed.call, observed.route = call, route
+            copy = Asking(call, route, attempts, runtime.limits)
+            reply = await copy.answered_by(partial(self.ask, call))
+        except BaseException as error:
+            if observed is not None:
+                _mirror_failed(observed, error)
+            raise
+        if observed is not None:
+            reply.when_closed(partial(_mirror_ended, observed))
+        return reply
 
     async def route(self, model: str, runtime: Runtime) -> Route:
         """Where requests for `model` go.
@@ -254,6 +271,22 @@ class Endpoint:
                 # One that is sent twice is a list (RFC 9110, section 5.3).
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return headers
+
+
+def _mirror_failed(observed: Observed, error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        observed.cancelled = True
+    else:
+        observed.error = error if isinstance(error, APIError) else internal_error()
+        observed.status = observed.error.status
+    observed.end("-" if observed.call is None else observed.call.model)
+
+
+def _mirror_ended(observed: Observed, reply: Reply) -> None:
+    observed.reply, observed.status, observed.error = reply, reply.status, reply.error
+    observed.complete = reply.is_complete
+    observed.cancelled = not reply.is_complete and reply.error is None
+    observed.end("-" if observed.call is None else observed.call.model)
 
 
 def _check_allowed(principal: Principal, model: str, route: Route) -> None:

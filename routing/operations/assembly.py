@@ -47,8 +47,9 @@ def observers_of(
     recorder = _recorder(distribution)
     meter = _meter(distribution, providers, states, recorder) if settings.metrics else None
     tracer = _tracer(distribution)
-    found: list[Observer] = [each for each in (limits, recorder, meter, tracer) if each is not None]
-    return Observers(found, Prices(distribution), meter, recorder)
+    found: list[Observer] = [each for each in (recorder, meter, tracer) if each is not None]
+    prices = Prices(distribution)
+    return Observers(found, prices, meter, recorder, settles=limits is not None)
 
 
 def _recorder(distribution: Distribution) -> Recorder | None:

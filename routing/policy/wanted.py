@@ -48,10 +48,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 def header(headers: Headers, name: bytes) -> str | None:
     """The value of a request's header, by its name in lower case."""
-    for each, value in headers:
-        if each == name:
-            return value.decode("latin-1")
-    return None
+    value = dict(headers).get(name)  # looked for in C, as every request is
+    return None if value is None else value.decode("latin-1")
 
 
 def pinned_target(

@@ -71,11 +71,27 @@ def serve(
             from routing.process.workers import serve_in_workers
 
             configure_logging()
+            if has_limits_apart(distribution):
+                log.warning(
+                    "limits are counted in memory, by each of the %s workers for itself: together"
+                    " they let in up to %s times as much. `server.limits: redis://...` counts for"
+                    " all of them",
+                    workers,
+                    workers,
+                )
             with shared_metrics() if settings.metrics else nullcontext():
                 return serve_in_workers(
                     source, listener, workers, settings.shutdown_grace_seconds, watched
                 )
         return serve_on(listener, distribution, source, watched=watched)
+
+
+def has_limits_apart(distribution: Distribution) -> bool:
+    """Whether there are limits, or may be with the keys that are stored, that each process counts
+    for itself."""
+    server = distribution.server
+    in_memory = server.limits.store.get_secret_value() == "memory"
+    return in_memory and (distribution.has_limits or server.stored_keys)
 
 
 def serve_on(

@@ -99,7 +99,22 @@ def template(folder: Path, upstream: ScriptedUpstream, **records: Any) -> Path:
             },
             {"id": "echo", "type": "local::echo"},
         ],
-        models=[*models, {"id": "echo", "provider": "echo", "aliases": ["parrot"]}],
+        models=[
+            *models,
+            {
+                "id": "mirrored",
+                "provider": "up",
+                "provider_model": "plain",
+                "routing": {"mirror": {"model": "echo", "sample": 1}},
+            },
+            {
+                "id": "mirrored-in-vain",
+                "provider": "up",
+                "provider_model": "plain",
+                "routing": {"mirror": {"model": "status-500", "sample": 1}},
+            },
+            {"id": "echo", "provider": "echo", "aliases": ["parrot"]},
+        ],
     )
 
 
@@ -191,6 +206,30 @@ def test_a_response_in_the_background_is_recorded_when_it_is_done(recorded: Reco
 
 
 # What does not ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_mirror_is_recorded_as_what_it_is(recorded: Recorded, stream: bool) -> None:
+    request_id = f"test-{uuid.uuid4().hex}"
+    with recorded.open("mirrored", request_id, stream=stream) as reply:
+        reply.read()
+    own, copy = recorded.record(request_id), recorded.record(f"{request_id}-mirror")
+    assert own["key"] != "mirror"
+    assert subset(own, route="mirrored", provider="up", status=200, error="")
+    assert subset(
+        copy, key="mirror", route="echo", provider="echo", status=200, error="", cancelled=0
+    )
+    assert (copy["stream"], copy["attempts"]) == (int(stream), 1)
+    assert copy["input_tokens"] > 0
+    assert copy["output_tokens"] > 0
+
+
+def test_a_mirror_that_fails_is_recorded_too(recorded: Recorded) -> None:
+    request_id = f"test-{uuid.uuid4().hex}"
+    with recorded.open("mirrored-in-vain", request_id) as reply:
+        assert reply.status == 200
+    copy = recorded.record(f"{request_id}-mirror")
+    assert subset(copy, key="mirror", route="status-500", status=500, error="server_error")
 
 
 def test_a_request_without_a_key(recorded: Recorded) -> None:

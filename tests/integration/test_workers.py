@@ -226,3 +226,14 @@ def test_a_replacement_that_cannot_start_leaves_the_others_serving(tmp_path: Pat
         assert server.health()["status"] == "ok"
         assert server.stop() == 0
         assert_all_gone(server)
+
+
+def test_limits_that_each_worker_counts_for_itself_are_said_to_be_so(tmp_path: Path) -> None:
+    limited = {**ECHO, "models": [{**ECHO["models"][0], "limits": {"requests_per_minute": 3}}]}
+    template = write_template(tmp_path / "limited.yaml", **limited)
+    server = ServerProcess(template, options=["--workers", "2"])
+    try:
+        server.wait_for_log("limits are counted in memory, by each of the 2 workers for itself")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()

@@ -16,22 +16,18 @@ from routing.operations.limits.rules import Demand, Resource, Rule, rules_of
 if TYPE_CHECKING:
     from llama_compat.exchange import Target
     from providers.base import Provider
-    from routing.operations.observer import Observed
-    from routing.operations.records.record import Record
     from routing.policy.dispatch import Ask
 
 Rules = tuple[Rule, ...]
 
 
 class RequestLimits:
-    """Which rules hold for whom; an observer of requests, which settles each when it has ended.
+    """Which rules hold for whom. Who observes requests settles each when it has ended.
 
     Args:
         distribution: whose limits they are.
         limiter: where they are held.
     """
-
-    sample_bytes = 0
 
     def __init__(self, distribution: Distribution, limiter: Limiter) -> None:
         self._limiter = limiter
@@ -53,12 +49,6 @@ class RequestLimits:
             for each in distribution.providers
             if each.limits is not None
         }
-
-    async def start(self) -> None:
-        """Nothing has to be done."""
-
-    async def stop(self) -> None:
-        """Nothing has to be done."""
 
     def rules(self, principal: Principal, model: str) -> Rules:
         """Those that a request for `model` meets before it goes to a provider."""
@@ -132,15 +122,6 @@ class RequestLimits:
             raise
         reply.when_closed(partial(_settle_attempt, admission))
         return reply
-
-    def begun(self, observed: Observed) -> None:
-        """One has come in."""
-
-    def ended(self, observed: Observed, record: Record) -> None:
-        """It has ended: what it used is known now, or estimated."""
-        if observed.admission is not None:
-            usage = Usage(record.input_tokens or 0, record.output_tokens or 0)
-            observed.admission.settle_usage(usage, record.cost)
 
 
 def _demand(rules: Rules, call: Call, cost: Callable[[Usage], int | None]) -> Demand:

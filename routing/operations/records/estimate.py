@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from llama_compat.types import Usage
 from routing.operations.records.sample import Sample
@@ -95,13 +95,18 @@ MAX_COUNT = 2**48
 
 def sane(usage: Usage) -> Usage:
     """`usage` with nothing in it but numbers that there can be of tokens."""
-    return Usage(
-        _count(usage.prompt_tokens) or 0,
-        _count(usage.completion_tokens) or 0,
-        _count(usage.cached_tokens),
-        _count(usage.reasoning_tokens),
-        _count(usage.cache_write_tokens),
-    )
+    prompt, completion, cached, reasoning, written = counts = structs.astuple(usage)
+    if (
+        (type(prompt) is type(completion) is int)
+        and (cached is None or (type(cached) is int and 0 <= cached <= MAX_COUNT))
+        and (reasoning is None or (type(reasoning) is int and 0 <= reasoning <= MAX_COUNT))
+        and (written is None or (type(written) is int and 0 <= written <= MAX_COUNT))
+        and 0 <= prompt <= MAX_COUNT
+        and 0 <= completion <= MAX_COUNT
+    ):
+        return usage
+    prompt, completion, *details = map(_count, counts)
+    return Usage(prompt or 0, completion or 0, *details)
 
 
 def _count(value: object) -> int | None:

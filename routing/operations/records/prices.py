@@ -62,6 +62,8 @@ class Rate:
 
     def at(self, prompt_tokens: int) -> float:
         """What each costs beside a prompt of so many."""
+        if not self.tiers:
+            return self.base
         applying = [price for above, price in self.tiers if prompt_tokens > above]
         return applying[-1] if applying else self.base
 
@@ -77,15 +79,16 @@ class Rates:
 
     def cost(self, usage: Usage) -> int:
         """What `usage` costs, in billionths of a dollar."""
-        prompt = usage.prompt_tokens
-        cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
-        plain = max(prompt - cached - written, 0)
-        micro_dollars = (
-            plain * self.input.at(prompt)
-            + cached * (self.cached_input or self.input).at(prompt)
-            + written * (self.cache_write or self.input).at(prompt)
-            + usage.completion_tokens * self.output.at(prompt)
-        )
+        plain = prompt = usage.prompt_tokens
+        micro_dollars = usage.completion_tokens * self.output.at(prompt)
+        if cached := usage.cached_tokens:
+            plain -= cached
+            micro_dollars += cached * (self.cached_input or self.input).at(prompt)
+        if written := usage.cache_write_tokens:
+            plain -= written
+            micro_dollars += written * (self.cache_write or self.input).at(prompt)
+        if plain > 0:
+            micro_dollars += plain * self.input.at(prompt)
         return round(micro_dollars * 1000)
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from routing.operations.store.storage import Migrations
 
 
-class Record(Struct, kw_only=True, gc=False):
+class Record(Struct, gc=False):
     """One request: the columns of the table, in their order.
 
     Attributes:
@@ -50,7 +50,7 @@ class Record(Struct, kw_only=True, gc=False):
     provider: str = ""
     target: str = ""
     attempts: int = 0
-    status: int
+    status: int = 0
     error: str = ""
     message: str = ""
     stream: int = 0
@@ -63,7 +63,7 @@ class Record(Struct, kw_only=True, gc=False):
     reasoning_tokens: int | None = None
     estimated: int = 0
     first_content: float | None = None
-    duration: float
+    duration: float = 0.0
     overhead: float | None = None
     cost: int | None = None
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from operator import add
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -20,7 +20,7 @@ from routing.operations.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
 from routing.operations.store.storage import Row, Storage, StorageError, Transaction, surely
 
 if TYPE_CHECKING:
-    from routing.operations.observer import Observed
+    from routing.operations.observer import Batch, Observed
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,7 @@ QUEUED_BODIES = 256
 
 BODIES_BATCH = 32
 
-_INSERT = f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({', '.join('?' for _ in COLUMNS)})"
-_INSERT_BODY = "INSERT INTO bodies (time, request_id, request, reply) VALUES (?, ?, ?, ?)"
+_BODY_COLUMNS = ("time", "request_id", "request", "reply")
 _ADD_UP = (
     f"INSERT INTO rollups ({', '.join(ROLLUP_KEYS + SUMS)})"
     f" VALUES ({', '.join('?' for _ in ROLLUP_KEYS + SUMS)})"
@@ -74,7 +73,7 @@ class Recorder:
     Attributes:
         storage: where to; others may read there.
         written, dropped: how many records there were of each.
-        sample_bytes: how much of an answer's beginning is needed for its body.
+        sample_bytes, begun, closing: see `Observer`; bodies are kept of what is closing.
     """
 
     def __init__(
@@ -93,6 +92,8 @@ class Recorder:
         self._drops = Drops("records of requests")
         self.written = 0
         self.sample_bytes = self._redaction.sample_bytes if settings.record_bodies else 0
+        self.begun = None
+        self.closing = self._keep_body if settings.record_bodies else None
 
     @property
     def dropped(self) -> int:
@@ -104,16 +105,12 @@ class Recorder:
         """How many records wait to be written."""
         return len(self._records)
 
-    def begun(self, observed: Observed) -> None:
-        """Nothing is kept of a request before it has ended."""
-
-    def ended(self, observed: Observed, record: Record) -> None:
-        """Have a request recorded, with its bodies where the template says so."""
-        wanted = self._settings.record_bodies
-        body = None
-        if wanted == "all" or (wanted == "errors" and record.error):
-            enough, sample = self.sample_bytes, observed.sample
-            body = Body(
+    def _keep_body(self, observed: Observed, record: Record) -> None:
+        if self._settings.record_bodies == "errors" and not record.error:
+            return
+        enough, sample = self.sample_bytes, observed.sample
+        self.put_body(
+            Body(
                 record.time,
                 record.request_id,
                 observed.body[:enough],
@@ -122,7 +119,11 @@ class Recorder:
                 reply_cut=sample.size > enough,
                 streamed=bool(record.stream),
             )
-        self.put(record, body)
+        )
+
+    def ended(self, batch: Batch) -> None:
+        """Have requests recorded."""
+        self.put(*batch.records)
 
     async def start(self) -> None:
         """Open the storage, and begin to write; also if it can't be opened now."""
@@ -153,14 +154,24 @@ class Recorder:
         self._drop(len(self._records))
         self._drops.log(now=True)
 
-    def put(self, record: Record, body: Body | None = None) -> None:
-        """Have `record` written, with its bodies."""
-        if len(self._records) >= self._settings.queue:
-            self._drop(1)
-            return
-        self._records.append(record)
-        if body is not None and len(self._bodies) < QUEUED_BODIES:
+    def put(self, *records: Record) -> None:
+        """Have `records` written, as far as there is room."""
+        room = self._room
+        self._records.extend(records[:room])
+        self._drop(len(records[room:]))
+        self._wake()
+
+    def put_body(self, body: Body) -> None:
+        """Have the bodies of one request written, if there is room for it too."""
+        if self._room and len(self._bodies) < QUEUED_BODIES:
             self._bodies.append(body)
+            self._wake()
+
+    @property
+    def _room(self) -> int:
+        return max(self._settings.queue - len(self._records), 0)
+
+    def _wake(self) -> None:
         if not self._arrived.is_set():
             self._arrived.set()
 
@@ -208,10 +219,9 @@ class Recorder:
     async def _write_batch(self, batch: Sequence[Record], bodies: Sequence[Body]) -> None:
         rows, sums, kept = await asyncio.to_thread(self._rows, batch, bodies)
         async with self.storage.transaction() as transaction:
-            await transaction.execute_many(_INSERT, rows)
+            await transaction.insert("records", COLUMNS, rows)
             await transaction.execute_many(_ADD_UP, sums)
-            if kept:
-                await transaction.execute_many(_INSERT_BODY, kept)
+            await transaction.insert("bodies", _BODY_COLUMNS, kept)
 
     def _rows(
         self, batch: Sequence[Record], bodies: Sequence[Body]
@@ -273,29 +283,24 @@ def daily_sums(records: Iterable[Record]) -> list[Row]:
     Two processes that add to several sums at once take them in the same order, or each would wait
     for the other.
     """
-    sums: dict[tuple[Any, ...], list[int]] = {}
-    for record in records:
-        key = (int(record.time // DAY_SECONDS), record.key, record.route, record.provider)
-        total = sums.get(key)
-        if total is None:
-            total = sums[key] = [0] * len(SUMS)
-        total[:] = map(add, total, _addends(record))
-    return [(*key, *sums[key]) for key in sorted(sums)]
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for each in records:
+        key = (int(each.time // DAY_SECONDS), each.key, each.route, each.provider)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = []
+        group.append(each)
+    return [(*key, *_sums(groups[key])) for key in sorted(groups)]
 
 
-def _addends(record: Record) -> tuple[int, ...]:
-    """One record's part in each of `SUMS`."""
-    return (
-        1,
-        1 if record.error else 0,
-        record.cancelled,
-        record.input_tokens or 0,
-        record.cached_tokens or 0,
-        record.cache_write_tokens or 0,
-        record.output_tokens or 0,
-        record.reasoning_tokens or 0,
-        record.estimated,
-        record.cost or 0,
-        1 if record.cost is None and record.input_tokens is not None else 0,
-        round(record.duration * 1000),
-    )
+_SUMMED = ("cancelled", *SUMS[SUMS.index("input_tokens") : SUMS.index("unpriced")], "duration")
+_summed = attrgetter("error", *_SUMMED)
+
+
+def _sums(records: Sequence[Record]) -> tuple[int, ...]:
+    """`SUMS` of some records."""
+    errors, *columns = zip(*map(_summed, records), strict=True)
+    sums = [sum(filter(None, column)) for column in columns]
+    seconds = sums.pop()
+    unpriced = sum(1 for each in records if each.cost is None and each.input_tokens is not None)
+    return len(records), sum(map(bool, errors)), *sums, unpriced, round(seconds * 1000)

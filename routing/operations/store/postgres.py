@@ -16,6 +16,7 @@ from routing.operations.store.storage import (
     Row,
     StorageError,
     Transaction,
+    insertion,
     migrate,
 )
 
@@ -141,6 +142,10 @@ class _PostgresTransaction:
 
     async def execute_many(self, statement: str, rows: Sequence[Row]) -> None:
         await self._connection.executemany(_numbered(statement), rows)
+
+    async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            await self.execute_many(insertion(table, columns), rows)
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from itertools import chain
 from typing import Any
 
 from routing.operations.store.database import BUSY_SECONDS, Database, Found
@@ -14,9 +15,13 @@ from routing.operations.store.storage import (
     Row,
     StorageError,
     Transaction,
+    insertion,
     migrate,
     surely,
 )
+
+INSERTED_TOGETHER = (128, 16, 1)
+"""So many rows are inserted by one statement; SQLite allows 32,766 values in one."""
 
 _WORDS = {"identity": "INTEGER PRIMARY KEY AUTOINCREMENT", "blob": "BLOB"}
 
@@ -105,8 +110,24 @@ class _SQLiteTransaction:
     async def execute_many(self, statement: str, rows: Sequence[Row]) -> None:
         await self._step(lambda connection: connection.executemany(statement, rows))
 
+    async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            await self._step(lambda connection: _insert(connection, table, columns, rows))
+
     async def _step(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
         return await self._database.step(work)
+
+
+def _insert(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]
+) -> None:
+    # Many rows a statement: around each the interpreter's lock is given up and waited for again.
+    begin = 0
+    for size in INSERTED_TOGETHER:
+        statement = insertion(table, columns, size)
+        while begin + size <= len(rows):
+            connection.execute(statement, tuple(chain.from_iterable(rows[begin : begin + size])))
+            begin += size
 
 
 def _begin(connection: sqlite3.Connection) -> None:

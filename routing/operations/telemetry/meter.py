@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from routing.operations.observer import Observed
-from routing.operations.records.record import Record
+from routing.operations.observer import Batch, Observed
 from routing.operations.telemetry import semconv
 from routing.operations.telemetry.metrics import metrics
 
@@ -34,6 +33,8 @@ class Meter:
     """
 
     sample_bytes = 0
+    begun = None
+    closing = None
 
     def __init__(
         self,
@@ -52,7 +53,13 @@ class Meter:
         self._providers = providers
         self._states = states
         self._recorder = recorder
+        self._running: Collection[Observed] = ()
         self._looking: asyncio.Task[None] | None = None
+
+    def watch(self, running: Collection[Observed]) -> None:
+        """Count those that run, from now until `stop`."""
+        self._running = running
+        self._metrics.running.append(running)
 
     async def start(self) -> None:
         """Begin to look, where another process may be scraped in place of this one."""
@@ -61,19 +68,18 @@ class Meter:
 
     async def stop(self) -> None:
         """Look a last time."""
+        # By identity: all that are empty are equal.
+        told = self._metrics
+        told.running = [each for each in told.running if each is not self._running]
         if self._looking is not None:
             self._looking.cancel()
             with suppress(asyncio.CancelledError):
                 await self._looking
         self._look()
 
-    def begun(self, observed: Observed) -> None:
-        """A request has come in."""
-        self._metrics.begun()
-
-    def ended(self, observed: Observed, record: Record) -> None:
-        """It has been answered, as well as could be."""
-        self._metrics.ended(observed, record, self._names.get(record.provider, ""))
+    def ended(self, batch: Batch) -> None:
+        """Some requests have been answered, as well as could be."""
+        self._metrics.ended(batch, self._names.get(batch.records[0].provider, ""))
 
     def reloaded(self, *, succeeded: bool) -> None:
         """The template was read again; or could not be, and the last one counts."""
@@ -90,7 +96,7 @@ class Meter:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _look(self) -> None:
-        self._metrics.tick()
+        self._metrics.in_flight.set(sum(map(len, self._metrics.running)))
         self._look_at_targets()
         self._look_at_engines()
         self._look_at_records()

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from itertools import chain
+import time
+from collections.abc import Mapping
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from providers.remote.outgoing import OUTGOING
-from routing.operations.observer import Observed
-from routing.operations.records.prices import NANO_DOLLARS
+from llama_compat.error_classes import ErrorClass
+from routing.operations.observer import Batch, Observed
 from routing.operations.records.record import Record
 from routing.operations.telemetry import semconv
 from routing.operations.telemetry.content import input_messages, output_messages
-from routing.operations.telemetry.context import TraceContext, context_of
-from routing.operations.telemetry.otlp import (
-    SpanSender,
-    attributes,
-    constant_attributes,
-    text,
-)
+from routing.operations.telemetry.context import random_ids, trace_of
+from routing.operations.telemetry.otlp import SpanSender, attributes, text
 from routing.policy.attempts import Attempt
 
 if TYPE_CHECKING:
@@ -36,6 +31,9 @@ NANO = 1_000_000_000
 INTERNAL, SERVER, CLIENT = 1, 2, 3
 """OTLP's kinds of spans."""
 
+MOST_KINDS = 1024
+"""Of so many kinds of attempts what their spans have in common is kept."""
+
 FAILED = 2
 """OTLP's status of a span that failed."""
 
@@ -50,12 +48,16 @@ class Tracer:
 
     def __init__(self, distribution: Distribution, settings: TracesSettings) -> None:
         self.sample_bytes = CONTENT_BYTES if settings.content else 0
-        self._settings = settings
+        self._sample = settings.sample
+        self._ids = random_ids()
         self._names = {each.id: semconv.provider_name(each.type) for each in distribution.providers}
         self._local = {
             each.id for each in distribution.providers if each.type.startswith("local::")
         }
         self._sender = SpanSender(settings)
+        self._attempts: dict[tuple[Any, ...], tuple[str, str]] = {}
+        self.begun = self._begun
+        self.closing = self._keep_content if settings.content else None
 
     async def start(self) -> None:
         """Begin to send."""
@@ -65,49 +67,67 @@ class Tracer:
         """Send what is left."""
         await self._sender.stop()
 
-    def begun(self, observed: Observed) -> None:
-        """A request has come in: each attempt for it tells its target which trace it is part of."""
-        context = context_of(observed.attempts.headers, self._settings.sample)
-        trace = observed.trace = Trace(context)
-        observed.attempts.on_attempt = trace.attempt_begins
+    def _begun(self, observed: Observed) -> None:
+        # Each attempt for it tells its target which trace it is part of.
+        attempts = observed.attempts
+        trace = observed.trace = trace_of(attempts.headers, self._sample, next(self._ids))
+        attempts.on_attempt = trace.attempt_begins
 
-    def ended(self, observed: Observed, record: Record) -> None:
-        """It has been answered, as well as could be."""
-        trace = observed.trace
-        if trace is None or not trace.context.sampled:
+    def _keep_content(self, observed: Observed, record: Record) -> None:
+        trace, call = observed.trace, observed.call
+        if trace is None or call is None or not trace.sampled:
             return
-        content = self._content(observed, record) if self._settings.content else ()
-        # Times on the clock of `time.monotonic`, put on the calendar.
-        shift = record.time - observed.begun
-        operation = semconv.OPERATIONS[observed.operation.kind]
-        self._sender.put(partial(self._spans, trace, operation, record, shift, content))
-
-    def _spans(
-        self, trace: Trace, operation: str, record: Record, shift: float, content: Values
-    ) -> Iterator[bytes]:
-        yield _span(
-            trace.context,
-            f"{operation} {record.route}".rstrip(),
-            SERVER,
-            record.time,
-            record.time + record.duration,
-            constant_attributes(self._of_its_kind(operation, record)),
-            attributes(chain(_of_request(record), content)),
-            record.message if record.error else None,
+        said = None
+        if observed.reply is not None:
+            head, streamed = observed.sample.head, bool(record.stream)
+            said = output_messages(head, record.finish_reason, streamed=streamed)
+        asked = input_messages(call.fields)
+        trace.content = "," + attributes(
+            ((semconv.INPUT_MESSAGES, asked), (semconv.OUTPUT_MESSAGES, said))
         )
-        for attempt, context in trace.attempts:
-            target = attempt.target
-            waited = attempt.content - attempt.begun if attempt.content and attempt.stream else None
-            yield _span(
-                context,
-                f"{operation} {target.model}",
-                INTERNAL if target.provider.id in self._local else CLIENT,
-                attempt.begun + shift,
-                (attempt.ended or attempt.begun) + shift,
-                constant_attributes(self._of_attempt(operation, attempt)),
-                attributes([(semconv.TIME_TO_FIRST_CHUNK, waited)]),
-                None if attempt.error_class is None else attempt.error,
+
+    def ended(self, batch: Batch) -> None:
+        """Some have been answered, as well as could be."""
+        operation, first = semconv.OPERATIONS[batch.kind], batch.records[0]
+        head = _head(f"{operation} {first.route}".rstrip(), SERVER)
+        constant = attributes(self._of_its_kind(operation, first))
+        # Times on the clock of `time.monotonic`, put on the calendar.
+        shift = int((time.time() - time.monotonic()) * NANO)
+        spans = []
+        for record, attempts, trace in zip(
+            batch.records, batch.attempts, batch.traces, strict=True
+        ):
+            if trace is None or not trace.sampled:
+                continue
+            same, begun = f'{{"traceId":"{trace.trace_id}","spanId":"', int(record.time * NANO)
+            more = f',"traceState":{text(trace.state)}' if trace.state else ""
+            parent = f',"parentSpanId":"{trace.parent_id}"' if trace.parent_id else ""
+            status = _status(record.message) if record.error else ""
+            told = (
+                f'{same}{trace.span_id}"{parent}{more}{head}{begun}",'
+                f'"endTimeUnixNano":"{begun + int(record.duration * NANO)}",'
+                f'"attributes":[{constant}{_of_request(record)}{trace.content}]{status}}}'
             )
+            more += f',"parentSpanId":"{trace.span_id}"'
+            for attempt, span_id in zip(attempts, trace.attempts, strict=False):
+                told += f',{same}{span_id}"{more}{self._attempt(attempt, operation, shift)}'
+            spans.append(told)
+        self._sender.put(spans)
+
+    def _attempt(self, attempt: Attempt, operation: str, shift: int) -> str:
+        """The rest of an attempt's span, after what says whose it is."""
+        key = operation, *_kind_of_attempt(attempt)
+        head, constant = self._attempts.get(key) or self._of_attempts(*key)
+        begun, ended = attempt.begun, attempt.ended or attempt.begun
+        own = ""
+        if attempt.stream and attempt.content:
+            own = f",{_double(semconv.TIME_TO_FIRST_CHUNK, attempt.content - begun)}"
+        status = _status(attempt.error) if attempt.error_class is not None else ""
+        return (
+            f'{head}{int(begun * NANO) + shift}",'
+            f'"endTimeUnixNano":"{int(ended * NANO) + shift}","attributes":[{constant}{own}]'
+            f"{status}}}"
+        )
 
     def _of_its_kind(self, operation: str, record: Record) -> Values:
         return (
@@ -127,93 +147,81 @@ class Tracer:
             ("llama_compat.cancelled", True if record.cancelled else None),
         )
 
-    def _of_attempt(self, operation: str, attempt: Attempt) -> Values:
-        target, error_class = attempt.target, attempt.error_class
-        return (
+    def _of_attempts(
+        self,
+        operation: str,
+        provider: str,
+        target: str,
+        model: str,
+        why: str,
+        outcome: str,
+        error: ErrorClass | None,
+    ) -> tuple[str, str]:
+        """The head and the attributes of all attempts that agree in this."""
+        if len(self._attempts) >= MOST_KINDS:
+            self._attempts.clear()
+        values: Values = (
             (semconv.OPERATION, operation),
-            (semconv.PROVIDER, self._names.get(target.provider.id)),
-            (semconv.REQUEST_MODEL, target.model),
-            (semconv.ERROR_TYPE, None if error_class is None else error_class.value),
-            ("llama_compat.target", target.id),
-            ("llama_compat.attempt.why", attempt.why.value),
-            ("llama_compat.attempt.outcome", attempt.outcome.value),
+            (semconv.PROVIDER, self._names.get(provider)),
+            (semconv.REQUEST_MODEL, model),
+            (semconv.ERROR_TYPE, None if error is None else error.value),
+            ("llama_compat.target", target),
+            ("llama_compat.attempt.why", why),
+            ("llama_compat.attempt.outcome", outcome),
         )
-
-    @staticmethod
-    def _content(observed: Observed, record: Record) -> Values:
-        if observed.call is None:
-            return ()
-        asked = (semconv.INPUT_MESSAGES, input_messages(observed.call.fields))
-        if observed.reply is None:
-            return (asked,)
-        said = output_messages(
-            observed.sample.head, record.finish_reason, streamed=bool(record.stream)
-        )
-        return asked, (semconv.OUTPUT_MESSAGES, said)
+        kind = INTERNAL if provider in self._local else CLIENT
+        found = _head(f"{operation} {model}", kind), attributes(values)
+        self._attempts[operation, provider, target, model, why, outcome, error] = found
+        return found
 
 
-def _of_request(record: Record) -> Values:
-    return (
-        (semconv.TIME_TO_FIRST_CHUNK, record.first_content),
-        (semconv.INPUT_TOKENS, record.input_tokens),
-        (semconv.OUTPUT_TOKENS, record.output_tokens),
-        (semconv.CACHE_READ_TOKENS, record.cached_tokens),
-        (semconv.CACHE_WRITE_TOKENS, record.cache_write_tokens),
-        (semconv.REASONING_TOKENS, record.reasoning_tokens),
-        ("llama_compat.request_id", record.request_id),
-        ("llama_compat.cost_usd", None if record.cost is None else record.cost / NANO_DOLLARS),
-    )
+_kind_of_attempt = attrgetter(
+    "target.provider.id",
+    "target.id",
+    "target.model",
+    "why._value_",
+    "outcome._value_",
+    "error_class",
+)
 
 
-class Trace:
-    """The spans of one request.
-
-    Attributes:
-        context: the request's own.
-        attempts: each attempt with its span.
-    """
-
-    __slots__ = ("attempts", "context")
-
-    def __init__(self, context: TraceContext) -> None:
-        self.context = context
-        self.attempts: list[tuple[Attempt, TraceContext]] = []
-
-    def attempt_begins(self, attempt: Attempt) -> None:
-        """An attempt is begun: what is sent for it says which span it is part of."""
-        context = self.context.child()
-        self.attempts.append((attempt, context))
-        OUTGOING.set(context.headers())
+def _head(name: str, kind: int) -> str:
+    """What follows the ids, up to the time of the beginning."""
+    return f',"name":{text(name)},"kind":{kind},"flags":1,"startTimeUnixNano":"'
 
 
-def _span(
-    context: TraceContext,
-    name: str,
-    kind: int,
-    begun: float,
-    ended: float,
-    constant: bytes,
-    own: bytes,
-    failure: str | None,
-) -> bytes:
-    more = b""
-    if context.parent_id:
-        more += b',"parentSpanId":"%b"' % context.parent_id.encode()
-    if context.state:
-        more += b',"traceState":%b' % text(context.state)
-    if failure is not None:
-        more += b',"status":{"code":%d,"message":%b}' % (FAILED, text(failure))
-    return (
-        b'{"traceId":"%b","spanId":"%b","name":%b,"kind":%d,"flags":1,"startTimeUnixNano":"%d",'
-        b'"endTimeUnixNano":"%d","attributes":[%b]%b}'
-        % (
-            context.trace_id.encode(),
-            context.span_id.encode(),
-            text(name),
-            kind,
-            begun * NANO,
-            ended * NANO,
-            constant + b"," + own if own else constant,
-            more,
-        )
-    )
+def _status(message: str) -> str:
+    return f',"status":{{"code":{FAILED},"message":{text(message)}}}'
+
+
+def _of_request(record: Record) -> str:
+    """What the span of each request has for itself, with a comma before each attribute."""
+    own = _own(record)
+    return _template(*map(type, own)) % (text(record.request_id), *own)
+
+
+@cache
+def _template(*types: type) -> str:
+    """Attributes in OTLP's JSON, but for what each is; of None nothing is written."""
+    found = ',{"key":"llama_compat.request_id","value":{"stringValue":%s}}'
+    for (name, value), kind in zip(_OWN.values(), types, strict=True):
+        found += "%.0s" if kind is type(None) else f',{{"key":"{name}","value":{{{value}}}}}'
+    return found
+
+
+_OWN: Mapping[str, tuple[str, str]] = {
+    "input_tokens": (semconv.INPUT_TOKENS, '"intValue":"%d"'),
+    "output_tokens": (semconv.OUTPUT_TOKENS, '"intValue":"%d"'),
+    "cached_tokens": (semconv.CACHE_READ_TOKENS, '"intValue":"%d"'),
+    "cache_write_tokens": (semconv.CACHE_WRITE_TOKENS, '"intValue":"%d"'),
+    "reasoning_tokens": (semconv.REASONING_TOKENS, '"intValue":"%d"'),
+    "first_content": (semconv.TIME_TO_FIRST_CHUNK, '"doubleValue":%r'),
+    "cost": ("llama_compat.cost_usd", '"doubleValue":%de-9'),  # it is in billionths
+}
+"""What requests have for themselves, by column: its name, and how OTLP has it in JSON."""
+
+_own = attrgetter(*_OWN)
+
+
+def _double(name: str, value: float) -> str:
+    return f'{{"key":"{name}","value":{{"doubleValue":{value!r}}}}}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator
@@ -22,7 +23,17 @@ from llama_compat.exchange import Call, Principal, Reply, Target
 from llama_compat.types import Usage
 from providers.base import Provider, ProviderConfig
 from routing.models import Route
-from routing.operations.observer import CLIENT_LEFT, MAX_MODEL, Observed, Observers, record_of
+from routing.operations import observer as module
+from routing.operations.observer import (
+    BATCH,
+    CLIENT_LEFT,
+    LARGE_BYTES,
+    MAX_MODEL,
+    Batch,
+    Observed,
+    Observers,
+    record_of,
+)
 from routing.operations.records.prices import Prices
 from routing.operations.records.record import Record
 from routing.operations.records.sample import HEAD_BYTES
@@ -72,7 +83,8 @@ def observed(
         attempts.add(attempt)
         attempt.has_content()
         seen.reply, seen.status, seen.complete = reply, 200, complete
-        seen.sample.add(BODY)
+        if streams:
+            seen.sampled().add(BODY)
         seen.first_sent = 101.125
     seen.model = "m"
     return seen
@@ -166,10 +178,16 @@ def test_a_client_that_left_before_there_was_a_status() -> None:
 class Listener:
     """Notes what it is told."""
 
-    def __init__(self, sample_bytes: int = 0, error: Exception | None = None) -> None:
+    def __init__(
+        self, sample_bytes: int = 0, error: Exception | None = None, *, looks: bool = False
+    ) -> None:
         self.sample_bytes = sample_bytes
         self.error = error
         self.told: list[str] = []
+        self.batches: list[Batch] = []
+        self.happened = asyncio.Event()
+        self.begun = self._begun if looks else None
+        self.closing = self._closing if looks else None
 
     async def start(self) -> None:
         self.told.append("start")
@@ -177,13 +195,24 @@ class Listener:
     async def stop(self) -> None:
         self.told.append("stop")
 
-    def begun(self, observed: Observed) -> None:
-        self.told.append("begun")
+    def _begun(self, observed: Observed) -> None:
+        self.told.append(f"begun {observed.request_id}")
 
-    def ended(self, observed: Observed, record: Record) -> None:
+    def _closing(self, observed: Observed, record: Record) -> None:
+        self.told.append(f"closing {observed.request_id} {record.model}")
+
+    def ended(self, batch: Batch) -> None:
         if self.error is not None:
             raise self.error
-        self.told.append(f"ended {record.model}")
+        self.batches.append(batch)
+        self.happened.set()
+        self.told.append(f"ended {', '.join(each.model for each in batch.records)}")
+
+
+def ask(observers: Observers, *models: str) -> None:
+    """Requests for these models, each of which ends at once."""
+    for number, model in enumerate(models):
+        observers.begin(CHAT, f"req-{number}", None, Attempts()).end(model)
 
 
 async def test_each_is_told_of_all() -> None:
@@ -191,19 +220,134 @@ async def test_each_is_told_of_all() -> None:
     observers = Observers([first, second], PRICES)
     await observers.start()
     seen = observers.begin(CHAT, "req", None, Attempts())
-    seen.sample.add(b"x" * 2 * HEAD_BYTES)
+    seen.sampled().add(b"x" * 2 * HEAD_BYTES)
     assert len(seen.sample.head) == HEAD_BYTES + 10
     seen.end("m")
     await observers.stop()
-    assert first.told == second.told == ["start", "begun", "ended m", "stop"]
+    assert first.told == second.told == ["start", "ended m", "stop"]
 
 
-def test_what_goes_wrong_with_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    seen = Observers([Listener(error=LookupError("no"))], PRICES).begin(
-        CHAT, "req", None, Attempts()
-    )
+async def test_who_looks_at_requests_sees_each_begin_and_close() -> None:
+    listener = Listener(looks=True)
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    ask(observers, "m")
+    assert listener.told == ["start", "begun req-0"]
+    await observers.stop()
+    assert listener.told[2:] == ["closing req-0 m", "ended m", "stop"]
+
+
+async def test_what_is_large_waits_for_no_others() -> None:
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.body = b"x" * LARGE_BYTES
+    seen.end("m")
+    assert listener.batches == []
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.body = b"x" * (LARGE_BYTES + 1)
+    seen.end("m")
+    assert [len(batch.records) for batch in listener.batches] == [2]
+    await observers.stop()
+
+
+async def test_how_long_a_request_took_does_not_depend_on_when_it_is_told() -> None:
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    seen = observers.begin(CHAT, "req", None, Attempts())
+    seen.end("m")
+    seen.begun, seen.ended = 100.0, 101.5
+    await observers.stop()
+    assert listener.batches[0].records[0].duration == 1.5
+
+
+async def test_those_that_are_alike_are_told_together() -> None:
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    ask(observers, "a", "b", "a")
+    assert listener.batches == []
+    observers.flush()
+    assert [[each.request_id for each in batch.records] for batch in listener.batches] == [
+        ["req-0", "req-2"],
+        ["req-1"],
+    ]
+    assert [len(batch.attempts) for batch in listener.batches] == [2, 1]
+    observers.flush()
+    assert len(listener.batches) == 2
+    await observers.stop()
+
+
+async def test_nobody_waits_for_more_than_a_batch() -> None:
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    ask(observers, *["a", "b"] * (BATCH // 2 - 1), "a")
+    assert listener.batches == []
+    ask(observers, "b", "a")
+    assert [len(batch.records) for batch in listener.batches] == [BATCH // 2, BATCH // 2]
+    await observers.stop()
+    assert len(listener.batches[-1].records) == 1
+
+
+async def test_what_has_ended_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 0.01)
+    listener = Listener()
+    observers = Observers([listener], PRICES)
+    await observers.start()
+    for model in ("a", "b"):
+        ask(observers, model)
+        await asyncio.wait_for(listener.happened.wait(), 60)
+        listener.happened.clear()
+        assert [each.model for each in listener.batches.pop().records] == [model]
+    await observers.stop()
+
+
+def test_what_goes_wrong_with_one_is_logged_and_costs_the_others_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = Listener()
+    observers = Observers([Listener(error=LookupError("no")), other], PRICES)
     with caplog.at_level(logging.ERROR):
-        seen.end("m")
+        ask(observers, "m")
+    assert "requests req-0 could not be observed" in caplog.text
+    assert other.told == ["ended m"]
+
+
+class Admission:
+    """Notes what is settled."""
+
+    def __init__(self) -> None:
+        self.settled: list[Any] = []
+
+    def settle_usage(self, usage: Usage, cost: int | None) -> None:
+        self.settled.append((usage, cost))
+
+    def settle(self, tokens: float | None, cost: float | None) -> None:
+        self.settled.append((tokens, cost))
+
+
+def test_what_was_admitted_is_settled_at_the_end() -> None:
+    observers = Observers([], PRICES, settles=True)
+    seen = observed(Reply(BODY, read_usage=counted(7, 5)))
+    seen.at_end, seen.admission = observers._end, Admission()
+    seen.end("m")
+    assert seen.admission.settled == [(Usage(7, 5), 57_000)]
+
+
+def test_what_can_t_be_recorded_is_settled_with_all_that_it_reserved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> Usage:
+        raise LookupError("no")
+
+    observers = Observers([Listener()], PRICES)
+    seen = observed(Reply(BODY, read_usage=broken))
+    seen.at_end, seen.admission = observers._end, Admission()
+    seen.end("m")
+    assert seen.admission.settled == [(None, None)]
     assert "request req could not be recorded" in caplog.text
 
 
@@ -226,6 +370,7 @@ def test_what_runs_is_known_where_nobody_wants_to_know_more() -> None:
     observers = Observers([], PRICES)
     assert not observers.count_usage
     assert Observers([Listener()], PRICES).count_usage
+    assert Observers([], PRICES, settles=True).count_usage
     seen = observers.begin(CHAT, "req", None, Attempts())
     assert observers.running == {seen}
     seen.end("m")
@@ -251,7 +396,7 @@ def test_what_is_postponed_ends_later(
 ) -> None:
     records: list[Record] = []
     seen = observed(Reply(b'{"status":"queued"}'))
-    seen._at_end = lambda each: records.append(record(each))
+    seen.at_end = lambda each: records.append(record(each))
     seen.postpone()
     seen.end("m")
     assert records == []

@@ -158,7 +158,8 @@ def body(request_id: str = "req", time: float = NOON) -> Body:
 
 async def test_bodies_are_kept_apart_and_redacted(address: str) -> None:
     async with recording(address, redact=["sk-[0-9]"]) as recorder:
-        recorder.put(record(), body())
+        recorder.put(record())
+        recorder.put_body(body())
     rows = await found(address, "SELECT time, request_id, request, reply FROM bodies")
     assert rows == [(NOON, "req", b"asks [redacted]", b"says")]
 
@@ -166,7 +167,8 @@ async def test_bodies_are_kept_apart_and_redacted(address: str) -> None:
 async def test_more_bodies_than_a_batch_has(address: str) -> None:
     async with recording(address) as recorder:
         for number in range(100):
-            recorder.put(record(), body(f"r{number}"))
+            recorder.put(record())
+            recorder.put_body(body(f"r{number}"))
     rows = await found(address, "SELECT request_id FROM bodies ORDER BY id")
     assert rows == [(f"r{number}",) for number in range(100)]
 
@@ -179,8 +181,10 @@ async def test_what_is_old_is_forgotten_and_its_sums_stay(address: str) -> None:
     async with recording(address, keep_days=3, body_keep_days=1) as recorder:
         for number in range(SWEEP_ROWS + 1):
             recorder.put(record(request_id=f"old{number}", time=old))
-        recorder.put(record(request_id="kept", time=kept), body("forgotten", kept))
-        recorder.put(record(request_id="new"), body("new"))
+        recorder.put(record(request_id="kept", time=kept))
+        recorder.put_body(body("forgotten", kept))
+        recorder.put(record(request_id="new"))
+        recorder.put_body(body("new"))
         await until_idle(recorder)
         await recorder.sweep()
     assert await ids(address) == ["kept", "new"]

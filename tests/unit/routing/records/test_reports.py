@@ -49,8 +49,9 @@ async def filled(address: str, records: Sequence[Record], bodies: Sequence[Body]
     """A storage, open, with these in it."""
     recorder = Recorder(open_storage(address, [MIGRATIONS]), RecordsSettings())
     await recorder.start()
-    for index, each in enumerate(records):
-        recorder.put(each, bodies[index] if index < len(bodies) else None)
+    recorder.put(*records)
+    for each in bodies:
+        recorder.put_body(each)
     await recorder.stop()
     storage = open_storage(address, [MIGRATIONS])
     await storage.start()

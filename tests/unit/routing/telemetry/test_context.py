@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
+
 import pytest
 
-from routing.operations.telemetry.context import MAX_STATE, TraceContext, context_of, new_id
+from providers.remote.outgoing import OUTGOING
+from routing.operations.telemetry.context import DRAWN, MAX_STATE, Trace, random_ids, trace_of
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
-def read(*headers: tuple[str, str], sample: float = 1.0) -> TraceContext:
+def read(*headers: tuple[str, str], sample: float = 1.0) -> Trace:
     raw = [(name.encode(), value.encode()) for name, value in headers]
-    return context_of([(b"host", b"x"), *raw], sample)
+    return trace_of([(b"host", b"x"), *raw], sample, next(random_ids()))
 
 
 def test_a_request_within_a_trace_is_a_child_of_its_span() -> None:
@@ -61,6 +64,7 @@ def test_state_that_is_too_long_is_left_out() -> None:
     long = "a=" + "x" * (MAX_STATE - 2)
     assert read(("traceparent", PARENT), ("tracestate", long)).state == long
     assert read(("traceparent", PARENT), ("tracestate", long + "x")).state == ""
+    assert read(("traceparent", PARENT), ("tracestate", "a=\x01")).state == ""
 
 
 def test_a_share_of_new_traces_is_sampled() -> None:
@@ -69,18 +73,40 @@ def test_a_share_of_new_traces_is_sampled() -> None:
     assert 50 < sum(read(sample=0.5).sampled for _ in range(200)) < 150
 
 
-def test_a_child_is_part_of_the_same_trace() -> None:
-    context = TraceContext(TRACE, SPAN, "p", sampled=False, state="a=1")
-    child = context.child()
-    assert (child.trace_id, child.parent_id, child.sampled) == (TRACE, SPAN, False)
-    assert child.span_id != SPAN
-    assert child.headers() == {
-        "traceparent": f"00-{TRACE}-{child.span_id}-00",
-        "tracestate": "a=1",
-    }
-    assert TraceContext(TRACE, SPAN).headers() == {"traceparent": PARENT}
+def sent_by(trace: Trace) -> str:
+    """The headers of what is sent for the next attempt."""
+
+    def send() -> str:
+        trace.attempt_begins(None)
+        lines = OUTGOING.get()
+        assert lines is not None
+        return lines.decode()
+
+    return copy_context().run(send)
 
 
-def test_ids_have_their_length() -> None:
-    assert {len(new_id(128)) for _ in range(100)} == {32}
-    assert {len(new_id(64)) for _ in range(100)} == {16}
+def test_each_attempt_is_a_span_of_the_same_trace() -> None:
+    trace = read(("traceparent", f"00-{TRACE}-{SPAN}-00"), ("tracestate", "a=1"))
+    first, second = sent_by(trace), sent_by(trace)
+    assert len({trace.span_id, SPAN, *trace.attempts}) == 4
+    assert first == f"traceparent: 00-{TRACE}-{trace.attempts[0]}-00\r\ntracestate: a=1\r\n"
+    assert second == f"traceparent: 00-{TRACE}-{trace.attempts[1]}-00\r\ntracestate: a=1\r\n"
+
+
+def test_a_new_trace_has_no_state() -> None:
+    trace = read()
+    expected = f"traceparent: 00-{trace.trace_id}-{trace.next_id}-01\r\n"
+    assert sent_by(trace) == expected
+
+
+def test_ids_have_their_length_and_differ() -> None:
+    ids = random_ids()
+    traces = [trace_of([], 1.0, next(ids)) for _ in range(2 * DRAWN + 1)]
+    spans = {each.span_id for each in traces} | {each.next_id for each in traces}
+    assert len(spans) == 2 * len(traces)
+    assert len({each.trace_id for each in traces}) == len(traces)
+    assert {len(each) for each in spans} == {16}
+    assert {len(each.trace_id) for each in traces} == {32}
+    sent_by(traces[0])
+    sent_by(traces[0])
+    assert {len(each) for each in traces[0].attempts} == {16}

@@ -8,13 +8,22 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
+from prometheus_client import CollectorRegistry
+
 from llama_compat.dialects.openai.operations import CHAT
-from routing.operations.observer import Observed
+from llama_compat.distribution import Distribution, ModelSettings, ProviderSettings
+from routing.operations.observer import Batch, Observed
 from routing.operations.telemetry import semconv
-from routing.operations.telemetry.metrics import Follower, Metrics
+from routing.operations.telemetry.meter import Meter
+from routing.operations.telemetry.metrics import BatchHistogram, Follower, Metrics, metrics
 from routing.policy.attempts import Attempt, Outcome, Why
-from routing.policy.targets import ProviderState
+from routing.policy.targets import ProviderState, States
 from tests.unit.routing.records.records import record
+
+DISTRIBUTION = Distribution(
+    providers=[ProviderSettings(id="up", type="local::echo")],
+    models=[ModelSettings(id="m", provider="up")],
+)
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -32,11 +41,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 def counted(*records: Any, attempts: tuple[Attempt, ...] = ()) -> Metrics:
     metrics = Metrics(shared=False)
     for each in records:
-        metrics.begun()
-        observed = Observed(CHAT, "req")
-        observed.attempts.made = list(attempts)
-        metrics.ended(observed, each, "openai")
-    metrics.tick()
+        metrics.ended(Batch("chat", [each], [attempts], [None]), "openai")
     return metrics
 
 
@@ -117,15 +122,46 @@ def test_a_cooldown_is_counted_once() -> None:
     assert value(metrics, "llama_compat_cooldowns_total", target="up/gpt") == 1
 
 
-def test_what_runs_now() -> None:
-    metrics = Metrics(shared=False)
-    metrics.begun()
-    metrics.begun()
-    metrics.tick()
-    assert value(metrics, "llama_compat_in_flight_requests") == 2
-    metrics.ended(Observed(CHAT, "req"), record(), "openai")
-    metrics.tick()
-    assert value(metrics, "llama_compat_in_flight_requests") == 1
+async def test_what_runs_now() -> None:
+    before, now = ([Observed(CHAT, "req")], [Observed(CHAT, f"req-{each}") for each in range(2)])
+    told = metrics()
+    gauge = "llama_compat_in_flight_requests"
+    meters = [Meter(DISTRIBUTION, {}, States(), None) for _ in range(2)]
+    for meter, running in zip(meters, (before, now), strict=True):
+        meter.watch(running)
+    await meters[1].text()
+    assert value(told, gauge) == 3
+    before.clear()
+    await meters[1].text()
+    assert value(told, gauge) == 2
+    await meters[0].stop()
+    now.pop()
+    await meters[1].stop()
+    assert told.running == []
+
+
+def test_many_values_at_a_time_are_as_many_one_by_one() -> None:
+    edges = [0.0, 0.01, 0.010001, 0.02, 0.5, 81.92, 82.0, 1e9]
+    registry = CollectorRegistry()
+    both = [
+        BatchHistogram(name, "", ["label"], buckets=semconv.DURATION_BUCKETS, registry=registry)
+        for name in ("one", "many")
+    ]
+    for each in edges:
+        both[0].labels("x").observe(each)
+    both[1].labels("x").observe_all(edges[:5])
+    both[1].labels("x").observe_all(edges[5:])
+    both[1].labels("x").observe_all([])
+    one, many = (
+        {
+            (sample.name.removeprefix(family.name), sample.labels.get("le")): sample.value
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+        for family in registry.collect()
+    )
+    assert many == pytest.approx(one)
+    assert one["_count", None] == len(edges)
 
 
 def test_a_counter_follows_a_figure_that_may_begin_anew() -> None:
