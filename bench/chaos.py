@@ -1,10 +1,12 @@
 """What clients notice when one of three vendors fails: this gateway beside TensorZero and LiteLLM.
 
     python -m bench.chaos [--faults killed,frozen] [--requests 1000] [--only llama_compat]
+    python -m bench.chaos --readme
 
 Requests come at a steady rate, whatever becomes of those before, every other one streamed. When a
 tenth of them has been sent, the first vendor fails in one way (`tests.integration.chaos` has the
-vendors and the ways; `healthy` is none) and stays so; what is sent from then on is counted. Each
+vendors and the ways; `healthy` is none) and stays so; what is sent from then on is counted. For
+`all_killed_then_back` all three are killed, and what is counted is sent when they are back. Each
 gateway is started afresh for each fault. A slow one (LiteLLM) gets a fifth of the rate and fewer
 requests.
 
@@ -17,7 +19,8 @@ requests.
 - `seen`: requests that reached a vendor, for each that was sent. One that was frozen finds what
   had come for it when it thaws.
 
-Writes `bench/results/chaos.json` and prints a table of it.
+Writes `bench/results/chaos.json` and prints a table of it, which `--readme` puts into README.md
+from what was recorded.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ import aiohttp
 from bench.load.chaos_peers import GATEWAYS
 from bench.load.others import NotInstalled
 from bench.load.peers import Gateway, Started, free_port, running
-from bench.machine import write_results
+from bench.machine import RESULTS, write_results
 from tests.integration.chaos.vendors import FAULTS, VendorProcess, three_vendors
 
 RATE = 50
@@ -50,6 +53,14 @@ SLOW_SHARE = 5
 """A slow gateway gets so many times fewer a second."""
 
 HEALTHY = "healthy"
+
+ALL_BACK = "all_killed_then_back"
+"""All vendors are killed, and started again when as many requests have been sent as before."""
+
+README = Path(__file__).parents[1] / "README.md"
+
+BEGIN, END = "<!-- bench.chaos -->\n", "<!-- /bench.chaos -->\n"
+"""What the table stands between there."""
 
 BEFORE = 10
 """One of so many requests is sent before the vendor fails."""
@@ -110,23 +121,32 @@ async def _read_stream(sent: Sent, response: aiohttp.ClientResponse, begun: floa
     sent.is_whole = finish_reason == "stop" and not sent.error
 
 
-async def load(started: Started, first: VendorProcess, fault: str, requests: int) -> list[Sent]:
-    """Send `requests` at a steady rate; those that were sent after `first` had failed."""
+async def load(started: Started, vendors: Vendors, fault: str, requests: int) -> list[Sent]:
+    """Send `requests` at a steady rate; those that were sent after the first vendor had failed, or
+    after all were back."""
     rate = RATE / SLOW_SHARE if started.gateway.slow else RATE
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-    before = requests // BEFORE
+    before = uncounted = requests // BEFORE
+    failing, how = [next(iter(vendors.values()))], fault
+    if fault == ALL_BACK:
+        failing, how, uncounted = list(vendors.values()), "killed", 2 * before
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         begun = time.perf_counter()
         tasks = []
-        for number in range(before + requests):
+        for number in range(uncounted + requests):
+            # Killing waits for the process, and so does starting it again: nothing is sent then.
+            paused = time.perf_counter()
             if number == before and fault != HEALTHY:
-                # Killing waits for the process, which takes a moment.
-                await asyncio.to_thread(first.break_, fault)
+                await asyncio.gather(*(asyncio.to_thread(each.break_, how) for each in failing))
+                begun += time.perf_counter() - paused
+            elif number == uncounted and fault == ALL_BACK:
+                await asyncio.gather(*(asyncio.to_thread(each.mend) for each in failing))
+                begun += time.perf_counter() - paused
             await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
             streamed = bool(number % 2)
             tasks.append(asyncio.create_task(send(session, started, streamed=streamed)))
-        return (await asyncio.gather(*tasks))[before:]
+        return (await asyncio.gather(*tasks))[uncounted:]
 
 
 def came(vendors: Vendors) -> int:
@@ -138,11 +158,11 @@ def measure(
     gateway: Gateway, vendors: Vendors, fault: str, requests: int, log: Path
 ) -> dict[str, Any]:
     """One gateway through one fault."""
-    first = next(iter(vendors.values()))
     with running(gateway, os.sched_getaffinity(0), log) as started:
         seen = came(vendors)
-        sent = asyncio.run(load(started, first, fault, requests))
-        first.mend()
+        sent = asyncio.run(load(started, vendors, fault, requests))
+        for vendor in vendors.values():
+            vendor.mend()
         time.sleep(1)  # one that was frozen notes what had come
         seen = came(vendors) - seen
     return {**report(sent, vendors), "seen": round(seen / (requests + requests // BEFORE), 3)}
@@ -177,10 +197,10 @@ def compare(runs: dict[str, dict[str, Any]], direct: Mapping[str, Any]) -> None:
             run["p99_times_healthy"] = round(run["p99_ms"] / healthy["p99_ms"], 2)
 
 
-def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], faults: list[str]) -> str:
+def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """The results as the README has them."""
     rows = [["the first of three vendors is", *results], ["---"] * (len(results) + 1)]
-    for fault in faults:
+    for fault in next(iter(results.values())):
         cells = [fault.replace("_", " ")]
         for runs in results.values():
             run = runs[fault]
@@ -192,13 +212,33 @@ def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], faults: list[s
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def into_readme(text: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The README `text` with the table of `results` in its place.
+
+    Raises:
+        ValueError: it has no place for it.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"README.md has no {BEGIN.strip()} and {END.strip()} for the table")
+    return f"{before}{begin}\n{table(results)}\n\n{end}{after}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
-    parser.add_argument("--faults", default=",".join(FAULTS), help="some of %(default)s")
+    parser.add_argument(
+        "--faults", default=",".join((*FAULTS, ALL_BACK)), help="some of %(default)s"
+    )
     parser.add_argument("--requests", type=int, default=1000, help="of each run")
     parser.add_argument("--slow-requests", type=int, default=300, help="of a slow gateway's")
     parser.add_argument("--only", default=",".join(GATEWAYS), help="some of %(default)s")
+    parser.add_argument("--readme", action="store_true", help="measure nothing, write the table")
     options = parser.parse_args()
+    if options.readme:
+        recorded = json.loads((RESULTS / "chaos.json").read_text())["gateways"]
+        README.write_text(into_readme(README.read_text("utf-8"), recorded), "utf-8")
+        return
     faults = [HEALTHY, *options.faults.split(",")]
     results: dict[str, dict[str, dict[str, Any]]] = {}
     missing: dict[str, str] = {}
@@ -230,7 +270,7 @@ def main() -> None:
     }
     path = write_results("chaos", measured, "llama-compat", "aiohttp", "uvicorn", "uvloop")
     print(json.dumps(measured, indent=2), file=sys.stderr)
-    print(table(results, faults))
+    print(table(results))
     print(f"written to {path}")
 
 

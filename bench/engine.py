@@ -1,6 +1,7 @@
 """How fast `local::torch` generates: its engine beside transformers' `generate`, in one process.
 
     python -m bench.engine --engine llama_cpp    (see bench/engine_llama_cpp.py)
+    python -m bench.engine --engine cuda         (see bench/engine_cuda.py)
     python -m bench.engine [--model starter] [--device auto] [--quantization none] [--rounds 3]
 
 Every request has the same number of prompt and output tokens (random ones, from a fixed seed) and
@@ -153,12 +154,17 @@ async def measure(engine: Engine, model: Any, options: argparse.Namespace) -> di
 def main() -> None:
     """Run the comparison."""
     chooser = argparse.ArgumentParser(add_help=False)
-    chooser.add_argument("--engine", default="torch", choices=("torch", "llama_cpp"))
+    chooser.add_argument("--engine", default="torch", choices=("torch", "llama_cpp", "cuda"))
     chosen, arguments = chooser.parse_known_args()
     if chosen.engine == "llama_cpp":
         from bench import engine_llama_cpp
 
         engine_llama_cpp.main(arguments)
+        return
+    if chosen.engine == "cuda":
+        from bench import engine_cuda
+
+        engine_cuda.main(arguments)
         return
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else None, parents=[chooser]
@@ -206,7 +212,7 @@ def main() -> None:
     path = write_results(f"engine-{device.type}{suffix}", measured, "torch", "transformers")
     print(json.dumps(measured, indent=2))
     print(f"written to {path}")
-    if device.type != "cuda":
+    if not torch.cuda.is_available():
         print("no CUDA here")
 
 

@@ -1,11 +1,11 @@
 """What routing policies cost: a model with three healthy targets beside one with one target.
 
-    python -m bench.policies [--rounds 5] [--seconds 4]
+    python -m bench.policies [--rounds 15] [--seconds 2]
 
 One gateway serves the same upstream as a model of one provider, and as models of three under each
-balance. They take turns; per round a model's processor time a request (user and system, of the
-gateway's process) and its requests/s are compared with the single target's, and the medians of the
-ratios are what counts. Writes `bench/results/policies.json`.
+balance. Each is measured next to the single target, now before it and now after: its processor time
+a request (user and system, of the gateway's process) and its requests/s are compared with those,
+and the medians of the ratios are what counts. Writes `bench/results/policies.json`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 
 from bench.load import peers
@@ -29,8 +30,6 @@ SINGLE = "single"
 BALANCES = ("weighted", "least_busy", "fastest", "sticky", "round_robin")
 WANTED = 1.05
 """Times a single target's processor time a request, at most."""
-
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def template(port: int, upstream: str) -> str:
@@ -49,11 +48,15 @@ def template(port: int, upstream: str) -> str:
 
 def processor_seconds(pid: int) -> float:
     """What the process has used so far, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    # Linux's number of a process's clock (clock_getcpuclockid), which counts nanoseconds; what
+    # /proc says of it is in hundredths of a second.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
-def measure(url: str, model: str, pid: int, cores: set[int], seconds: float) -> dict[str, float]:
+Measured = dict[str, float]
+
+
+def measure(url: str, model: str, pid: int, cores: set[int], seconds: float) -> Measured:
     """Requests/s at 32 connections, and the gateway's microseconds of processor time a request."""
     command = [sys.executable, "-m", "bench.load.generator", url, "--model", model]
     command += ["--connections", "32", "--seconds", str(seconds)]
@@ -71,12 +74,12 @@ def measure(url: str, model: str, pid: int, cores: set[int], seconds: float) -> 
     }
 
 
-def run(rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
-    """All models in turn, so many rounds."""
+def run(rounds: int, seconds: float) -> dict[str, list[tuple[Measured, Measured]]]:
+    """Each balance in turn, so many rounds; the single target beside it, then its own figures."""
     every = sorted(os.sched_getaffinity(0))
     ours, others = {every[0]}, set(every[1:]) or set(every)
     port, upstream_port = free_port(), free_port()
-    measured: dict[str, list[dict[str, float]]] = {name: [] for name in (SINGLE, *BALANCES)}
+    measured: dict[str, list[tuple[Measured, Measured]]] = {name: [] for name in BALANCES}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policies.yaml"
         path.write_text(template(port, f"http://127.0.0.1:{upstream_port}"))
@@ -88,10 +91,13 @@ def run(rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
             _wait_for(f"http://127.0.0.1:{port}/health")
             url = f"http://127.0.0.1:{port}/v1/chat/completions"
             for number in range(-1, rounds):
-                for name in measured:
-                    report = measure(url, name, gateway.pid, others, seconds if number >= 0 else 1)
+                for name in BALANCES:
+                    pair = (SINGLE, name) if number % 2 else (name, SINGLE)
+                    reports = {
+                        each: measure(url, each, gateway.pid, others, seconds) for each in pair
+                    }
                     if number >= 0:  # the first round warms up
-                        measured[name].append(report)
+                        measured[name].append((reports[SINGLE], reports[name]))
         finally:
             for process in (gateway, upstream):
                 process.terminate()
@@ -109,25 +115,24 @@ def _wait_for(url: str) -> None:
     raise RuntimeError(f"{url} does not answer")
 
 
+def _median(figures: Iterable[float]) -> float:
+    return round(statistics.median(figures), 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=2)
     options = parser.parse_args()
     measured = run(options.rounds, options.seconds)
-    rows = {}
-    for name, reports in measured.items():
-        row = {
-            key: round(statistics.median(each[key] for each in reports), 1) for key in reports[0]
-        }
-        for key in reports[0]:
-            ratios = [
-                ours[key] / single[key]
-                for ours, single in zip(reports, measured[SINGLE], strict=True)
-            ]
-            row[key] = round(statistics.median(each[key] for each in reports), 1)
-            row[f"{key}, of the single target's"] = round(statistics.median(ratios), 3)
-        rows[name] = row
+    every = [single for pairs in measured.values() for single, _ in pairs]
+    rows = {SINGLE: {key: _median(each[key] for each in every) for key in every[0]}}
+    for name, pairs in measured.items():
+        rows[name] = {}
+        for key in every[0]:
+            rows[name][key] = _median(own[key] for _, own in pairs)
+            ratios = [own[key] / single[key] for single, own in pairs]
+            rows[name][f"{key}, of the single target's"] = round(statistics.median(ratios), 3)
     worst = max(rows[name]["processor_us, of the single target's"] for name in BALANCES)
     result = {"wanted": {"processor_us, of the single target's": WANTED}, "models": rows}
     path = write_results("policies", {**result, "worst": worst}, "uvicorn", "msgspec")

@@ -30,7 +30,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("torch", "llama-cpp", "dev")
 
-_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?:>=(?P<floor>[\w.]+))?(?:,|$)")
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?:>=(?P<floor>[\w.]+))?(?:,|;sys_platform==|$)"
+)
 
 
 def declared(project: dict[str, Any], extras: Iterable[str]) -> Iterator[str]:

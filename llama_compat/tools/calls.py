@@ -36,7 +36,12 @@ def parse_tool_call(call_id: str, tool_name: str, arguments_json: str) -> AnyToo
 
     Returns:
         An `UnparseableToolCall`, which keeps the text, if the arguments are not a JSON object.
+
+    Raises:
+        ValueError: the id or the name is no text.
     """
+    if not (isinstance(call_id, str) and isinstance(tool_name, str)):
+        raise ValueError("the id or the name of a tool call is no text")
     if not arguments_json or arguments_json.isspace():
         return ToolCall(call_id, tool_name, {}, "{}")
     try:
@@ -121,7 +126,13 @@ class ToolCallAssembler:
         arguments: str | None = None,
         thought_signature: str | None = None,
     ) -> list[ToolCallDelta]:
-        """Take one fragment; `index` is the vendor's, and empty text is the same as None."""
+        """Take one fragment; `index` is the vendor's, and empty text is the same as None.
+
+        Raises:
+            ValueError: the id or the name is no text.
+        """
+        if not (isinstance(call_id, str | None) and isinstance(tool_name, str | None)):
+            raise ValueError("the id or the name of a tool call is no text")
         call = self._call_of(index, call_id, tool_name)
         if call_id and not call.vendor_id:
             call.vendor_id = call_id

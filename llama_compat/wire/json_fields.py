@@ -202,11 +202,23 @@ def _whole_characters(value: Any) -> Any:
             return value
         slices = range(0, len(value), _SLICE_CHARACTERS)
         return "".join(value[at : at + _SLICE_CHARACTERS].translate(_UNKNOWN) for at in slices)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_whole_characters(item) for item in value]
+    if isinstance(value, Raw):
+        return _whole_characters(from_raw(value))
+    if isinstance(value, msgspec.Struct):
+        return _whole_characters(msgspec.to_builtins(value))
     if isinstance(value, dict):
         return {_whole_characters(name): _whole_characters(item) for name, item in value.items()}
     return value
+
+
+def encode_json(value: Any) -> bytes:
+    """`value` as JSON in UTF-8; U+FFFD is in the place of half a character."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole_characters(value))
 
 
 def encode_fields(fields: JSONFields) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from itertools import islice
 from typing import ClassVar, TypeVar
@@ -194,7 +195,7 @@ def _pieces(text: str, limit: int | None) -> Iterator[tuple[str, int]]:
     least = EVENT_CHARACTERS if len(text) > LONG_CHARACTERS else 1
     piece: list[str] = []
     size = 0
-    for word in islice(_words(text), limit):
+    for word in islice(_words(text), None if limit is None else min(limit, sys.maxsize)):
         piece.append(word)
         size += len(word)
         if size >= least:

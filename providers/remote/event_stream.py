@@ -13,7 +13,7 @@ from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, parse_fields
 from providers.remote.openai_replies import completion_fields
-from providers.remote.server_sent import ServerSentStream
+from providers.remote.server_sent import ServerSentStream, meant_events
 from providers.remote.upstream_errors import NO_ERROR, error_in_stream, makes_no_sense
 
 _DONE = b"[DONE]"
@@ -97,6 +97,9 @@ class EventStream(ServerSentStream):
             self.ended = True
             return b""
         if b"\n" in data:
+            meant = meant_events(event)
+            if len(meant) > 1:
+                return b"".join(self.relay_event(each) for each in meant if not self.ended)
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
         fields = self._fields(data, event.name)
         if fields is None:

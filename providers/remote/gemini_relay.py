@@ -228,4 +228,5 @@ class GeminiEvents:
     def _finish(self, candidates: Any) -> None:
         for candidate in candidates if isinstance(candidates, list) else ():
             if isinstance(candidate, dict) and candidate.get("finishReason"):
-                self._unfinished.discard(candidate.get("index") or 0)
+                index = candidate.get("index")
+                self._unfinished.discard(index if isinstance(index, int) else 0)

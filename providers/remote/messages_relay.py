@@ -16,6 +16,7 @@ from llama_compat.dialects.anthropic_messages.errors import DIALECT
 from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
+from llama_compat.dialects.counts import members
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.types import Usage
@@ -124,12 +125,10 @@ async def _relay_whole(provider: str, call: Call, exchange: Exchange) -> Reply:
 def _usage(told: Sequence[Raw | None]) -> Usage | None:
     """What the vendor counted, in what it told one after another; None if that makes no sense."""
     counts = Counts()
-    try:
-        for usage in told:
-            counts.update(None if usage is None else from_raw(usage))
-        return counts.usage() if any(told) else None
-    except (AttributeError, TypeError):
-        return None
+    known = [members(from_raw(usage)) for usage in told if usage is not None]
+    for usage in known:
+        counts.update(usage)
+    return counts.usage() if any(known) else None
 
 
 _PLAIN_EVENTS = re.compile(

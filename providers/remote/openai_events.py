@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from llama_compat.dialects.openai import chat, completions
@@ -21,10 +22,16 @@ from llama_compat.types import (
 )
 from llama_compat.wire import sse
 from llama_compat.wire.json_lines import decode_object
-from providers.remote.json_objects import parse_object, read_object
+from providers.remote.json_objects import parse_object
 from providers.remote.relay import NO_STREAM_BEGINS, ended_early, first_chunk
+from providers.remote.server_sent import meant_events
 from providers.remote.upstream import UpstreamResponse
-from providers.remote.upstream_errors import error_in_stream, makes_no_sense
+from providers.remote.upstream_errors import (
+    error_in_answer,
+    error_in_stream,
+    is_error_in_other_words,
+    makes_no_sense,
+)
 
 
 async def read_chat(
@@ -36,7 +43,7 @@ async def read_chat(
         APIError: 502 if the reply breaks off or makes no sense; what the vendor says in it.
     """
     if not stream:
-        for event in await read_object(provider, response, _chat_events):
+        for event in _whole(provider, await response.read(), _chat_events):
             yield event
         return
     parser = chat.StreamParser()
@@ -51,13 +58,24 @@ async def read_completion(
     """The events of a text completion, which begins with the prompt if `echo`; as `read_chat`."""
     whole = partial(_text_events, echo=echo)
     if not stream:
-        for event in await read_object(provider, response, whole):
+        for event in _whole(provider, await response.read(), whole):
             yield event
         return
     parser = completions.StreamParser(echo=echo)
     async with aclosing(_read_chunks(provider, response, parser, whole)) as events:
         async for event in events:
             yield event
+
+
+def _whole(
+    provider: str, body: bytes, events: Callable[[Mapping[str, Any]], list[StreamEvent]]
+) -> list[StreamEvent]:
+    def parse(reply: Mapping[str, Any]) -> list[StreamEvent]:
+        if "choices" not in reply and is_error_in_other_words(reply):
+            raise error_in_answer(provider, body)
+        return events(reply)
+
+    return parse_object(provider, body, parse)
 
 
 def _chat_events(reply: Mapping[str, Any]) -> list[StreamEvent]:
@@ -85,7 +103,7 @@ async def _read_chunks(
         if first.lstrip()[:1] in NO_STREAM_BEGINS:
             # A reply that ignores `stream`, or an error.
             body = first + await response.read()
-            for event in parse_object(provider, body, whole):
+            for event in _whole(provider, body, whole):
                 yield event
             return
         chunk = first
@@ -130,7 +148,7 @@ def _finish(provider: str, parser: ChunkParser) -> Iterator[StreamEvent]:
 
 def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Iterator[StreamEvent]:
     """The events of the vocabulary; `[DONE]` is the end, after which nothing is looked at."""
-    for event in events:
+    for event in chain.from_iterable(map(meant_events, events)):
         if event.data is None:
             continue
         if event.data.lstrip().startswith(b"[DONE]"):

@@ -7,7 +7,13 @@ from msgspec import Raw
 from llama_compat.dialects.openai.mending import ReplyKind, mend_completion, mend_embeddings
 from llama_compat.errors import upstream_error
 from llama_compat.wire.json_fields import JSONFields, parse_fields
-from providers.remote.upstream_errors import NO_ERROR, error_in_answer, makes_no_sense, no_json
+from providers.remote.upstream_errors import (
+    NO_ERROR,
+    error_in_answer,
+    is_error_in_other_words,
+    makes_no_sense,
+    no_json,
+)
 
 
 def completion_fields(provider: str, body: bytes, kind: ReplyKind, model: Raw) -> JSONFields:
@@ -57,5 +63,7 @@ def object_fields(provider: str, body: bytes, required: str) -> JSONFields:
     if fields.get("error") not in NO_ERROR:
         raise error_in_answer(provider, body)
     if required not in fields:
+        if is_error_in_other_words(fields):
+            raise error_in_answer(provider, body)
         raise upstream_error(provider, f"answered with JSON that has no '{required}'.")
     return fields

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
@@ -29,6 +28,7 @@ from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
     encode_fields,
+    encode_json,
     from_raw,
     parse_fields,
     parse_object,
@@ -203,7 +203,10 @@ class ResponseStream:
         fields = whole_fields(self._provider, body, "output", self._model)
         self.usage = _usage(fields)
         self.begun = self.spoken = self.ended = True
-        return whole_as_events(from_raw(Raw(encode_fields(fields))))
+        try:
+            return whole_as_events(from_raw(Raw(encode_fields(fields))))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
 
     def render_error(self, error: APIError) -> bytes:
         """The error, the response as failed, and the stream's end."""
@@ -266,6 +269,8 @@ class ResponseStream:
         try:
             fields = parse_fields(parsed.data)
             kind = from_raw(fields["type"]) if "type" in fields else parsed.name.decode()
+            if not isinstance(kind, str):
+                raise ValueError("the type of an event is no text")
             if kind in _BEGINNING or kind in _LAST:
                 event = self._mended(kind, fields)
         except ValueError as error:
@@ -285,7 +290,7 @@ class ResponseStream:
         response = parse_object(fields.get("response", Raw(b"null")))
         response["model"] = to_raw(self._model)
         fields["response"] = Raw(encode_fields(response))
-        encoded = b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(fields))
+        encoded = b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_json(fields))
         if kind in _BEGINNING:
             self._response = response
             return encoded

@@ -7,6 +7,19 @@ from collections.abc import Sequence
 
 from llama_compat.errors import upstream_error
 from llama_compat.wire import sse
+from llama_compat.wire.json_fields import parse_fields
+
+
+def meant_events(event: sse.Event) -> list[sse.Event]:
+    """The event, or those that its lines are: some servers forget the blank lines in between."""
+    data = event.data
+    if data is None or b"\n" not in data or event.name == b"error":
+        return [event]
+    try:
+        parse_fields(data)
+    except ValueError:
+        return [sse.Event(line, event.name) for line in data.split(b"\n") if line.strip()]
+    return [event]
 
 
 class ServerSentStream(ABC):

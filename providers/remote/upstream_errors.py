@@ -120,10 +120,20 @@ def error_in_answer(provider: str, body: bytes) -> APIError:
     report = _parse_report(body) or _Report(message=_NO_MESSAGE)
     if report.is_about_the_key(report.status):
         return upstream_authentication(provider, report.status or 401)
-    error = _from_report(provider, report.status or 502, report)
+    status = 502 if report.status in (None, 500) else report.status
+    error = _from_report(provider, status, report)
     error.message = f"Provider '{provider}': answered with an error: {report.message}"
     error.code = error.code or "upstream_error"
     return error
+
+
+_ERROR_MEMBERS = frozenset({"detail", "message", "errors", "msg"})
+
+
+def is_error_in_other_words(members: Mapping[str, Any]) -> bool:
+    """Whether a reply that lacks what it should have is an error as FastAPI, vLLM and others write
+    them."""
+    return not _ERROR_MEMBERS.isdisjoint(members)
 
 
 def error_in_stream(provider: str, data: bytes) -> APIError:

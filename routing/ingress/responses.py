@@ -8,7 +8,6 @@ from contextlib import aclosing
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-import msgspec
 from fastapi import Query, Request
 from msgspec import Raw
 from msgspec.structs import replace
@@ -34,7 +33,7 @@ from llama_compat.exchange import JSON_HEADERS, Call, Principal, Reply, Target
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
-from llama_compat.wire.json_fields import from_raw, to_raw, unicode_from_raw
+from llama_compat.wire.json_fields import encode_json, from_raw, to_raw, unicode_from_raw
 from providers.answer import answer as answer_call
 from providers.base import Provider
 from routing.ingress.api import ClientAPI
@@ -138,7 +137,7 @@ class ResponsesEndpoint(Endpoint):
         runtime.hold()
         running = runtime.background.run(queued, work)
         running.add_done_callback(lambda _: runtime.release())
-        return Reply(msgspec.json.encode(queued), headers=JSON_HEADERS, dropped=dropped)
+        return Reply(encode_json(queued), headers=JSON_HEADERS, dropped=dropped)
 
 
 def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from llama_compat.distribution.routing import Balance
@@ -22,8 +23,10 @@ it (V. Mirrokni, M. Thorup, M. Zadimoghaddam: Consistent Hashing with Bounded Lo
 NEVER_TOO_BUSY = 8
 """With fewer requests than this in flight it takes any: so few say nothing of shares."""
 
+MAX_KEYS = 4096
+"""Of so many that stick to a target it is remembered for each model; of others it is worked out."""
+
 _64_BITS = 2**64 - 1
-_LN_2_64 = 64 * math.log(2)
 
 
 class Balancer(Protocol):
@@ -110,28 +113,38 @@ class Sticky(Weighted):
     a target that leaves gives away its own keys and no others, and gets them back. One that has far
     more than its share to do passes a request on to the key's next."""
 
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        # Who has a key asks again. What is kept of it is no longer than its hash.
+        self._in_order = lru_cache(MAX_KEYS)(_in_order)
+
     def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
         """The key's first target that is not too busy; by chance without a key."""
         if key is None:
             return super().pick(group, now, key, stream)
-        targets, hashed_key = group.targets, hashed(key)
+        targets = self._in_order(group, hashed(key))
+        if targets[0].state.in_flight < NEVER_TOO_BUSY:
+            return targets[0]
+        flying = sum([each.state.in_flight for each in targets]) + 1
+        most = LOAD_FACTOR * flying / group.weight
+        for target in targets:
+            busy = target.state.in_flight
+            if busy < NEVER_TOO_BUSY or busy < most * target.weight:
+                return target
+        return targets[0]
+
+
+def _in_order(group: Group, key: int) -> Sequence[LiveTarget]:
+    """The targets as they come for the key with this hash: the first, the next if that leaves."""
+
+    def distance(target: LiveTarget) -> float:
         # A multiplier for each target makes as many hashes of one (multiply-shift hashing,
         # M. Dietzfelbinger and others, 1997), and -ln(u) / weight of a uniform u is least for a
         # target with the probability of its weight.
-        distances = [
-            (_LN_2_64 - math.log(hashed_key * each.state.multiplier & _64_BITS | 1)) / each.weight
-            for each in targets
-        ]
-        first = targets[distances.index(min(distances))]
-        if first.state.in_flight < NEVER_TOO_BUSY:
-            return first
-        flying = sum([each.state.in_flight for each in targets]) + 1
-        most = LOAD_FACTOR * flying / group.weight
-        for place in sorted(range(len(targets)), key=distances.__getitem__):
-            busy = targets[place].state.in_flight
-            if busy < NEVER_TOO_BUSY or busy < most * targets[place].weight:
-                return targets[place]
-        return first
+        mixed = key * target.state.multiplier & _64_BITS
+        return -math.log((mixed + 1) / 2**64) / target.weight
+
+    return sorted(group.targets, key=distance)
 
 
 BALANCERS: dict[Balance, Callable[[Random], Balancer]] = {

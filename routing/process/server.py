@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -256,9 +257,14 @@ def _listen(host: str, port: int, source: str) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ServerStartError(
-            f"Can't listen on {host} port {port}: {(error.strerror or str(error)).lower()}. Stop"
-            f" what listens there, or take another port: llama-compat run {source} --port"
-            f" {port + 1 if port < 65535 else 8321}"
-        ) from None
+        said = f"Can't listen on {host} port {port}: {(error.strerror or str(error)).lower()}."
+        run = f"llama-compat run {source}"
+        if error.errno == errno.EADDRINUSE:
+            other = port + 1 if port < 65535 else 8321
+            mend = f"Stop what listens there, or take another port: {run} --port {other}"
+        elif error.errno == errno.EACCES:
+            mend = f"Ports below 1024 may be the administrator's; take another: {run} --port 8321"
+        else:
+            mend = f"The host has to be an address of this machine: {run} --host 0.0.0.0"
+        raise ServerStartError(f"{said} {mend}") from None
     return listener

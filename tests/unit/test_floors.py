@@ -15,6 +15,7 @@ from tests.floors import EXTRAS, ROOT, declared, floor_of, floors
         ("msgspec>=0.19", "msgspec==0.19"),
         ("uvicorn[standard]>=0.36", "uvicorn==0.36"),
         ("aiohttp >= 3.12, < 3.15", "aiohttp==3.12"),
+        ("triton>=3.7.1; sys_platform == 'linux'", "triton==3.7.1"),
         ("types-PyYAML", None),
     ],
 )

@@ -39,6 +39,7 @@ HEAVY = {
     "safetensors",
     "torch",
     "transformers",
+    "triton",
 }
 
 ENGINES = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.anthropic_messages.conversations import parse_messages, parse_system
@@ -19,6 +18,7 @@ from llama_compat.dialects.anthropic_messages.parameters import (
 from llama_compat.dialects.anthropic_messages.rendering import StreamRenderer, render_reply
 from llama_compat.dialects.base import Labels
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
+from llama_compat.wire.json_fields import encode_json
 
 
 class MessagesCall(Struct, frozen=True):
@@ -40,7 +40,7 @@ class MessagesCall(Struct, frozen=True):
     ) -> bytes:
         """The message."""
         (response,) = responses
-        return msgspec.json.encode(render_reply(response, usage, labels))
+        return encode_json(render_reply(response, usage, labels))
 
     def stream_renderer(self, labels: Labels) -> StreamRenderer:
         """A renderer of the message's events."""
@@ -54,7 +54,7 @@ class TokenCountCall(Struct, frozen=True):
 
     def render_reply(self, tokens: int) -> bytes:
         """The count."""
-        return msgspec.json.encode({"input_tokens": tokens})
+        return encode_json({"input_tokens": tokens})
 
 
 def parse_request(body: Mapping[str, Any], model: str) -> MessagesCall:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from llama_compat.dialects.anthropic_messages.events import encode_event
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError
+from llama_compat.wire.json_fields import encode_json
 
 DIALECT = "anthropic"
 
@@ -48,7 +47,7 @@ def render_error(error: APIError, request_id: str) -> bytes:
     shown = status(error)
     kind = _TYPES.get(shown, "invalid_request_error" if shown < 500 else "api_error")
     message = f"{_TOO_LONG}: {error.message}" if _is_about_the_prompt(error) else error.message
-    return msgspec.json.encode(
+    return encode_json(
         {
             "type": "error",
             "error": {"type": kind, "message": message},

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from llama_compat.wire.json_fields import JSONFields, from_raw, parse_objects, to_raw
+from llama_compat.wire.json_fields import JSONFields, encode_json, from_raw, parse_objects, to_raw
 
 
 def encode_event(name: str, data: bytes) -> bytes:
@@ -25,7 +25,7 @@ def encode_event(name: str, data: bytes) -> bytes:
 
 def encode(kind: str, **members: Any) -> bytes:
     """The event `kind` with these members."""
-    return encode_event(kind, msgspec.json.encode({"type": kind, **members}))
+    return encode_event(kind, encode_json({"type": kind, **members}))
 
 
 PING = encode("ping")

@@ -213,7 +213,7 @@ def _effort_of_thinking(value: Any) -> str | None:
     if value is None:
         return None
     thinking = as_object(value, "thinking")
-    kind = thinking.get("type")
+    kind = optional_text_in(thinking, "type", "thinking")
     if kind in _UNASKED:
         return None
     if kind != "enabled":

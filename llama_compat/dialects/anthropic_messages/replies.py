@@ -7,9 +7,15 @@ from typing import Any
 
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
+from llama_compat.dialects.seals import parse_seal
 from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
-from llama_compat.tools.calls import ToolCallAssembler, arguments_text, parse_tool_call
+from llama_compat.tools.calls import (
+    ToolCallAssembler,
+    arguments_text,
+    new_call_id,
+    parse_tool_call,
+)
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
@@ -100,8 +106,9 @@ def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
     return None
 
 
-def _seal(signature: str | None) -> tuple[str | None, str]:
+def _seal(value: Any) -> tuple[str | None, str]:
     # Not every server with this API seals what its models think.
+    signature = parse_seal(value)
     return (signature, FAMILY) if signature else (None, "")
 
 
@@ -113,8 +120,8 @@ def _joined(text: str) -> str:
 def _parse_call(block: Mapping[str, Any], cut: bool) -> AnyToolCall:
     given = block["input"]
     if cut and not given:
-        return UnparseableToolCall(block["id"], block["name"], "")
-    return parse_tool_call(block["id"], block["name"], arguments_text(given))
+        return UnparseableToolCall(block["id"] or new_call_id(), block["name"], "")
+    return parse_tool_call(block["id"] or new_call_id(), block["name"], arguments_text(given))
 
 
 def _stop_reason(reason: str | None, json_object: bool) -> StopReason:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from llama_compat.dialects.counts import count, members
 from llama_compat.types import StopReason, Usage
 
 STOP_REASONS = {
@@ -53,25 +53,26 @@ def render_usage(usage: Usage) -> dict[str, Any]:
 class Counts:
     """The token counts of a message; in a stream later ones replace earlier ones."""
 
-    def __init__(self, usage: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, usage: Any = None) -> None:
         self._counts: dict[str, Any] = {}
         self.update(usage)
 
-    def update(self, usage: Mapping[str, Any] | None) -> None:
+    def update(self, usage: Any) -> None:
         """Take the `usage` of a message or of an event."""
-        for name, count in (usage or {}).items():
-            if count is not None:
-                self._counts[name] = count
+        for name, value in members(usage).items():
+            if value is not None:
+                self._counts[name] = value
 
     def usage(self) -> Usage:
         """The vocabulary's prompt tokens include what was read from a cache and written to it."""
         counts = self._counts
-        cached = counts.get("cache_read_input_tokens")
-        written = counts.get("cache_creation_input_tokens")
+        cached = count(counts.get("cache_read_input_tokens"))
+        written = count(counts.get("cache_creation_input_tokens"))
+        details = members(counts.get("output_tokens_details"))
         return Usage(
-            prompt_tokens=counts.get("input_tokens", 0) + (written or 0) + (cached or 0),
-            completion_tokens=counts.get("output_tokens", 0),
+            prompt_tokens=(count(counts.get("input_tokens")) or 0) + (written or 0) + (cached or 0),
+            completion_tokens=count(counts.get("output_tokens")) or 0,
             cached_tokens=cached,
-            reasoning_tokens=counts.get("output_tokens_details", {}).get("thinking_tokens"),
+            reasoning_tokens=count(details.get("thinking_tokens")),
             cache_write_tokens=written,
         )

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from llama_compat.dialects.gemini.members import list_in, member, object_in, text_in
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
+from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
@@ -58,7 +59,7 @@ def parse_contents(value: Any, path: str = "contents") -> tuple[Message, ...]:
         where = f"{path}[{index}]"
         content = object_in(each, where)
         parts = _parts(content, where)
-        role = content.get("role") or "user"
+        role = optional_text_in(content, "role", where) or "user"
         if role == "model":
             said.add(_parse_model(parts, unanswered))
             continue

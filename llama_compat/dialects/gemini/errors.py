@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.errors import APIError
+from llama_compat.wire.json_fields import encode_json
 
 _WORDS: Mapping[int, str] = {
     400: "INVALID_ARGUMENT",
@@ -42,7 +41,7 @@ def render_error(error: APIError, request_id: str) -> bytes:
     }
     if details := _details(error):
         said["details"] = details
-    return msgspec.json.encode({"error": said})
+    return encode_json({"error": said})
 
 
 def _word(status: int) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector
 from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -160,7 +162,7 @@ class StreamParser:
             succeeded = isinstance(call, ToolCall)
             status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
             return [ToolCallDelta(self._calls - 1, status, tool_call=call)]
-        text, signature = part.get("text") or "", part.get("thoughtSignature")
+        text, signature = part.get("text") or "", parse_seal(part.get("thoughtSignature"))
         if part.get("thought"):
             thought = self._reasoning.push(text)
             if signature is not None:
@@ -193,7 +195,7 @@ def _parse_call(part: Mapping[str, Any]) -> AnyToolCall:
         function["name"],
         arguments_text(function.get("args") or {}),
     )
-    signature = part.get("thoughtSignature")
+    signature = parse_seal(part.get("thoughtSignature"))
     if signature is not None and isinstance(call, ToolCall):
         return structs.replace(call, thought_signature=signature)
     return call
@@ -217,14 +219,15 @@ def _parse_token(token: Mapping[str, Any]) -> TokenLogProb:
     return TokenLogProb(text, text.encode(errors="replace"), token.get("logProbability") or 0.0)
 
 
-def parse_usage(usage: Mapping[str, Any]) -> Usage:
+def parse_usage(usage: Any) -> Usage:
     """Gemini counts thoughts beside the answer, OpenAI as part of it."""
-    thoughts = usage.get("thoughtsTokenCount")
+    usage = members(usage)
+    thoughts = count(usage.get("thoughtsTokenCount"))
     return Usage(
-        prompt_tokens=(usage.get("promptTokenCount") or 0)
-        + (usage.get("toolUsePromptTokenCount") or 0),
-        completion_tokens=(usage.get("candidatesTokenCount") or 0) + (thoughts or 0),
-        cached_tokens=usage.get("cachedContentTokenCount"),
+        prompt_tokens=(count(usage.get("promptTokenCount")) or 0)
+        + (count(usage.get("toolUsePromptTokenCount")) or 0),
+        completion_tokens=(count(usage.get("candidatesTokenCount")) or 0) + (thoughts or 0),
+        cached_tokens=count(usage.get("cachedContentTokenCount")),
         reasoning_tokens=thoughts,
     )
 

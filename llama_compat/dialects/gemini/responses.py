@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.gemini.frames import Frame
 from llama_compat.dialects.gemini.seals import FAMILY, render_seal
@@ -34,6 +32,7 @@ from llama_compat.types import (
     UnparseableToolCall,
     Usage,
 )
+from llama_compat.wire.json_fields import encode_json
 
 _FINISH_REASONS: Mapping[StopReason, str] = {
     StopReason.end_of_turn: "STOP",
@@ -158,7 +157,7 @@ def _encode(
     if usage is not None:
         response["usageMetadata"] = render_usage(usage)
     response |= {"modelVersion": labels.model, "responseId": labels.unique}
-    return msgspec.json.encode(response)
+    return encode_json(response)
 
 
 def render_usage(usage: Usage) -> dict[str, int]:

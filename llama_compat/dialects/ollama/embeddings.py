@@ -13,6 +13,7 @@ from llama_compat.dialects.base import Labels
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+from llama_compat.wire.json_fields import encode_json
 
 # --------------------------------------------------------------------------------------------------
 # A client's: wire -> vocabulary -> wire
@@ -27,7 +28,7 @@ class EmbedCall(Struct, frozen=True):
 
     def render_reply(self, response: EmbeddingResponse, labels: Labels) -> bytes:
         """The object with all vectors."""
-        return msgspec.json.encode(
+        return encode_json(
             {
                 "model": labels.model,
                 "embeddings": response.vectors,
@@ -45,7 +46,7 @@ class EmbeddingsCall(Struct, frozen=True):
 
     def render_reply(self, response: EmbeddingResponse, labels: Labels) -> bytes:
         """The object with the one vector."""
-        return msgspec.json.encode({"embedding": response.vectors[0]})
+        return encode_json({"embedding": response.vectors[0]})
 
 
 def parse_embed_request(body: Mapping[str, Any], model: str) -> EmbedCall:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from llama_compat.errors import APIError
+from llama_compat.wire.json_fields import encode_json
 
 NAME = "ollama"
 
@@ -13,7 +12,7 @@ def render_error(error: APIError, request_id: str) -> bytes:
     """The body of an answer that is `error`; Ollama's own where the vendor is one."""
     if error.vendor_body is not None and error.vendor_body[0] == NAME:
         return error.vendor_body[1]
-    return msgspec.json.encode({"error": error.message})
+    return encode_json({"error": error.message})
 
 
 def render_stream_error(error: APIError, request_id: str) -> bytes:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.ollama.errors import render_stream_error
 from llama_compat.dialects.ollama.messages import render_call
@@ -28,6 +26,7 @@ from llama_compat.types import (
     Usage,
     content_text,
 )
+from llama_compat.wire.json_fields import encode_json
 
 _DONE_REASONS: dict[StopReason, str] = {
     StopReason.end_of_turn: "stop",
@@ -98,7 +97,7 @@ def render_reply(
     }
     if response.logprobs is not None:
         reply["logprobs"] = _render_logprobs(response.logprobs)
-    return msgspec.json.encode(reply)
+    return encode_json(reply)
 
 
 class LineRenderer:
@@ -158,7 +157,7 @@ class LineRenderer:
 
     def _line(self, members: dict[str, Any]) -> bytes:
         line = {"model": self._model, "created_at": now(), **members}
-        return msgspec.json.encode(line) + b"\n"
+        return encode_json(line) + b"\n"
 
 
 def _metrics(usage: Usage, began: int, first_token: int | None) -> dict[str, int]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
@@ -19,7 +18,7 @@ from llama_compat.dialects.ollama.errors import NAME, render_error, render_strea
 from llama_compat.dialects.ollama.lines import chat_said, generate_said, now
 from llama_compat.dialects.ollama.options import options_asked
 from llama_compat.errors import invalid_parameter, missing_parameter
-from llama_compat.wire.json_fields import JSONFields, from_raw
+from llama_compat.wire.json_fields import JSONFields, encode_json, from_raw
 
 OLLAMA = Dialect(
     name=NAME,
@@ -211,7 +210,7 @@ def render_nothing(operation: Operation, fields: Mapping[str, Raw], model: str) 
             "done": True,
             "done_reason": "unload" if _unloads(fields.get("keep_alive")) else "load",
         }
-    return msgspec.json.encode(said)
+    return encode_json(said)
 
 
 _NOTHING_SAID: Mapping[str, Callable[[], dict[str, Any]]] = {

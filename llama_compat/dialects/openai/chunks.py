@@ -15,6 +15,7 @@ from llama_compat.errors import APIError
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
 from llama_compat.wire import sse
+from llama_compat.wire.json_fields import encode_json
 
 
 class ChunkRenderer:
@@ -76,7 +77,7 @@ class EncodedChunks:
 
 
 def _encode(chunks: Iterable[dict[str, Any]]) -> bytes:
-    return b"".join(sse.encode_data(msgspec.json.encode(chunk)) for chunk in chunks)
+    return b"".join(sse.encode_data(encode_json(chunk)) for chunk in chunks)
 
 
 class ChunkParser:

@@ -41,6 +41,7 @@ from llama_compat.types import (
     TokenLogProbs,
     Usage,
 )
+from llama_compat.wire.json_fields import encode_json
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's own default for text completions."""
@@ -78,7 +79,7 @@ class CompletionCall(Struct, frozen=True):
             made = self.best_of
             batches = [responses[at : at + made] for at in range(0, len(responses), made)]
             responses = [each for batch in batches for each in self._best(batch)]
-        return msgspec.json.encode(render_reply(responses, usage, **_said_of(labels)))
+        return encode_json(render_reply(responses, usage, **_said_of(labels)))
 
     def stream_renderer(self, labels: Labels) -> EncodedChunks:
         """A renderer of chunks, which are `text_completion` objects too."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from llama_compat.dialects.counts import count, members
 from llama_compat.types import Usage
 
 
@@ -25,37 +25,21 @@ def render_usage(usage: Usage) -> dict[str, Any]:
 def parse_usage(usage: Any) -> Usage:
     """A vendor's `usage`; zeros for what it does not tell, or not in numbers: a reply that is paid
     for is not lost to that."""
-    usage = _members(usage)
-    read = _members(usage.get("prompt_tokens_details"))
-    cached = _count(read.get("cached_tokens"))
+    usage = members(usage)
+    read = members(usage.get("prompt_tokens_details"))
+    cached = count(read.get("cached_tokens"))
     if cached is None:
-        cached = _count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
-    prompt = _count(usage.get("prompt_tokens")) or 0
-    completion = _count(usage.get("completion_tokens")) or 0
-    said = _members(usage.get("completion_tokens_details"))
-    reasoning = _count(said.get("reasoning_tokens"))
-    if reasoning and _count(usage.get("total_tokens")) == prompt + completion + reasoning:
+        cached = count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
+    prompt = count(usage.get("prompt_tokens")) or 0
+    completion = count(usage.get("completion_tokens")) or 0
+    said = members(usage.get("completion_tokens_details"))
+    reasoning = count(said.get("reasoning_tokens"))
+    if reasoning and count(usage.get("total_tokens")) == prompt + completion + reasoning:
         completion += reasoning  # xAI counts it beside the completion
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         cached_tokens=cached,
         reasoning_tokens=reasoning,
-        cache_write_tokens=_count(read.get("cache_write_tokens")),  # OpenRouter
+        cache_write_tokens=count(read.get("cache_write_tokens")),  # OpenRouter
     )
-
-
-def _members(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-MAX_COUNT = (1 << 53) - 1
-"""The most tokens that JSON's readers agree on (RFC 8259, section 6)."""
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if 0 <= value <= MAX_COUNT else None

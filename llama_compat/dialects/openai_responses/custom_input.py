@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import parse_json
+from llama_compat.wire.json_fields import encode_json
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -32,7 +31,7 @@ _LONGEST_ESCAPE = len(r"\u0000")
 
 def wrap(text: str) -> str:
     """The arguments of the function that stands for a custom tool with the input `text`."""
-    return msgspec.json.encode({"input": text}).decode()
+    return encode_json({"input": text}).decode()
 
 
 def unwrap(arguments: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+from llama_compat.wire.json_fields import encode_json
 
 OBFUSCATED_SIZE = 32
 """With obfuscation, every delta is filled up to a multiple of as many characters."""
@@ -19,7 +19,7 @@ class EventWriter:
 
     def event(self, type: str, members: Mapping[str, Any]) -> bytes:
         """One event with these members."""
-        body = msgspec.json.encode({"type": type, "sequence_number": self._next, **members})
+        body = encode_json({"type": type, "sequence_number": self._next, **members})
         self._next += 1
         return b"event: %b\ndata: %b\n\n" % (type.encode(), body)
 
@@ -31,7 +31,7 @@ class EventWriter:
             template.head,
             number,
             template.members,
-            msgspec.json.encode(text),
+            encode_json(text),
             template.tail,
             rest,
         )
@@ -51,7 +51,7 @@ class DeltaTemplate:
     def __init__(self, type: str, members: Mapping[str, Any], tail: bytes = b"") -> None:
         name = type.encode()
         self.head = b'event: %b\ndata: {"type":"%b","sequence_number":' % (name, name)
-        self.members = b",%b," % msgspec.json.encode(members)[1:-1] + b'"delta":'
+        self.members = b",%b," % encode_json(members)[1:-1] + b'"delta":'
         self.tail = tail
 
 

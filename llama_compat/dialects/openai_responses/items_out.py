@@ -6,8 +6,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from llama_compat.dialects.openai_responses.custom_input import InputUnwrapper
 from llama_compat.dialects.openai_responses.events import (
     OBFUSCATED_SIZE,
@@ -18,6 +16,7 @@ from llama_compat.dialects.openai_responses.events import (
 from llama_compat.dialects.openai_responses.sealed import Sealed, seal
 from llama_compat.dialects.openai_responses.tools import Tool
 from llama_compat.types import ReasoningContent, ReasoningDelta, TokenLogProb, TokenLogProbs
+from llama_compat.wire.json_fields import encode_json
 
 NO_LOGPROBS = b',"logprobs":[]'
 
@@ -324,4 +323,4 @@ def _token(token: TokenLogProb) -> dict[str, Any]:
 
 def encode(response: Mapping[str, Any]) -> bytes:
     """A response object as JSON."""
-    return msgspec.json.encode(response)
+    return encode_json(response)

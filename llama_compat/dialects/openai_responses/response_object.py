@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.openai_responses.tools import described
 from llama_compat.types import Usage
 
@@ -106,16 +107,17 @@ def render_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def parse_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+def parse_usage(usage: Any) -> Usage | None:
     """A vendor's `usage`; None where it tells none."""
+    usage = members(usage)
     if not usage:
         return None
-    read = usage.get("input_tokens_details") or {}
-    written = usage.get("output_tokens_details") or {}
+    read = members(usage.get("input_tokens_details"))
+    written = members(usage.get("output_tokens_details"))
     return Usage(
-        prompt_tokens=usage.get("input_tokens") or 0,
-        completion_tokens=usage.get("output_tokens") or 0,
-        cached_tokens=read.get("cached_tokens"),
-        reasoning_tokens=written.get("reasoning_tokens"),
-        cache_write_tokens=read.get("cache_write_tokens"),
+        prompt_tokens=count(usage.get("input_tokens")) or 0,
+        completion_tokens=count(usage.get("output_tokens")) or 0,
+        cached_tokens=count(read.get("cached_tokens")),
+        reasoning_tokens=count(written.get("reasoning_tokens")),
+        cache_write_tokens=count(read.get("cache_write_tokens")),
     )

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.types import ReasoningContent
+from llama_compat.wire.json_fields import encode_json
 
 PREFIX = "llama-compat.1."
 """What begins so is this server's own."""
@@ -39,7 +40,7 @@ _decoder = msgspec.json.Decoder(Sealed)
 
 def seal(content: Sealed) -> str:
     """`content` as `encrypted_content`."""
-    return PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(content)).decode()
+    return PREFIX + base64.urlsafe_b64encode(encode_json(content)).decode()
 
 
 def unseal(text: str) -> Sealed | None:

@@ -5,13 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from llama_compat.dialects.openai_responses.events import EventWriter
+from llama_compat.tools.calls import arguments_text
 
 _LAST = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
 
 
+class _Part(Struct):
+    type: str | None = None
+    text: str | None = None
+    logprobs: list[Any] | None = None
+
+
+class _Item(Struct):
+    type: str | None = None
+
+
+class _Response(Struct):
+    """What types its members have, as far as they are read here."""
+
+    status: str | None = None
+    output: list[_Item] | None = None
+
+
 def whole_as_events(response: Mapping[str, Any]) -> bytes:
-    """The events of `response`, each item in as few as clients can do with."""
+    """The events of `response`, each item in as few as clients can do with.
+
+    Raises:
+        ValueError: it is no response; the message says where.
+    """
+    msgspec.convert(response, _Response)
     writer = EventWriter()
     begun = {
         **response,
@@ -38,10 +64,11 @@ def _item_events(writer: EventWriter, index: int, item: Mapping[str, Any]) -> It
     empty = {**item, **_EMPTY.get(item.get("type") or "", {})}
     yield writer.event("response.output_item.added", {"output_index": index, "item": empty})
     if item.get("type") == "message":
+        msgspec.convert(item.get("content"), list[_Part] | None)
         for place, part in enumerate(item.get("content") or ()):
             yield from _part_events(writer, {**at, "content_index": place}, part)
     elif item.get("type") == "function_call":
-        arguments = item.get("arguments") or ""
+        arguments = arguments_text(item.get("arguments"))
         name = "response.function_call_arguments"
         yield writer.event(f"{name}.delta", {**at, "delta": arguments})
         yield writer.event(f"{name}.done", {**at, "name": item.get("name"), "arguments": arguments})

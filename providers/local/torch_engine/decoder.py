@@ -2,20 +2,49 @@
 
 One function for all of the architectures in `weights.py`, which differ in a few places only:
 biases, norms of queries and keys, norms behind attention and MLP, the activation, sliding windows.
+What is between the matrix products is a `Step`'s: PyTorch's operations or Triton kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from providers.local.torch_engine.attention import KVCache, SequenceSpan, attend
+from providers.local.torch_engine.attention import KVCache
 from providers.local.torch_engine.linear import Linear
 
-Norm = Callable[[torch.Tensor], torch.Tensor]
+
+class Norm:
+    """Root-mean-square normalisation over the last dimension, computed in float32.
+
+    In four small operations: `hypot` adds the epsilon under the root.
+
+    Args:
+        weight: `[size]`.
+        epsilon: what is added to the mean of the squares.
+        dtype: of what comes out.
+
+    Attributes:
+        weight: in float32.
+    """
+
+    def __init__(self, weight: torch.Tensor, epsilon: float, dtype: torch.dtype) -> None:
+        size = weight.shape[0]
+        self.weight = weight.float()
+        self.epsilon = epsilon
+        self._dtype = dtype
+        self._scaled = self.weight * math.sqrt(size)
+        self._least = torch.tensor(math.sqrt(size * epsilon), device=weight.device)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`x`, `[..., size]`, normalised."""
+        values = x.float()
+        length = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
+        return (values / torch.hypot(length, self._least)).mul_(self._scaled).to(self._dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +104,7 @@ class Decoder:
         head: makes logits of its result.
         heads, kv_heads, head_dim: of the attention.
         attention_scale: of its scores.
-        activation: of the MLP's gate, in place.
+        activation: of the MLP's gate, as transformers' configs call it.
         soft_cap: what bounds the logits, if something does.
     """
 
@@ -89,83 +118,70 @@ class Decoder:
     kv_heads: int
     head_dim: int
     attention_scale: float
-    activation: Callable[[torch.Tensor], torch.Tensor]
+    activation: str
     soft_cap: float | None = None
 
-    def hidden_states(
-        self,
-        token_ids: torch.Tensor,
-        positions: torch.Tensor,
-        slots: torch.Tensor,
-        spans: Sequence[SequenceSpan],
-        cache: KVCache,
-    ) -> torch.Tensor:
+    def hidden_states(self, token_ids: torch.Tensor, step: Step, cache: KVCache) -> torch.Tensor:
         """The last layer's output for each token, `[tokens, hidden]`; writes the cache.
 
         Args:
-            token_ids: `[tokens]`, int64, sequence by sequence.
-            positions: of each in its sequence.
-            slots: of each in the cache.
-            spans: the sequences.
+            token_ids: `[tokens]`, integers, sequence by sequence.
+            step: where the tokens are, and how they are computed.
             cache: where the keys and values go.
         """
         hidden = self.embedding.index_select(0, token_ids)
         if self.embedding_scale != 1:
             hidden = hidden * self.embedding_scale
-        rotations = [rope.rotations[positions].unsqueeze(1) for rope in self.ropes]
-        queries_end = self.heads * self.head_dim
-        keys_end = queries_end + self.kv_heads * self.head_dim
+        # What the layer before adds to `hidden`.
+        product: torch.Tensor | None = None
         for layer, cached in zip(self.layers, cache.layers, strict=True):
-            qkv = layer.qkv(layer.input_norm(hidden))
-            heads = qkv.unflatten(-1, (-1, self.head_dim))
-            if layer.query_norm is not None and layer.key_norm is not None:
-                queries, keys = qkv[:, :queries_end], qkv[:, queries_end:keys_end]
-                for part, norm in ((queries, layer.query_norm), (keys, layer.key_norm)):
-                    each = part.unflatten(-1, (-1, self.head_dim))
-                    each.copy_(norm(each))
-            self.ropes[layer.rope].apply(
-                heads[:, : self.heads + self.kv_heads], rotations[layer.rope]
-            )
-            cached.index_copy_(0, slots, heads[:, self.heads :])
-            attended = layer.out(
-                attend(
-                    heads[:, : self.heads],
-                    cached,
-                    spans,
-                    scale=self.attention_scale,
-                    window=layer.window,
-                )
-            )
+            if product is None:
+                normed = step.norm(hidden, layer.input_norm)
+            else:
+                normed = step.add_and_norm(product, hidden, layer.input_norm)
+            queries = step.turn_and_write(layer.qkv(normed), layer, cached)
+            attended = layer.out(step.attend(queries, cached, layer.window))
             if layer.attention_norm is not None:
-                attended = layer.attention_norm(attended)
-            hidden = attended.add_(hidden)
-            gate, up = layer.gate_up(layer.mlp_input_norm(hidden)).chunk(2, dim=-1)
-            product = layer.down(self.activation(gate).mul_(up))
+                attended = step.norm(attended, layer.attention_norm)
+            normed = step.add_and_norm(attended, hidden, layer.mlp_input_norm)
+            product = layer.down(step.gated(layer.gate_up(normed)))
             if layer.mlp_norm is not None:
-                product = layer.mlp_norm(product)
-            hidden = product.add_(hidden)
-        return hidden
+                product = step.norm(product, layer.mlp_norm)
+        return hidden if product is None else hidden.add_(product)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, step: Step) -> torch.Tensor:
         """The logits of rows of `hidden_states`: float32, `[rows, vocab_size]`."""
-        logits = self.head(self.norm(hidden)).float()
+        logits = self.head(step.norm(hidden, self.norm)).float()
         if self.soft_cap is not None:
             logits = torch.tanh(logits / self.soft_cap) * self.soft_cap
         return logits
 
 
-def rms_norm(weight: torch.Tensor, epsilon: float, dtype: torch.dtype) -> Norm:
-    """Root-mean-square normalisation over the last dimension, computed in float32.
+class Step(Protocol):
+    """What happens to the tokens of one step between the matrix products."""
 
-    In four small operations: `hypot` adds the epsilon under the root.
-    """
-    size = weight.shape[0]
-    scaled = weight.float() * math.sqrt(size)
-    least = torch.tensor(math.sqrt(size * epsilon), device=weight.device)
+    def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """`x`, `[rows, hidden]`, normalised."""
 
-    def norm(x: torch.Tensor) -> torch.Tensor:
-        values = x.float()
-        length = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-        return (values / torch.hypot(length, least)).mul_(scaled).to(dtype)
+    def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """Add `x` to `hidden`, in place; that, normalised."""
 
-    return norm
+    def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
+        """Normalise and turn queries and keys; write keys and values into the cache.
+
+        Args:
+            qkv: `[tokens, (heads + 2 * kv_heads) * head_dim]`; it may change.
+            layer: which has the norms, and says which rope.
+            cached: the layer of the cache.
+
+        Returns:
+            The queries, `[tokens, heads, head_dim]`.
+        """
+
+    def attend(
+        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        """What each token's queries find in its sequence: `[tokens, heads * head_dim]`."""
+
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """The activation of the first half of each row times the second half."""

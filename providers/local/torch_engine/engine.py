@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,12 @@ from providers.local.engine_thread import EngineThread, nothing_left
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import sequence as sequences_module
 from providers.local.torch_engine.loader import LoadedModel
-from providers.local.torch_engine.sampler import Sampler, score_tokens
+from providers.local.torch_engine.sampler import (
+    FastSampler,
+    Sampler,
+    is_plain,
+    score_tokens,
+)
 from providers.local.torch_engine.scheduler import Batch, Chunk, Scheduler
 
 log = logging.getLogger(__name__)
@@ -26,8 +31,31 @@ log = logging.getLogger(__name__)
 LocalSequence = sequences_module.Sequence
 
 
+class Launched(NamedTuple):
+    """A step whose tokens were not read yet.
+
+    Attributes:
+        batch: the step.
+        sequences: those that it chooses a token for.
+        chosen: the tokens, on the device.
+        copy: the same on the host, once `copied` happened.
+        copied: None where there is nothing to wait for.
+    """
+
+    batch: Batch
+    sequences: list[LocalSequence]
+    chosen: torch.Tensor
+    copy: torch.Tensor
+    copied: torch.cuda.Event | None
+
+
 class Engine(EngineThread[LocalSequence]):
     """Generates with one model; a step computes the next tokens of all that it has room for.
+
+    Where tokens are chosen on the device, a step is launched before those of the step before are
+    read, so that the device need not wait for what is done with them here. In the meantime another
+    token stands for each in its sequence. What a step computes for a sequence that turns out to
+    have ended is dropped; its blocks may have a new owner by then, who writes to them later.
 
     Args:
         loaded: the model and what belongs to it.
@@ -40,7 +68,9 @@ class Engine(EngineThread[LocalSequence]):
             loaded.blocks, loaded.limits, prefix_cache=loaded.prefix_cache
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
-        self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens)
+        self._fast = _fast(loaded)
+        self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens, self._fast)
+        self._launched: Launched | None = None
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -89,11 +119,82 @@ class Engine(EngineThread[LocalSequence]):
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _step(self) -> None:
+        before, self._launched = self._launched, None
         batch = self._scheduler.schedule()
+        if self._can_launch(batch):
+            self._overlap(batch, before)
+            return
+        if before is not None:
+            self._finish(before, batch)
         if batch.chunks:
             self._compute(batch)
-        elif self._scheduler.waiting:
+        elif before is None and self._scheduler.waiting:
             raise RuntimeError("sequences wait, and none of them can be scheduled")
+
+    # Steps whose tokens are read when the next one runs -------------------------------------------
+
+    def _can_launch(self, batch: Batch) -> bool:
+        """Whether all that the step chooses can be chosen on the device."""
+        if self._fast is None or not self.loaded.overlap:
+            return False
+        sampling = [chunk.sequence for chunk in batch.chunks if chunk.samples]
+        return bool(sampling) and all(
+            is_plain(each) and each.generation.max_tokens and not each.generation.prompt_logprobs
+            for each in sampling
+        )
+
+    def _overlap(self, batch: Batch, before: Launched | None) -> None:
+        """Launch a step, and only then read the tokens of the one before."""
+        try:
+            launched = self._launch(batch, before)
+        except Exception as error:
+            if before is not None:
+                self._finish(before, batch)
+            self._recover(batch, error)
+            return
+        if before is not None:
+            self._finish(before, batch)
+        self._counts.steps += 1
+        for chunk in batch.chunks:
+            self._count(chunk)
+        for place, each in enumerate(launched.sequences):
+            if not each.ended:
+                each.token_ids.append(-1 - place)
+        self._launched = launched
+
+    def _launch(self, batch: Batch, before: Launched | None) -> Launched:
+        assert self._fast is not None
+        sequences = [chunk.sequence for chunk in batch.chunks if chunk.samples]
+        logits = self._runner.forward(batch.chunks, None if before is None else before.chosen)
+        chosen = self._fast.sample(logits, sequences)
+        if chosen.device.type != "cuda":
+            return Launched(batch, sequences, chosen, chosen, None)
+        copy = torch.empty(len(chosen), dtype=chosen.dtype, pin_memory=True)
+        copied = torch.cuda.Event()
+        with torch.cuda.device(chosen.device):
+            copy.copy_(chosen, non_blocking=True)
+            copied.record()
+        return Launched(batch, sequences, chosen, copy, copied)
+
+    def _finish(self, launched: Launched, following: Batch) -> None:
+        """Read a step's tokens, and take what ends with them out of the step that follows."""
+        try:
+            if launched.copied is not None:
+                launched.copied.synchronize()
+            token_ids = launched.copy.tolist()
+        except Exception as error:
+            log.error("%s: the model failed", self.model.name, exc_info=error)
+            self._end_all(launched.batch, internal_error())
+            token_ids = []
+        for each, token_id in zip(launched.sequences, token_ids, strict=False):
+            if not each.ended:
+                each.token_ids.pop()
+                self._append(each, token_id, None)
+        following.chunks = [chunk for chunk in following.chunks if not chunk.sequence.ended]
+        for chunk in following.chunks:
+            self._scheduler.register(following, chunk)
+
+    # Steps whose tokens are read at once ----------------------------------------------------------
 
     def _compute(self, batch: Batch) -> None:
         constrained = {
@@ -107,26 +208,7 @@ class Engine(EngineThread[LocalSequence]):
         except Exception as error:
             for each in constrained.values():
                 each.exception()
-            if _is_out_of_memory(error):
-                log.error("%s: out of memory: %s", self.model.name, error)
-                if self.loaded.device.type == "cuda":
-                    torch.cuda.empty_cache()
-                if self._scheduler.shrink(batch):
-                    log.warning(
-                        "%s: going on with %d sequences at a time",
-                        self.model.name,
-                        self._scheduler.limits.sequences,
-                    )
-                    return
-                failure = self._no_memory()
-            else:
-                log.exception("%s: the model failed", self.model.name)
-                failure = internal_error()
-            self._scheduler.undo(batch)
-            for chunk in batch.chunks:
-                if chunk.sequence in self._scheduler.running:
-                    self._scheduler.end(chunk.sequence)
-                    self._fail(chunk.sequence, failure)
+            self._recover(batch, error)
 
     def _advance(
         self,
@@ -145,18 +227,12 @@ class Engine(EngineThread[LocalSequence]):
             row = end
             if scored:
                 self._score_prompt(sequence, logits[start:end])
-            if sequence.completion_tokens == 0:
-                self._counts.prompt_tokens += chunk.tokens
-            sequence.computed += chunk.tokens
+            self._count(chunk)
             if not samples:
                 continue
-            if sequence.completion_tokens == 0:
-                cached = sequence.cached_tokens or 0
-                self._counts.cached_tokens += cached
-                sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
-                if sequence.generation.max_tokens == 0:
-                    self._end(sequence, Ended(StopReason.out_of_tokens))
-                    continue
+            if sequence.generation.max_tokens == 0:
+                self._end(sequence, Ended(StopReason.out_of_tokens))
+                continue
             sampling.append(sequence)
             rows.append(end - 1)
         if not sampling:
@@ -177,6 +253,45 @@ class Engine(EngineThread[LocalSequence]):
                 self._fail(sequence, nothing_left())
             else:
                 self._append(sequence, choice.token_id, choice.scores)
+
+    def _count(self, chunk: Chunk) -> None:
+        """A chunk is in the cache, or will be before anything is read from it."""
+        sequence, samples = chunk.sequence, chunk.samples
+        sequence.computed += chunk.tokens
+        if sequence.completion_tokens:
+            return
+        self._counts.prompt_tokens += chunk.tokens
+        if samples:
+            cached = sequence.cached_tokens or 0
+            self._counts.cached_tokens += cached
+            sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
+
+    def _recover(self, batch: Batch, error: Exception) -> None:
+        """A step failed: do it again with less where memory was short, else end what was in it."""
+        if _is_out_of_memory(error):
+            log.error("%s: out of memory: %s", self.model.name, error)
+            if self.loaded.device.type == "cuda":
+                torch.cuda.empty_cache()
+            if self._scheduler.shrink(batch):
+                log.warning(
+                    "%s: going on with %d sequences at a time",
+                    self.model.name,
+                    self._scheduler.limits.sequences,
+                )
+                return
+            failure = self._no_memory()
+        else:
+            log.error("%s: the model failed", self.model.name, exc_info=error)
+            failure = internal_error()
+        self._end_all(batch, failure)
+
+    def _end_all(self, batch: Batch, failure: APIError) -> None:
+        """What a step was to compute is not to be had, and all that were in it end."""
+        self._scheduler.undo(batch)
+        for chunk in batch.chunks:
+            if not chunk.sequence.ended:
+                self._scheduler.end(chunk.sequence)
+                self._fail(chunk.sequence, failure)
 
     def _masks(
         self,
@@ -211,6 +326,15 @@ class Engine(EngineThread[LocalSequence]):
             " is running.",
             code="out_of_memory",
         )
+
+
+def _fast(loaded: LoadedModel) -> FastSampler | None:
+    """The sampler in Triton, where the model runs in such kernels."""
+    if loaded.kernels != "triton":
+        return None
+    from providers.local.torch_engine.kernels.sampling import KernelSampler
+
+    return KernelSampler(loaded.limits.sequences, loaded.device)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -22,6 +22,7 @@ from providers.local.memory import available_memory
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
 from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
 from providers.local.torch_engine.scheduler import Limits
@@ -56,6 +57,8 @@ class LoadedModel:
         quantization: of its weights, `none` or `int8`.
         prefix_cache: whether what was computed is kept for prompts that begin the same.
         batched: whether sequences share forward passes.
+        kernels: what computes them beside the matrix products, `triton` or `sdpa`.
+        overlap: whether a step may be launched before the tokens of the one before it are read.
     """
 
     model: LocalModel
@@ -67,6 +70,8 @@ class LoadedModel:
     quantization: str
     prefix_cache: bool
     batched: bool
+    kernels: str
+    overlap: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,9 @@ class LoadOptions:
     device: str = "auto"
     dtype: str = "auto"
     quantization: str = "auto"
+    kernels: str = "auto"
+    cuda_graphs: bool = True
+    overlap: bool = True
     tool_format: str = "auto"
     context_length: int | None = None
     max_sequences: int = 32
@@ -124,11 +132,18 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     stop_tokens = _stop_tokens(module, tokenizer, vocabulary)
     context_length = _context_length(name, module, options.context_length)
     reason = why_not(module.config)
-    quantization = "none"
+    quantization, kernels = "none", "sdpa"
+    limits = Limits(
+        sequences=options.max_sequences if reason is None else 1,
+        tokens=options.max_step_tokens or STEP_TOKENS[device.type],
+        scored_tokens=SCORED_TOKENS,
+        waiting=options.max_waiting,
+    )
     runner: Runner
     if reason is None:
         quantization = _quantization(name, options.quantization, device, dtype)
-        runner, blocks = _paged(name, module, options, quantization, context_length)
+        runner, blocks = paged(name, module, options, quantization, context_length, limits)
+        kernels = "sdpa" if isinstance(runner, PagedRunner) else "triton"
     else:
         _warn_unbatched(name, options.quantization, reason)
         runner = UnbatchedRunner(module)
@@ -148,17 +163,14 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
         ),
         runner=runner,
         blocks=blocks,
-        limits=Limits(
-            sequences=options.max_sequences if reason is None else 1,
-            tokens=options.max_step_tokens or STEP_TOKENS[device.type],
-            scored_tokens=SCORED_TOKENS,
-            waiting=options.max_waiting,
-        ),
+        limits=limits,
         device=device,
         dtype=dtype,
         quantization=quantization,
         prefix_cache=options.prefix_cache and reason is None,
         batched=reason is None,
+        kernels=kernels,
+        overlap=options.overlap,
     )
 
 
@@ -176,9 +188,27 @@ def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
     )
 
 
-def _paged(
-    name: str, module: Any, options: LoadOptions, quantization: str, context_length: int
-) -> tuple[PagedRunner, BlockManager]:
+def paged(
+    name: str,
+    module: Any,
+    options: LoadOptions,
+    quantization: str,
+    context_length: int,
+    limits: Limits,
+) -> tuple[Runner, BlockManager]:
+    """What runs a transformers model in batches, and the blocks of its KV cache.
+
+    Args:
+        name: the provider's name for it, for messages.
+        module: on its device, with a config that passes `why_not`; it is used up.
+        options: how it is to run.
+        quantization: of its weights, `none` or `int8`.
+        context_length: the most tokens of a sequence.
+        limits: of its steps.
+
+    Raises:
+        ProviderStartError: there is not enough memory, or the kernels asked for don't work.
+    """
     make = linear.int8 if quantization == "int8" else linear.plain
     with torch.inference_mode():
         decoder = decoder_of(module, make, context_length)
@@ -198,7 +228,67 @@ def _paged(
             f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
         )
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    return PagedRunner(decoder, cache), BlockManager(total, BLOCK_SIZE)
+    runner: Runner
+    if _use_kernels(name, options.kernels, decoder):
+        runner = _kernel_runner(name, decoder, cache, options.cuda_graphs, context_length, limits)
+    else:
+        runner = PagedRunner(decoder, cache)
+    return runner, BlockManager(total, BLOCK_SIZE)
+
+
+def _use_kernels(name: str, wanted: str, decoder: Decoder) -> bool:
+    """Whether the model runs in Triton kernels: they are tried first."""
+    device = decoder.embedding.device
+    if wanted == "sdpa" or (wanted == "auto" and device.type != "cuda"):
+        return False
+    try:
+        from providers.local.torch_engine.kernels.self_check import find_fault
+    except ImportError as error:
+        fault: str | None = f"Triton can't be imported: {error}"
+    else:
+        fault = find_fault(decoder, BLOCK_SIZE)
+    if fault is None:
+        return True
+    if wanted == "triton":
+        raise ProviderStartError(
+            f"The Triton kernels don't work for the model '{name}' on '{device}' ({fault}): set"
+            " 'kernels: auto' or 'kernels: sdpa' in the template."
+        )
+    log.warning(
+        "%s runs on PyTorch's own attention, which is slower, since the Triton kernels don't work"
+        " here: %s",
+        name,
+        fault,
+    )
+    return False
+
+
+def _kernel_runner(
+    name: str,
+    decoder: Decoder,
+    cache: KVCache,
+    cuda_graphs: bool,
+    context_length: int,
+    limits: Limits,
+) -> Runner:
+    from providers.local.torch_engine.kernels.runner import KernelRunner
+
+    runner = KernelRunner(
+        decoder,
+        cache,
+        tokens=limits.tokens,
+        sequences=limits.sequences,
+        blocks=-(-context_length // BLOCK_SIZE),
+    )
+    if cuda_graphs and decoder.embedding.device.type == "cuda":
+        try:
+            runner.record()
+        except RuntimeError as error:
+            # torch's OutOfMemoryError is one too.
+            torch.cuda.empty_cache()
+            log.warning("%s runs without CUDA graphs, since recording them failed: %s", name, error)
+    log.info("%s runs in Triton kernels, with %d CUDA graphs", name, runner.graphs)
+    return runner
 
 
 def free_memory(device: torch.device) -> int:

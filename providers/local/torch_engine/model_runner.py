@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,13 +14,19 @@ from providers.local.torch_engine.attention import KVCache, SequenceSpan
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.kv_cache import new_cache
 from providers.local.torch_engine.scheduler import Chunk
+from providers.local.torch_engine.torch_step import TorchStep
 
 
 class Runner(Protocol):
     """Computes chunks."""
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """Append the tokens of all chunks to what the cache has of their sequences.
+
+        Args:
+            chunks: of the step.
+            chosen: the tokens of the step before, on the device, where chunks await some of them
+                (see `Sequence.awaits_token`).
 
         Returns:
             The logits after the last `Chunk.logits` tokens of each, one below the other: float32,
@@ -29,7 +35,7 @@ class Runner(Protocol):
 
 
 class PagedRunner:
-    """Runs a `Decoder` on the tokens of all chunks at once.
+    """Runs a `Decoder` on the tokens of all chunks at once, in PyTorch's operations.
 
     Args:
         decoder: the model.
@@ -39,43 +45,78 @@ class PagedRunner:
     def __init__(self, decoder: Decoder, cache: KVCache) -> None:
         self._decoder = decoder
         self._cache = cache
-        self._device = decoder.embedding.device
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
-        size = self._cache.block_size
-        token_ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        rows: list[int] = []
-        spans = []
-        for each, tokens in chunks:
-            start, end = each.computed, each.computed + tokens
-            blocks = each.blocks
-            spans.append(SequenceSpan(len(token_ids), tokens, end, blocks, size, self._device))
-            token_ids += each.token_ids[start:end]
-            positions += range(start, end)
-            slots += [blocks[place // size] * size + place % size for place in range(start, end)]
-        at = 0
-        for chunk in chunks:
-            at += chunk.tokens
-            rows += range(at - chunk.logits, at)
         with torch.inference_mode():
-            hidden = self._decoder.hidden_states(
-                self._tensor(token_ids),
-                self._tensor(positions),
-                self._tensor(slots),
-                spans,
-                self._cache,
-            )
+            token_ids, rows, step = torch_step(self._decoder, chunks, self._cache.block_size)
+            fill_in(token_ids, chosen)
+            hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
             if len(rows) != len(hidden):
-                hidden = hidden.index_select(0, self._tensor(rows))
-            return self._decoder.logits(hidden)
+                hidden = hidden.index_select(0, torch.tensor(rows, device=hidden.device))
+            return self._decoder.logits(hidden, step)
 
-    def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.long, device=self._device)
+
+def torch_step(
+    decoder: Decoder, chunks: Sequence[Chunk], block_size: int
+) -> tuple[torch.Tensor, list[int], TorchStep]:
+    """The tokens of all chunks, `[tokens]`, whose logits are wanted, and what computes them."""
+    device = decoder.embedding.device
+    spans = []
+    at = 0
+    for each, tokens in chunks:
+        end = each.computed + tokens
+        spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
+        at += tokens
+    *numbers, rows = flattened(chunks, block_size)
+    token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
+    return token_ids, rows, TorchStep(decoder, positions, slots, spans)
+
+
+def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:
+    """Put what a step chose in the place of the tokens that stand for it.
+
+    Args:
+        token_ids: of the next step, on the device.
+        chosen: by the step before, int64.
+    """
+    if chosen is not None:
+        known = chosen[(-1 - token_ids).clamp_min_(0)]
+        token_ids.copy_(torch.where(token_ids < 0, known, token_ids))
+
+
+class FlatChunks(NamedTuple):
+    """The tokens of a step's chunks, one behind the other.
+
+    Attributes:
+        token_ids: what they are.
+        positions: where each is in its sequence.
+        slots: where each is in the cache.
+        rows: whose logits are wanted.
+    """
+
+    token_ids: list[int]
+    positions: list[int]
+    slots: list[int]
+    rows: list[int]
+
+
+def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
+    """The tokens of `chunks`, whose cache has blocks of `block_size` tokens."""
+    flat = FlatChunks([], [], [], [])
+    for chunk in chunks:
+        each = chunk.sequence
+        start, end, blocks = each.computed, each.computed + chunk.tokens, each.blocks
+        flat.token_ids.extend(each.token_ids[start:end])
+        flat.positions.extend(range(start, end))
+        flat.slots.extend(
+            blocks[place // block_size] * block_size + place % block_size
+            for place in range(start, end)
+        )
+        flat.rows.extend(range(len(flat.token_ids) - chunk.logits, len(flat.token_ids)))
+    return flat
 
 
 class UnbatchedRunner:
@@ -91,8 +132,8 @@ class UnbatchedRunner:
         self._vocab_size = model.get_input_embeddings().num_embeddings
         self._caches: WeakKeyDictionary[sequence.Sequence, DynamicCache] = WeakKeyDictionary()
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
-        """See `Runner`."""
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Runner`; sequences of which one runs at a time never await a token."""
         with torch.inference_mode():
             return torch.cat([self._forward(chunk) for chunk in chunks])
 

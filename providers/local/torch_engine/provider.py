@@ -32,6 +32,18 @@ class TorchConfig(LocalConfig):
     """Of the weights. `int8`, for CPUs, is faster and makes the model say some things otherwise; so
     `auto` is `none` as long as no model passes what `bench.quantization` asks."""
 
+    kernels: Literal["auto", "triton", "sdpa"] = "auto"
+    """What computes attention and the small operations: Triton kernels, on CUDA alone, or PyTorch's
+    own. `auto` tries the kernels on CUDA against PyTorch's operations when the model is loaded, and
+    goes on without them, with a warning, if the results differ."""
+
+    cuda_graphs: bool = True
+    """Whether the kernels of a step in which all sequences decode are launched as one graph."""
+
+    overlap: bool = True
+    """Whether, with Triton kernels, a step is launched before the tokens of the one before it are
+    read, so that the GPU does not wait for the host."""
+
     threads: PositiveInt | None = None
     """CPU threads of one operation, in place of torch's own choice; they are the process's."""
 
@@ -95,6 +107,9 @@ class TorchProvider(LocalProvider):
             device=config.device,
             dtype=config.dtype,
             quantization=config.quantization,
+            kernels=config.kernels,
+            cuda_graphs=config.cuda_graphs,
+            overlap=config.overlap,
             tool_format=config.tool_format,
             context_length=context_length,
             max_sequences=config.max_sequences,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -40,6 +40,26 @@ class Choice(NamedTuple):
     scores: TokenScores | None
 
 
+class FastSampler(Protocol):
+    """Draws tokens for sequences that ask for nothing but what `is_plain` allows."""
+
+    def sample(self, logits: torch.Tensor, sequences: Sequence[LocalSequence]) -> torch.Tensor:
+        """A token for each row of `logits`, int64; on the device, and perhaps not there yet."""
+
+
+def is_plain(each: LocalSequence) -> bool:
+    """Whether temperature, top-k, top-p and min-p are all that its next token depends on."""
+    sampling = each.generation.sampling
+    return not (
+        sampling.logit_bias
+        or sampling.allowed_token_ids
+        or _is_penalised(sampling)
+        or each.generation.constraint is not None
+        or each.generation.logprobs is not None
+        or each.completion_tokens < sampling.min_tokens
+    )
+
+
 class Sampler:
     """Chooses the next tokens of sequences.
 
@@ -49,9 +69,13 @@ class Sampler:
     Args:
         vocab_size: length of the logits.
         stop_tokens: those that end a reply, which `min_tokens` keeps back.
+        fast: draws for a step in which all sequences are plain, if there is such a sampler.
     """
 
-    def __init__(self, vocab_size: int, stop_tokens: Collection[int]) -> None:
+    def __init__(
+        self, vocab_size: int, stop_tokens: Collection[int], fast: FastSampler | None = None
+    ) -> None:
+        self._fast = fast
         self._vocab_size = vocab_size
         self._stop_tokens = tuple(stop_tokens)
 
@@ -69,6 +93,8 @@ class Sampler:
             sequences: one a row.
             allowed: for each the tokens that its grammar has next, boolean, `[vocab_size]`.
         """
+        if self._fast is not None and all(map(is_plain, sequences)):
+            return [Choice(each, None) for each in self._fast.sample(logits, sequences).tolist()]
         logprobs = self._logprobs(logits, sequences)
         _apply_penalties(logits, sequences, self._vocab_size)
         possible = [
@@ -215,7 +241,7 @@ def _draw(
     candidates: int,
 ) -> list[int]:
     strategies = [each.strategy for each in samplings]
-    temperatures, top_ks, top_ps = zip(*map(_truncation, strategies), strict=True)
+    temperatures, top_ks, top_ps = zip(*map(truncation, strategies), strict=True)
     # The largest logit is made 0 first, so that no temperature can overflow.
     scaled = (logits - logits.amax(-1, keepdim=True)) / _column(temperatures, logits)
     weights = scaled.exp_()
@@ -239,7 +265,7 @@ def _draw(
     return found
 
 
-def _truncation(strategy: SamplingStrategy) -> tuple[float, int, float]:
+def truncation(strategy: SamplingStrategy) -> tuple[float, int, float]:
     """Temperature, `top_k` (0: off) and `top_p`."""
     assert not isinstance(strategy, GreedySamplingStrategy)
     top_k = strategy.top_k if isinstance(strategy, TopKSamplingStrategy) else 0

@@ -98,10 +98,12 @@ class Scheduler:
             heapq.heapify(self._waiting)
 
     def end(self, sequence: Sequence) -> None:
-        """A running sequence is complete, or has failed."""
-        del self.running[sequence]
+        """A sequence is complete, or has failed."""
         del self._places[sequence]
-        self._release(sequence)
+        # One whose last token was chosen ahead may have been sent back meanwhile.
+        if sequence in self.running:
+            del self.running[sequence]
+            self._release(sequence)
 
     def clear(self) -> list[Sequence]:
         """Let go of everything; what there was."""
@@ -119,19 +121,32 @@ class Scheduler:
         budget = self.limits.tokens
         for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
             # It may have had to give way to one before it.
-            if budget > 0 and sequence in self.running:
+            if budget > 0 and sequence in self.running and not sequence.awaits_last:
                 budget -= self._take(batch, sequence, budget)
         while budget > 0 and self._waiting and len(self.running) < self.limits.sequences:
             sequence = self._waiting[0][2]
             if sequence not in self._places:
                 heapq.heappop(self._waiting)
                 continue
-            if not self._admit(sequence):
+            # One that was sent back a moment ago waits until its last token is known.
+            if sequence.awaits_token or not self._admit(sequence):
                 break
             heapq.heappop(self._waiting)
             self.running[sequence] = None
             budget -= self._take(batch, sequence, budget)
         return batch
+
+    def register(self, batch: Batch, chunk: Chunk) -> None:
+        """Make the blocks known that are full with `chunk`, as far as its tokens are known."""
+        if not self._prefix_cache:
+            return
+        sequence, size = chunk.sequence, self._blocks.block_size
+        known = len(sequence.token_ids) - sequence.awaits_token
+        end = min(sequence.computed + chunk.tokens, known)
+        for index in range(sequence.computed // size, end // size):
+            block = sequence.blocks[index]
+            if self._blocks.register(block, sequence.block_hash(index, size)):
+                batch.registered.append(block)
 
     def undo(self, batch: Batch) -> None:
         """A step failed: what it was to compute is not in the cache."""
@@ -192,14 +207,10 @@ class Scheduler:
         tokens = min(sequence.uncomputed, budget, limit)
         if not self._make_room(batch, sequence, sequence.computed + tokens):
             return 0
-        size = self._blocks.block_size
-        if self._prefix_cache:
-            # Known from now on: a step writes all its keys and values before it reads any.
-            for index in range(sequence.computed // size, (sequence.computed + tokens) // size):
-                block = sequence.blocks[index]
-                if self._blocks.register(block, sequence.block_hash(index, size)):
-                    batch.registered.append(block)
-        batch.chunks.append(Chunk(sequence, tokens))
+        chunk = Chunk(sequence, tokens)
+        # Known from now on: a step writes all its keys and values before it reads any.
+        self.register(batch, chunk)
+        batch.chunks.append(chunk)
         return tokens
 
     def _make_room(self, batch: Batch, sequence: Sequence, tokens: int) -> bool:

@@ -34,6 +34,20 @@ class Sequence(shared.Sequence):
         self.random = random.Random(secrets.randbits(64) if seed is None else seed % 2**64)
         self.counts: TokenCounts | None = None
 
+    @property
+    def awaits_token(self) -> bool:
+        """Whether its last token stands for one that a step has yet to choose.
+
+        Such a token is -1 less the place that the sequence has among those that the step chooses
+        for.
+        """
+        return self.token_ids[-1] < 0
+
+    @property
+    def awaits_last(self) -> bool:
+        """Whether the token that it awaits is the last that was asked for."""
+        return self.awaits_token and self.completion_tokens == self.generation.max_tokens
+
     def block_hash(self, index: int, block_size: int) -> bytes:
         """What the full block `index` is known by: its tokens and all those before it."""
         while len(self.hashes) <= index:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from providers.local.torch_engine import linear
-from providers.local.torch_engine.decoder import Decoder, Layer, Norm, Rope, rms_norm
+from providers.local.torch_engine.decoder import Decoder, Layer, Norm, Rope
+from providers.local.torch_engine.torch_step import ACTIVATIONS
 
 ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3", "mistral", "gemma3_text", "phi3"})
 """`model_type`s that `decoder_of` knows."""
 
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 """Those whose frequencies do not depend on how long the sequence is."""
-
-_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "silu": partial(functional.silu, inplace=True),
-    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
-    "gelu": functional.gelu,
-}
 
 
 def why_not(config: Any) -> str | None:
@@ -34,7 +27,7 @@ def why_not(config: Any) -> str | None:
     for rope in _rope_parameters(config).values():
         if rope["rope_type"] not in ROPE_TYPES:
             return f"its rotary embeddings are of the type '{rope['rope_type']}'"
-    if _activation_name(config) not in _ACTIVATIONS:
+    if _activation_name(config) not in ACTIVATIONS:
         return f"its activation is '{_activation_name(config)}'"
     if getattr(config, "attn_logit_softcapping", None) or getattr(
         config, "use_bidirectional_attention", False
@@ -78,7 +71,7 @@ def decoder_of(model: Any, make: linear.Make, positions: int) -> Decoder:
         kv_heads=config.num_key_value_heads,
         head_dim=head_dim,
         attention_scale=getattr(config, "query_pre_attn_scalar", head_dim) ** -0.5,
-        activation=_ACTIVATIONS[_activation_name(config)],
+        activation=_activation_name(config),
         soft_cap=getattr(config, "final_logit_softcapping", None),
     )
 
@@ -142,7 +135,7 @@ def _norm(module: Any, config: Any, order: torch.Tensor | None = None) -> Norm:
         weight = 1 + weight
     if order is not None:
         weight = weight[order]
-    return rms_norm(weight, config.rms_norm_eps, module.weight.dtype)
+    return Norm(weight, config.rms_norm_eps, module.weight.dtype)
 
 
 # Rotary embeddings --------------------------------------------------------------------------------

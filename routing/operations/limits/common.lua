@@ -56,3 +56,23 @@ local function write(counter, now, lasts)
     redis.call('EXPIREAT', counter.times, math.ceil(counter.ends + 2 * lasts))
   end
 end
+
+-- Call `change` with each counter of a lease, as it is now, the lease, the amount, and when the
+-- lease runs out if it is renewed.
+-- KEYS: the clock, a mark, then for each charge its counter and the times of its leases.
+-- ARGV: the lease, how long leases last, then for each charge what drains in a second, the end
+--       (or 0), and an amount.
+local function change_charges(change)
+  local now = moved_on(KEYS[1])
+  local lease, lasts = ARGV[1], tonumber(ARGV[2])
+  for i = 3, #KEYS, 2 do
+    local a = 3 + ((i - 1) / 2 - 1) * 3
+    local each = {
+      key = KEYS[i], times = KEYS[i + 1], drains = tonumber(ARGV[a]), ends = tonumber(ARGV[a + 1]),
+    }
+    read(each, now)
+    change(each, lease, tonumber(ARGV[a + 2]), now + lasts)
+    write(each, now, lasts)
+  end
+  return 1
+end

@@ -1,21 +1,10 @@
 -- Free what a lease reserved and count what was used, once.
--- KEYS: the clock, a mark that says that it was done, then for each charge its counter and the
---       times of its leases.
--- ARGV: the lease, how long leases last, then for each charge what drains in a second, the end
---       (or 0), and what was used.
+-- KEYS and ARGV: as `change_charges` takes them; the mark says that this was done, the amounts are
+--                what was used.
 if not redis.call('SET', KEYS[2], 1, 'NX', 'EX', 3600) then
   return 0
 end
-local now = moved_on(KEYS[1])
-local lease, lasts = ARGV[1], tonumber(ARGV[2])
-for i = 3, #KEYS, 2 do
-  local a = 3 + ((i - 1) / 2 - 1) * 3
-  local each = {
-    key = KEYS[i], times = KEYS[i + 1], drains = tonumber(ARGV[a]), ends = tonumber(ARGV[a + 1]),
-  }
-  read(each, now)
-  release(each, lease)
-  each.used = each.used + tonumber(ARGV[a + 2])
-  write(each, now, lasts)
-end
-return 1
+return change_charges(function(counter, lease, used)
+  release(counter, lease)
+  counter.used = counter.used + used
+end)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.wire import sse
+from llama_compat.wire.json_fields import encode_json
 
 REDACTED = b"[redacted]"
 
@@ -70,7 +71,7 @@ class Redaction:
             members = joined_events(body.reply)
             for path, text in members.items():
                 members[path] = self._redacted_text(text, cut=body.reply_cut)
-            reply = self._kept(msgspec.json.encode(members), cut=False)
+            reply = self._kept(encode_json(members), cut=False)
         else:
             reply = self._kept(body.reply, cut=body.reply_cut)
         return body.time, body.request_id, self._kept(body.request, cut=body.request_cut), reply

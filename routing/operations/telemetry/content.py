@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from llama_compat.wire.json_fields import unicode_from_raw
+from llama_compat.wire.json_fields import encode_json, unicode_from_raw
 from routing.operations.records.bodies import joined_events
 
 _SYSTEM = ("instructions", "system", "systemInstruction")
@@ -82,4 +82,4 @@ def _texts(value: Any, path: str = "") -> list[str]:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return encode_json(value).decode()

@@ -99,6 +99,15 @@ def test_a_port_in_use_is_one_sentence_with_what_mends_it() -> None:
     assert "llama-compat run echo --port " in sentence
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_a_host_that_is_not_this_machine_is_told_so(host: str) -> None:
+    result = llama_compat("run", "echo", "--host", host, "--port", "8321")
+    assert result.exit_code == 1
+    [sentence] = result.stderr.splitlines()
+    assert sentence.startswith(f"Can't listen on {host} port 8321: ")
+    assert sentence.endswith("an address of this machine: llama-compat run echo --host 0.0.0.0")
+
+
 def test_a_model_that_is_not_there_is_one_sentence_with_what_mends_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [COMMAND, "run", "starter", "--port", "0"],

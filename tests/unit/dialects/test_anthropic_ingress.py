@@ -335,6 +335,7 @@ CITED = {"type": "document", "source": {"type": "text", "data": "a"}, "citations
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"thinking": True}, "thinking"),
         ({"thinking": {"type": "deep"}}, "thinking.type"),
+        ({"thinking": {"type": ["enabled"]}}, "thinking.type"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1023}}, "thinking.budget_tokens"),
         ({"output_config": []}, "output_config"),
         ({"output_config": {"effort": "huge"}}, "output_config.effort"),

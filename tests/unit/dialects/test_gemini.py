@@ -661,7 +661,6 @@ def test_a_stream_that_breaks_off_is_no_reply() -> None:
         {"candidates": [5]},
         {"candidates": [{"content": {"parts": [5]}}]},
         {"candidates": [{"content": {"parts": [{"functionCall": {}}]}}]},
-        {"usageMetadata": 5},
         {"promptFeedback": 5},
     ],
 )

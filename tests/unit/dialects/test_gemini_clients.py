@@ -503,6 +503,7 @@ def test_the_signature_that_always_passes_is_no_seal() -> None:
         ({"contents": "Hi"}, "contents"),
         ({"contents": [5]}, "contents[0]"),
         ({"contents": [{"role": "wizard", "parts": []}]}, "contents[0].role"),
+        ({"contents": [{"role": ["user"], "parts": []}]}, "contents[0].role"),
         ({"contents": [{"parts": "Hi"}]}, "contents[0].parts"),
         ({"contents": [{"parts": [5]}]}, "contents[0].parts[0]"),
         ({"contents": [{"parts": [{}]}]}, "contents[0].parts[0]"),

@@ -129,6 +129,7 @@ async def test_prompts_of_all_kinds(prompt: Any, texts: list[str]) -> None:
         ({"max_completion_tokens": 1}, "one ", "length"),
         ({"max_tokens": 3}, "one two three", "stop"),
         ({"max_tokens": 9}, "one two three", "stop"),
+        ({"max_tokens": 10**25}, "one two three", "stop"),
         ({}, "one two three", "stop"),
     ],
 )

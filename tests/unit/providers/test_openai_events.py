@@ -145,3 +145,60 @@ async def test_a_web_page_is_named(read: Any) -> None:
         await read(b"<html><title>Log in</title></html>")
     with pytest.raises(APIError, match="without a single event"):
         await read()
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"object":"error","message":"It fell over.","code":404}', 404),
+        (b'{"detail":"It fell over."}', 502),
+        (b'{"message":"It fell over."}', 502),
+        (b'{"success":false,"errors":[{"message":"It fell over."}]}', 502),
+        (b'{"error":{"message":"It fell over.","code":429}}', 429),
+    ],
+)
+async def test_an_error_in_a_whole_reply_is_told_in_its_own_words(
+    read: Any, body: bytes, status: int
+) -> None:
+    with pytest.raises(APIError, match=r"It fell over\.") as caught:
+        await read(body)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"choices":[{"index":0}]}', "without a message"),
+        (b'{"choices":[{"index":0,"message":null}]}', "without a message"),
+        (b'{"id":"x"}', "no '?choices"),
+    ],
+)
+async def test_a_reply_that_says_nothing_is_none(read: Any, body: bytes, words: str) -> None:
+    with pytest.raises(APIError, match=words) as caught:
+        await read(body)
+    assert caught.value.status == 502
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("done", [b"", b"data: [DONE]\n"])
+async def test_blank_lines_between_events_may_be_missing(read: Any, done: bytes) -> None:
+    assert await read((FINISHED + done).replace(b"\n\n", b"\n")) == "Hi"
+    with pytest.raises(APIError, match="before the reply was complete"):
+        await read((SAID + SAID).replace(b"\n\n", b"\n"))
+
+
+@pytest.mark.parametrize("read", READERS)
+async def test_an_object_may_have_several_lines(read: Any) -> None:
+    lines = json.dumps(json.loads(chunk({"content": "Hi"})), indent=1).split("\n")
+    event = b"".join(f"data: {line}\n".encode() for line in lines) + b"\n"
+    assert await read(event + data(chunk({}, "stop"))) == "Hi"
+    error = json.dumps({"error": {"message": "It fell over."}}, indent=1).replace("\n", "\ndata: ")
+    with pytest.raises(APIError, match="It fell over"):
+        await read(SAID + f"data: {error}\n\n".encode())
+    with pytest.raises(APIError, match="over, and out"):
+        await read(SAID + b"event: error\ndata: It fell\ndata: over, and out\n\n")
+    torn = b"".join(f"data: {line}\n".encode() for line in lines[:-1]) + b"\n"
+    with pytest.raises(APIError, match="makes no sense"):
+        await read(torn + data(chunk({}, "stop")))

@@ -182,3 +182,43 @@ def test_numbers_go_on_from_where_the_vendor_was() -> None:
     created = writer.event("response.created", {"response": {"id": "r"}})
     relayed([created + writer.event("response.x.delta", {"delta": '"sequence_number":9'})], stream)
     assert b'"sequence_number":43' in stream.render_error(upstream_error("p", "cut."))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"output": 3},
+        {"output": ["text"]},
+        {"output": [{"type": ["message"]}]},
+        {"output": [{"type": "message", "content": 3}]},
+        {"output": [{"type": "message", "content": ["text"]}]},
+        {"output": [{"type": "message", "content": [{"type": "output_text", "text": 3}]}]},
+        {"output": [], "status": ["completed"]},
+    ],
+)
+def test_a_whole_reply_of_other_types_is_502(wrong: dict[str, Any]) -> None:
+    with pytest.raises(APIError, match="makes no sense") as caught:
+        relay().whole(json.dumps({"id": "resp_1", **wrong}).encode())
+    assert caught.value.status == 502
+
+
+def test_items_that_nobody_knows_are_kept_in_a_stream_too() -> None:
+    items = [
+        {"type": "tool_search_call", "id": "a", "arguments": {"x": 1}, "content": {"y": 2}},
+        {"type": "function_call", "id": "b", "call_id": "c", "name": "f", "arguments": {"x": 1}},
+    ]
+    body = json.dumps({"id": "resp_1", "status": "completed", "output": items}).encode()
+    events = [
+        json.loads(line.removeprefix("data: "))
+        for line in relay().whole(body).decode().splitlines()
+        if line.startswith("data: ")
+    ]
+    assert events[-1]["response"]["output"] == items
+    [arguments] = [each["delta"] for each in events if each["type"].endswith("arguments.delta")]
+    assert json.loads(arguments) == {"x": 1}
+
+
+@pytest.mark.parametrize("kind", [3, ["response.created"], {}, True])
+def test_the_type_of_an_event_is_text(kind: Any) -> None:
+    with pytest.raises(APIError, match="makes no sense"):
+        relayed([b"data: " + json.dumps({"type": kind}).encode() + b"\n\n"])

@@ -230,6 +230,7 @@ def test_a_delay_without_end_is_none() -> None:
         ({"message": "Slow.", "code": "odd"}, 502),
         ({"message": "Slow.", "code": True}, 502),
         ({"message": "Slow."}, 502),
+        ({"message": "Slow.", "code": 400}, 400),
     ],
 )
 def test_an_error_that_comes_with_200_may_have_a_status(error: dict[str, Any], status: int) -> None:

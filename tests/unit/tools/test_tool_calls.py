@@ -389,3 +389,12 @@ def test_any_interleaving_of_any_pieces_gives_the_calls(stream):
         assert statuses(own)[-1] == "succeeded"
         assert "".join(event.arguments for event in own) == text
     assert assemble(*fragments, whole=True)[1] == calls
+
+
+@pytest.mark.parametrize("wrong", [3, ["f"], {"a": 1}, True])
+def test_a_name_and_an_id_are_text(wrong: Any) -> None:
+    for call in ({"call_id": wrong, "tool_name": "f"}, {"call_id": "c", "tool_name": wrong}):
+        with pytest.raises(ValueError, match="of a tool call is no text"):
+            ToolCallAssembler().push(**call)
+        with pytest.raises(ValueError, match="of a tool call is no text"):
+            parse_tool_call(**call, arguments_json="{}")

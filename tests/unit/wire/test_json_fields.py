@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from llama_compat.wire.json_fields import (
     encode_fields,
+    encode_json,
     parse_fields,
     parse_object,
     parse_objects,
@@ -89,3 +91,28 @@ def test_a_byte_order_mark_is_skipped() -> None:
 def test_what_is_no_object_is_told(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_fields(data)
+
+
+class Said(Struct):
+    text: str
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": ["\ud83dx"]},
+        {"a": ("\ud83dx",)},
+        {"a": [Raw(b'"\\ud83dx"')], "b": "\ud83d"},
+        {"a": [Said("\ud83dx")]},
+    ],
+)
+def test_half_a_character_can_be_written(value: Any) -> None:
+    written = json.loads(encode_json(value))
+    [said] = written["a"]
+    assert said in ("\ufffdx", {"text": "\ufffdx"})
+
+
+def test_what_is_whole_is_written_as_it_is() -> None:
+    assert encode_json({"a": "\u00e9\U0001f642", "b": Raw(b"1.50")}) == (
+        '{"a":"\u00e9\U0001f642","b":1.50}'.encode()
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels
@@ -21,6 +20,7 @@ from llama_compat.dialects.openai.chat.streams import StreamRenderer
 from llama_compat.dialects.openai.chunks import EncodedChunks
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
+from llama_compat.wire.json_fields import encode_json
 
 
 class ChatCall(Struct, frozen=True):
@@ -47,7 +47,7 @@ class ChatCall(Struct, frozen=True):
         self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
     ) -> bytes:
         """The `chat.completion` object."""
-        return msgspec.json.encode(render_reply(responses, usage, **_said_of(labels)))
+        return encode_json(render_reply(responses, usage, **_said_of(labels)))
 
     def stream_renderer(self, labels: Labels) -> EncodedChunks:
         """A renderer of `chat.completion.chunk` objects."""

@@ -101,7 +101,9 @@ def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
 
 
 def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResponse:
-    message = choice["message"]
+    message = choice.get("message")
+    if message is None:
+        raise ValueError("the reply has a choice without a message")
     text, reasoning = parse_text(message)
     calls = tuple(_parse_call(call) for call in tool_call_fragments(message))
     return ChatCompletionResponse(

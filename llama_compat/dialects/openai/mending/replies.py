@@ -41,7 +41,7 @@ def mend_completion(fields: JSONFields, kind: ReplyKind, model: Raw) -> None:
         model: the model id that the client asked for, in JSON.
 
     Raises:
-        ValueError: `choices` is no list of objects.
+        ValueError: `choices` is no list of objects, or one has no message.
     """
     fields["model"] = model
     if lacks(fields, "id"):
@@ -103,7 +103,9 @@ def _mend_whole_choice(choice: JSONFields, place: int, kind: ReplyKind) -> bool:
         choice["index"] = to_raw(place)
         changed = True
     if kind is CHAT:
-        message = {} if lacks(choice, "message") else parse_object(choice["message"])
+        if lacks(choice, "message"):
+            raise ValueError("the reply has a choice without a message")
+        message = parse_object(choice["message"])
         called_tools = not lacks(message, "tool_calls") and message["tool_calls"] != EMPTY_LIST
         if _mend_message(message, called_tools):
             choice["message"] = encode(message)

@@ -1,0 +1,23 @@
+"""What a vendor counted, read without trust: a reply that is paid for is not lost to its usage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MAX_COUNT = (1 << 53) - 1
+"""The largest whole number that all readers of JSON agree on (RFC 8259, section 6)."""
+
+
+def count(value: Any) -> int | None:
+    """The number of tokens that `value` tells; None where it is no number of anything."""
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value <= MAX_COUNT else None
+
+
+def members(value: Any) -> Mapping[str, Any]:
+    """The members of an object; none of anything else."""
+    return value if isinstance(value, Mapping) else {}

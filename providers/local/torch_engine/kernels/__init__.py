@@ -1,0 +1,1 @@
+"""Triton kernels for what a forward pass does between its matrix products, and for sampling."""

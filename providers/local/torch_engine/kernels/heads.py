@@ -1,0 +1,123 @@
+"""What happens to queries, keys and values before attention, in one Triton kernel."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from providers.local.torch_engine.kernels.places import Places
+
+
+# Compiled once, however the numbers of a batch lie in their buffer.
+@triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
+def heads_kernel(
+    qkv,
+    rotations,
+    positions,
+    slots,
+    cached,
+    query_weight,
+    key_weight,
+    query_epsilon,
+    key_epsilon,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+    PADDED_HALF: tl.constexpr,
+    PAIRS: tl.constexpr,
+    NORMS: tl.constexpr,
+):
+    """The program is a token and one of its heads: of queries, keys or values, in this order.
+
+    Dimensions that turn together lie side by side. The first `PAIRS` of the `HALF` pairs turn.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    pairs = tl.arange(0, PADDED_HALF)
+    inside = pairs < HALF
+    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + 2 * pairs
+    kind: tl.constexpr = qkv.dtype.element_ty
+    first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(source + 1, mask=inside, other=0.0).to(tl.float32)
+    if head < HEADS + KV_HEADS:
+        if NORMS:
+            weight = query_weight
+            epsilon = query_epsilon
+            if head >= HEADS:
+                weight = key_weight
+                epsilon = key_epsilon
+            mean = tl.sum(first * first + second * second, 0) / (2 * HALF)
+            root = tl.sqrt(mean + epsilon)
+            first = first / root * tl.load(weight + 2 * pairs, mask=inside, other=0.0)
+            second = second / root * tl.load(weight + 2 * pairs + 1, mask=inside, other=0.0)
+            # A norm's result has the dtype of the model.
+            first = first.to(kind).to(tl.float32)
+            second = second.to(kind).to(tl.float32)
+        position = tl.load(positions + token).to(tl.int64)
+        turn = rotations + (position * PAIRS + pairs) * 2
+        cosine = tl.load(turn, mask=pairs < PAIRS, other=1.0)
+        sine = tl.load(turn + 1, mask=pairs < PAIRS, other=0.0)
+        turned = first * cosine - second * sine
+        second = first * sine + second * cosine
+        first = turned
+    if head < HEADS:
+        tl.store(source, first.to(kind), mask=inside)
+        tl.store(source + 1, second.to(kind), mask=inside)
+    else:
+        slot = tl.load(slots + token).to(tl.int64)
+        target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + 2 * pairs
+        written = inside & (slot >= 0)
+        tl.store(target, first.to(kind), mask=written)
+        tl.store(target + 1, second.to(kind), mask=written)
+
+
+def turn_and_write(
+    qkv: torch.Tensor,
+    cached: torch.Tensor,
+    rotations: torch.Tensor,
+    norms: tuple[tuple[torch.Tensor, float], tuple[torch.Tensor, float]] | None,
+    places: Places,
+    *,
+    heads: int,
+    kv_heads: int,
+) -> torch.Tensor:
+    """Normalise and turn queries and keys, and write keys and values into the cache.
+
+    Args:
+        qkv: `[tokens, (heads + 2 * kv_heads) * head_dim]`, contiguous; the queries change in place.
+        cached: a layer of the cache, `[slots, 2 * kv_heads, head_dim]`.
+        rotations: cosine and sine, float32, `[positions, pairs, 2]`.
+        norms: weight (float32, `[head_dim]`) and epsilon of the queries' norm and of the keys', if
+            there are any.
+        places: of the tokens.
+        heads: of the queries.
+        kv_heads: of the keys, and as many of the values.
+
+    Returns:
+        The queries, a view of `qkv`: `[tokens, heads, head_dim]`.
+    """
+    tokens = len(qkv)
+    split = qkv.view(tokens, heads + 2 * kv_heads, -1)
+    half = split.shape[2] // 2
+    (query_weight, query_epsilon), (key_weight, key_epsilon) = norms or ((rotations, 0.0),) * 2
+    if tokens:
+        heads_kernel[(tokens, heads + 2 * kv_heads)](
+            qkv,
+            rotations,
+            places.positions,
+            places.slots,
+            cached,
+            query_weight,
+            key_weight,
+            query_epsilon,
+            key_epsilon,
+            HEADS=heads,
+            KV_HEADS=kv_heads,
+            HALF=half,
+            PADDED_HALF=triton.next_power_of_2(half),
+            PAIRS=rotations.shape[1],
+            NORMS=norms is not None,
+            num_warps=1,
+        )
+    return split[:, :heads]

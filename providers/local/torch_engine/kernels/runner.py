@@ -1,0 +1,108 @@
+"""The model's forward pass in Triton kernels, and as CUDA graphs where all sequences decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+
+from providers.local.torch_engine.attention import KVCache
+from providers.local.torch_engine.decoder import Decoder
+from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
+from providers.local.torch_engine.kernels.step import KernelStep
+from providers.local.torch_engine.model_runner import fill_in
+from providers.local.torch_engine.scheduler import Chunk
+
+
+class Graph(NamedTuple):
+    """A recorded step for some number of rows, and where it leaves their logits."""
+
+    graph: torch.cuda.CUDAGraph
+    logits: torch.Tensor
+
+
+class KernelRunner:
+    """Runs a `Decoder` on the tokens of all chunks at once, in Triton kernels.
+
+    Args:
+        decoder: the model.
+        cache: of its keys and values.
+        tokens: how many a step has at most.
+        sequences: likewise.
+        blocks: how many of the cache's blocks a sequence has at most.
+    """
+
+    def __init__(
+        self, decoder: Decoder, cache: KVCache, *, tokens: int, sequences: int, blocks: int
+    ) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        self._device = decoder.embedding.device
+        self._sizes = graph_sizes(sequences)
+        self._inputs = InputBuffer(
+            max(tokens, sequences), sequences, blocks, cache.block_size, self._device
+        )
+        self._graphs: dict[int, Graph] = {}
+
+    @property
+    def graphs(self) -> int:
+        """How many sizes of batches are recorded."""
+        return len(self._graphs)
+
+    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Runner`; the logits may be written over by the next step."""
+        with torch.inference_mode(), self._on_device():
+            size = self._graph_size(chunks)
+            inputs = self._inputs.load(chunks, padded=size or 0)
+            fill_in(inputs.token_ids, chosen)
+            if size is None:
+                return self._compute(inputs)
+            recorded = self._graphs[size]
+            recorded.graph.replay()
+            return recorded.logits[: len(chunks)]
+
+    def record(self) -> None:
+        """Record the graphs; CUDA only.
+
+        Raises:
+            RuntimeError: CUDA can't, or has not enough memory.
+        """
+        pool = torch.cuda.graph_pool_handle()
+        graphs = {}
+        with torch.inference_mode(), self._on_device():
+            # The largest first, so that the others find the memory they need in the pool.
+            for size in reversed(self._sizes):
+                inputs = self._inputs.load((), padded=size)
+                # Once before, since nothing may be compiled or set up while a graph is recorded.
+                self._compute(inputs)
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                    logits = self._compute(inputs)
+                graphs[size] = Graph(graph, logits)
+        self._graphs = graphs
+
+    def _graph_size(self, chunks: Sequence[Chunk]) -> int | None:
+        """The smallest graph for these chunks, if there is one."""
+        if not self._graphs or any(chunk.tokens != 1 or chunk.logits != 1 for chunk in chunks):
+            return None
+        return next((size for size in self._sizes if size >= len(chunks)), None)
+
+    def _compute(self, inputs: Inputs) -> torch.Tensor:
+        step = KernelStep(self._decoder, inputs.places, self._cache.block_size)
+        hidden = self._decoder.hidden_states(inputs.token_ids, step, self._cache)
+        if inputs.rows is not None:
+            hidden = hidden.index_select(0, inputs.rows)
+        return self._decoder.logits(hidden, step)
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        # Triton launches on the thread's current device.
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
+
+
+def graph_sizes(sequences: int) -> list[int]:
+    """For how many rows graphs are recorded: 1, 2, 4, 8, and then every 16 up to `sequences`."""
+    sizes = [size for size in (1, 2, 4, 8) if size < sequences]
+    return [*sizes, *range(16, sequences, 16), sequences]

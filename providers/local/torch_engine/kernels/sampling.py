@@ -1,0 +1,201 @@
+"""Tokens drawn on the device, in one Triton kernel and without sorting.
+
+What top-k and top-p keep is a threshold: all tokens that weigh more, and so many of those that
+weigh just as much, in their order. Bits of positive floats order as the numbers do, so that some
+thirty passes over a row, which lies in the device's cache, find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+import triton
+import triton.language as tl
+
+from llama_compat.types import GreedySamplingStrategy, SamplingParams
+from providers.local.torch_engine.sampler import LocalSequence, truncation
+
+LOG2_E = 1.4426950408889634
+LARGEST_TILE = 4096
+
+ONE = tl.constexpr(0x3F800000)
+"""The bits of 1.0, which is what the likeliest token weighs."""
+
+
+@triton.jit
+def weigh(logits, places, size, best, factor):
+    """How much the tokens at `places` weigh: 0 to 1."""
+    values = tl.load(logits + places, mask=places < size, other=float("-inf"))
+    return tl.exp2((values - best) * factor)
+
+
+@triton.jit
+def at_least(logits, size, best, factor, bits, TILE: tl.constexpr):
+    """The weight, and the number, of the tokens whose weight has at least these `bits`."""
+    weight = 0.0
+    count = 0
+    for start in range(0, size, TILE):
+        places = start + tl.arange(0, TILE)
+        weights = weigh(logits, places, size, best, factor)
+        enough = (weights.to(tl.int32, bitcast=True) >= bits) & (places < size)
+        weight += tl.sum(tl.where(enough, weights, 0.0), 0)
+        count += tl.sum(enough.to(tl.int32), 0)
+    return weight, count
+
+
+@triton.jit
+def sample_kernel(
+    logits,
+    out,
+    settings,
+    row_stride,
+    settings_stride,
+    size,
+    LOG2_E: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """The program is a row; `settings` are those of `KernelSampler`."""
+    row = tl.program_id(0)
+    logits += row.to(tl.int64) * row_stride
+    best = float("-inf")
+    likeliest = tl.full([], 0, tl.int32)
+    for start in range(0, size, TILE):
+        places = start + tl.arange(0, TILE)
+        values = tl.load(logits + places, mask=places < size, other=float("-inf"))
+        largest = tl.max(values, 0)
+        if largest > best:
+            best = largest
+            likeliest = start + tl.argmax(values, 0)
+    temperature = tl.load(settings + row)
+    if temperature == 0.0:
+        tl.store(out + row, likeliest.to(tl.int64))
+        return
+    top_k = tl.load(settings + settings_stride + row).to(tl.int32)
+    top_p = tl.load(settings + 2 * settings_stride + row)
+    min_p = tl.load(settings + 3 * settings_stride + row)
+    draw = tl.load(settings + 4 * settings_stride + row)
+    factor = LOG2_E / temperature
+
+    # What is kept: weights above `bits`, and the first `ties` of those that have just these.
+    bits = min_p.to(tl.int32, bitcast=True)
+    ties = size
+    if top_k > 0:
+        low = bits
+        high = ONE + 1
+        for _ in range(30):
+            middle = (low + high) // 2
+            _weight, count = at_least(logits, size, best, factor, middle, TILE)
+            if count >= top_k:
+                low = middle
+            else:
+                high = middle
+        _weight, above = at_least(logits, size, best, factor, low + 1, TILE)
+        bits = low
+        ties = top_k - above
+    weight_above, count_above = at_least(logits, size, best, factor, bits + 1, TILE)
+    _weight, count_all = at_least(logits, size, best, factor, bits, TILE)
+    ties = tl.minimum(ties, count_all - count_above)
+    whole = weight_above + ties * bits.to(tl.float32, bitcast=True)
+    if top_p < 1.0:
+        wanted = top_p * whole
+        low = bits
+        high = ONE + 1
+        for _ in range(30):
+            middle = (low + high) // 2
+            weight, _count = at_least(logits, size, best, factor, middle, TILE)
+            # In `whole` there may be fewer of the lowest.
+            if weight >= wanted:
+                low = middle
+            else:
+                high = middle
+        above, _count = at_least(logits, size, best, factor, low + 1, TILE)
+        each = low.to(tl.float32, bitcast=True)
+        # One is kept if those before it are not yet enough.
+        enough = tl.maximum(1.0, tl.ceil((wanted - above) / each)).to(tl.int32)
+        ties = tl.where(low == bits, tl.minimum(ties, enough), enough)
+        bits = low
+        whole = above + ties * each
+
+    target = draw * whole
+    chosen = size
+    last = likeliest
+    summed = 0.0
+    tied = 0
+    for start in range(0, size, TILE):
+        places = start + tl.arange(0, TILE)
+        weights = weigh(logits, places, size, best, factor)
+        found = weights.to(tl.int32, bitcast=True)
+        tie = (found == bits) & (places < size)
+        rank = tied + tl.cumsum(tie.to(tl.int32), 0)
+        kept = ((found > bits) | (tie & (rank <= ties))) & (weights > 0.0)
+        reached = summed + tl.cumsum(tl.where(kept, weights, 0.0), 0)
+        chosen = tl.minimum(chosen, tl.min(tl.where(kept & (reached > target), places, size), 0))
+        last = tl.maximum(last, tl.max(tl.where(kept, places, 0), 0))
+        summed += tl.sum(tl.where(kept, weights, 0.0), 0)
+        tied += tl.sum(tie.to(tl.int32), 0)
+    # Rounding may leave a draw close to 1 above the sum.
+    tl.store(out + row, tl.where(chosen == size, last, chosen).to(tl.int64))
+
+
+class KernelSampler:
+    """Draws tokens for sequences that ask for nothing else.
+
+    Args:
+        sequences: how many there are at most.
+        device: where the logits are.
+    """
+
+    def __init__(self, sequences: int, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        # Temperature (0: the likeliest), top-k (0: all), top-p, min-p and the random number.
+        self._host = torch.zeros(5, sequences, dtype=torch.float32, pin_memory=on_gpu)
+        self._device = torch.zeros(5, sequences, dtype=torch.float32, device=device)
+        self._copied = torch.cuda.Event() if on_gpu else None
+
+    def sample(self, logits: torch.Tensor, sequences: Sequence[LocalSequence]) -> torch.Tensor:
+        """A token for each row, int64, on the device and perhaps not there yet.
+
+        Args:
+            logits: float32, `[len(sequences), vocab_size]`.
+            sequences: one a row, of which `is_plain` is true.
+        """
+        samplings = [each.generation.sampling for each in sequences]
+        if all(isinstance(each.strategy, GreedySamplingStrategy) for each in samplings):
+            return logits.argmax(-1)
+        if self._copied is not None:
+            self._copied.synchronize()
+        rows, size = logits.shape
+        device = nullcontext() if self._copied is None else torch.cuda.device(logits.device)
+        settings = [_settings(sampling) for sampling in samplings]
+        draws = [
+            each.random.random() if temperature else 0.0
+            for each, (temperature, *_) in zip(sequences, settings, strict=True)
+        ]
+        self._host[:, :rows] = torch.tensor([*zip(*settings, strict=True), draws])
+        self._device.copy_(self._host, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
+        out = torch.empty(rows, dtype=torch.int64, device=logits.device)
+        tile = min(LARGEST_TILE, triton.next_power_of_2(size))
+        with device:
+            sample_kernel[(rows,)](
+                logits,
+                out,
+                self._device,
+                logits.stride(0),
+                self._device.stride(0),
+                size,
+                LOG2_E=LOG2_E,
+                TILE=tile,
+                num_warps=8,
+            )
+        return out
+
+
+def _settings(sampling: SamplingParams) -> tuple[float, float, float, float]:
+    if isinstance(sampling.strategy, GreedySamplingStrategy):
+        return 0.0, 0.0, 1.0, 0.0
+    temperature, top_k, top_p = truncation(sampling.strategy)
+    return temperature, float(top_k), top_p, sampling.min_p

@@ -1,0 +1,105 @@
+"""Whether the kernels do on this machine what PyTorch's operations do, for one model's shapes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import torch
+
+from llama_compat.types import SamplingParams
+from providers.local.engine import Generation
+from providers.local.torch_engine.decoder import Decoder, Layer, Step
+from providers.local.torch_engine.kernels.inputs import InputBuffer
+from providers.local.torch_engine.kernels.step import KernelStep
+from providers.local.torch_engine.model_runner import torch_step
+from providers.local.torch_engine.scheduler import Chunk
+from providers.local.torch_engine.sequence import Sequence
+
+SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
+"""New tokens, and how many there are with them."""
+
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+"""How far results may be from each other, as a part of their length."""
+
+
+def find_fault(decoder: Decoder, block_size: int) -> str | None:
+    """What is wrong with the kernels; None if nothing is.
+
+    Each operation is given random numbers, for one layer of every kind that the model has.
+    """
+    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    chunks, blocks = _chunks(len(decoder.ropes[0].rotations), block_size)
+    tokens = sum(chunk.tokens for chunk in chunks)
+    widest = max(len(chunk.sequence.blocks) for chunk in chunks)
+    generator = torch.Generator(device).manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    try:
+        _, _, expected_step = torch_step(decoder, chunks, block_size)
+        inputs = InputBuffer(tokens, len(chunks), widest, block_size, device).load(chunks)
+        step = KernelStep(decoder, inputs.places, block_size)
+        slots, size = blocks * block_size, decoder.embedding.shape[1]
+        for layer in _kinds(decoder):
+            x, hidden = draw(tokens, size), draw(tokens, size)
+            qkv = draw(tokens, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
+            cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
+            results = zip(
+                _operations(decoder, layer, step, x, hidden, qkv, cached),
+                _operations(decoder, layer, expected_step, x, hidden, qkv, cached),
+                strict=True,
+            )
+            for (name, result), (_, expected) in results:
+                error = float((result.float() - expected.float()).norm() / expected.float().norm())
+                # Not `>`, which is false for what is no number.
+                if not error <= TOLERANCE[dtype]:
+                    return f"'{name}' is off by {error:.2g} of its result"
+    except Exception as error:
+        # Whatever the compiler, the driver or the device has against them.
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _chunks(positions: int, block_size: int) -> tuple[list[Chunk], int]:
+    """Sequences whose blocks are scattered, none longer than `positions`; and how many blocks."""
+    lengths = [(min(new, positions), min(length, positions)) for new, length in SEQUENCES]
+    blocks = sum(-(-length // block_size) for _, length in lengths)
+    free = random.Random(0).sample(range(blocks), blocks)
+    chunks = []
+    for new, length in lengths:
+        sequence = Sequence(Generation((0,) * length, SamplingParams(), 1), lambda _: None)
+        sequence.computed = length - new
+        sequence.blocks = [free.pop() for _ in range(-(-length // block_size))]
+        chunks.append(Chunk(sequence, new))
+    return chunks, blocks
+
+
+def _kinds(decoder: Decoder) -> list[Layer]:
+    """The first layer of every kind."""
+    kinds = {(each.rope, each.window): each for each in reversed(decoder.layers)}
+    return list(kinds.values())
+
+
+def _operations(
+    decoder: Decoder,
+    layer: Layer,
+    step: Step,
+    x: torch.Tensor,
+    hidden: torch.Tensor,
+    qkv: torch.Tensor,
+    cached: torch.Tensor,
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each operation's name and result."""
+    hidden, qkv, cached = hidden.clone(), qkv.clone(), cached.clone()
+    yield "norm", step.norm(x, layer.input_norm)
+    yield "add and norm", step.add_and_norm(x, hidden, layer.mlp_input_norm)
+    yield "add", hidden
+    queries = step.turn_and_write(qkv, layer, cached)
+    yield "turned queries", queries
+    yield "written cache", cached
+    yield "attention", step.attend(queries, cached, layer.window)
+    # The MLP's own product, since it alone knows its size.
+    gate_up = layer.gate_up(layer.mlp_input_norm(x))
+    yield "gate", step.gated(gate_up)

@@ -1,0 +1,71 @@
+"""What a forward pass does between its matrix products, in Triton kernels."""
+
+from __future__ import annotations
+
+import torch
+
+from providers.local.torch_engine.decoder import Decoder, Layer, Norm
+from providers.local.torch_engine.kernels.attention import paged_attention
+from providers.local.torch_engine.kernels.gates import gated
+from providers.local.torch_engine.kernels.heads import turn_and_write
+from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
+from providers.local.torch_engine.kernels.places import Places
+
+
+class KernelStep:
+    """See `decoder.Step`.
+
+    Args:
+        decoder: the model.
+        places: of the step's tokens.
+        block_size: tokens in a block of the cache.
+    """
+
+    def __init__(self, decoder: Decoder, places: Places, block_size: int) -> None:
+        self._decoder = decoder
+        self._places = places
+        self._block_size = block_size
+        self._rotations = [torch.view_as_real(rope.rotations) for rope in decoder.ropes]
+
+    def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """See `Step`."""
+        return rms_norm(x, norm.weight, norm.epsilon)
+
+    def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """See `Step`."""
+        return add_rms_norm(x, hidden, norm.weight, norm.epsilon)
+
+    def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
+        """See `Step`."""
+        norms = None
+        if layer.query_norm is not None and layer.key_norm is not None:
+            norms = (
+                (layer.query_norm.weight, layer.query_norm.epsilon),
+                (layer.key_norm.weight, layer.key_norm.epsilon),
+            )
+        return turn_and_write(
+            qkv,
+            cached,
+            self._rotations[layer.rope],
+            norms,
+            self._places,
+            heads=self._decoder.heads,
+            kv_heads=self._decoder.kv_heads,
+        )
+
+    def attend(
+        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        """See `Step`."""
+        return paged_attention(
+            queries,
+            cached,
+            self._places,
+            block_size=self._block_size,
+            scale=self._decoder.attention_scale,
+            window=window,
+        )
+
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See `Step`."""
+        return gated(gate_up, self._decoder.activation)

@@ -1,0 +1,78 @@
+"""The kernels compile for a real GPU, which needs none: Triton brings NVIDIA's assembler.
+
+The interpreter takes what the compiler refuses, such as types that change in a loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
+pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+# What a graph's kernels are launched with for the shapes of Llama 3.1 8B, and others.
+SCRIPT = """
+import json
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from providers.local.torch_engine.kernels import attention, gates, heads, norms, sampling
+
+X, I, F = "*bf16", "*i32", "*fp32"
+CASES = []
+for groups, dim, window in ((4, 128, 0), (3, 256, 512)):
+    padded = triton.next_power_of_2(dim)
+    for rows, splits, warps, stages in ((16, 8, 4, 3), (128 if dim <= 128 else 64, 1, 8, 2)):
+        CASES.append((attention.attention_kernel,
+            [X, X, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32", "i32"],
+            [8, groups, dim, padded, 16, rows, 64 if padded <= 128 else 32, splits, window],
+            {"num_warps": warps, "num_stages": stages}))
+CASES.append((attention.join_kernel, [F, F, X], [96, 128, 8], {}))
+CASES.append((norms.norm_kernel, [X, X, F, X, "i32", "i32", "fp32"], [True, 4096], {}))
+for activation in ("silu", "gelu"):
+    CASES.append((gates.gate_kernel, [X, X, "i32"], [activation, 1024], {}))
+CASES.append((heads.heads_kernel, [X, F, I, I, X, F, F, "fp32", "fp32"],
+    [32, 8, 64, 64, 32, True], {"num_warps": 1}))
+CASES.append((sampling.sample_kernel, [F, "*i64", F, "i32", "i32", "i32"], [1.44, 4096],
+    {"num_warps": 8}))
+
+for kernel, types, constants, options in CASES:
+    names = kernel.arg_names
+    given = names[len(types):]
+    signature = dict(zip(names, [*types, *["constexpr"] * len(constants)], strict=True))
+    compiled = triton.compile(
+        ASTSource(kernel, signature, constexprs=dict(zip(given, constants, strict=True))),
+        target=GPUTarget("cuda", 90, 32), options=options,
+    )
+    print(json.dumps([kernel.__name__, len(compiled.asm["cubin"]), compiled.metadata.shared]))
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="has no assembler")
+def test_for_a_hopper_gpu() -> None:
+    environment = {name: each for name, each in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {name for name, _, _ in compiled} == {
+        "attention_kernel",
+        "join_kernel",
+        "norm_kernel",
+        "gate_kernel",
+        "heads_kernel",
+        "sample_kernel",
+    }
+    # Of the 227 KiB of shared memory that a processor has, so that two programs fit.
+    assert all(size > 0 and shared <= 100 * 1024 for _, size, shared in compiled), compiled
