@@ -37,10 +37,10 @@ WANTED = {"requests_per_s": 0.9, "events_per_s": 0.95}
 """Of the gateway without any, with all of it on."""
 
 
-KEYS = [
+KEYS: list[dict[str, Any]] = [
     {
         "name": "benchmark",
-        "key": "sk-benchmark",  # as the load generator sends it
+        "key": "sk-benchmark",
         "limits": {"requests_per_minute": 10**8, "tokens_per_minute": 10**12},
     }
 ]
@@ -78,11 +78,12 @@ def gateway(
         "providers": [{"id": "up", "type": "remote::passthrough", "config": config}],
         "models": [{"id": "model", "provider": "up", "price": {"input": 1, "output": 10}}],
     }
+    headers: dict[str, str] = {}
     if name == "limits":
-        document["keys"] = KEYS
+        document["keys"], headers["x-api-key"] = KEYS, KEYS[0]["key"]
     template.write_text(yaml.safe_dump(document))
     command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
-    return peers.Gateway(name, port, command, {})
+    return peers.Gateway(name, port, command, {}, headers=headers)
 
 
 def processor_seconds(pid: int) -> float:

@@ -178,7 +178,7 @@ class GeminiEvents:
         except sse.EventTooLargeError as error:
             raise upstream_error(self._provider, f"{error}.") from None
         for event in events:
-            if event.data is not None:
+            if event.data is not None and event.data.strip() != b"[DONE]":  # which is OpenAI's
                 out.append(self._take(event.data))
 
     def end(self) -> bytes:

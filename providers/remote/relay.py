@@ -155,7 +155,7 @@ async def relay_stream(
     await response.drain()
 
 
-_BLANK = b"\xef\xbb\xbf \t\r\n"
+BLANK = b"\xef\xbb\xbf \t\r\n"
 """A byte order mark, and what may keep a connection alive before an answer of JSON."""
 
 
@@ -166,7 +166,7 @@ async def first_chunk(response: UpstreamResponse) -> bytes:
         APIError: as `UpstreamResponse.next_chunk`.
     """
     while chunk := await response.next_chunk():
-        if said := chunk.lstrip(_BLANK):
+        if said := chunk.lstrip(BLANK):
             return said
     return chunk
 

@@ -69,6 +69,7 @@ class Observed(Struct, eq=False):
         cancelled: whether it left, or the server stopped, before that.
         postponed: whether it ends later than its answer.
         ended: when it had been answered.
+        record: what is recorded of it, where that had to be known at once.
         sent: of a stream or an error, as far as it was sent; None where nothing was.
     """
 
@@ -93,6 +94,7 @@ class Observed(Struct, eq=False):
     cancelled: bool = False
     postponed: bool = False
     ended: float = 0.0
+    record: Record | None = None
     sent: Sample | None = None
 
     def sampled(self) -> Sample:
@@ -335,6 +337,8 @@ class Observers:
         observed.ended = time.monotonic()
         if observed.admission is not None:
             self._settle(observed, observed.admission)
+        if not self._observers:
+            return
         self._waiting.append(observed)
         if self._timer is None or len(self._waiting) >= BATCH or len(observed.body) > LARGE_BYTES:
             self._look(observed)
@@ -349,9 +353,10 @@ class Observers:
 
     def _settle(self, observed: Observed, admission: Admission) -> None:
         try:
-            record = record_of(observed, self._prices)
+            record = observed.record = record_of(observed, self._prices)
         except Exception:
-            admission.settle(None, None)  # and `flush` says what is the matter
+            log.exception("what request %s used is not known", observed.request_id)
+            admission.settle(None, None)
             return
         usage = Usage(record.input_tokens or 0, record.output_tokens or 0)
         admission.settle_usage(usage, record.cost)
@@ -365,7 +370,7 @@ class Observers:
         alike: dict[tuple[Any, ...], list[_Ended]] = {}
         for observed in waiting:
             try:
-                record = record_of(observed, self._prices)
+                record = observed.record or record_of(observed, self._prices)
                 for tell in self._closing:
                     tell(observed, record)
             except Exception:

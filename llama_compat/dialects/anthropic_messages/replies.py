@@ -8,6 +8,7 @@ from typing import Any
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
 from llama_compat.dialects.seals import parse_seal
+from llama_compat.events import reply_events
 from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import (
@@ -205,6 +206,9 @@ class StreamParser:
                 self._stopped = True
                 reason = _stop_reason(self._stop_reason, self._json_object)
                 return [StreamComplete(reason, self._counts.usage(), self._stop_string)]
+            case "message":  # all of it, from a server that ignores that a stream was asked for
+                self._stopped = True
+                return list(reply_events(parse_reply(event, json_object=self._json_object)))
         return []
 
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> Sequence[Delta]:

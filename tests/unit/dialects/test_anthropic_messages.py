@@ -485,6 +485,15 @@ def test_a_stream_cut_anywhere_comes_back_as_it_was(
     assert collector.chat_completion() == response
 
 
+def test_a_whole_message_in_place_of_a_stream_is_all_of_it() -> None:
+    content = [{"type": "text", "text": "Hi"}]
+    message = {"type": "message", "content": content, "stop_reason": "end_turn", "usage": {}}
+    parser, collector = StreamParser(), Collector()
+    for event in (*parser.push(message), *parser.finish()):
+        collector.add(event)
+    assert collector.chat_completion().completion_message.content == "Hi"
+
+
 STOP_REASONS: dict[types.StopReason, StopReason] = {
     "end_turn": StopReason.end_of_turn,
     "stop_sequence": StopReason.end_of_turn,

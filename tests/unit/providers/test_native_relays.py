@@ -13,6 +13,7 @@ from llama_compat.dialects.gemini.frames import ArrayFrame, EventFrame, Frame
 from llama_compat.errors import APIError
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import to_raw
+from llama_compat.wire.sse import DONE
 from providers.remote.gemini_relay import GeminiEvents
 from providers.remote.ollama_relay import OllamaLines
 from tests.unit import vocabulary
@@ -118,3 +119,11 @@ def test_json_in_several_lines_is_one_item() -> None:
     assert json.loads(stream.whole(encoded(FINISHED, indent=2)) + b"]") == [FINISHED]
     with pytest.raises(APIError, match="finishReason"):
         GeminiEvents("gemini", ArrayFrame(), 1).whole(b'{"candidates": []}')
+
+
+def test_openais_end_of_a_stream_is_no_response_of_gemini() -> None:
+    candidate = {"index": 0, "finishReason": "STOP"}
+    stream = GeminiEvents("gemini", EventFrame(), 1)
+    out = pushed(stream, [b"data: " + encoded({"candidates": [candidate]}) + b"\n\n", DONE])
+    assert len(out) == 1
+    assert stream.complete

@@ -329,12 +329,14 @@ class Admission:
         self.settled.append((tokens, cost))
 
 
-def test_what_was_admitted_is_settled_at_the_end() -> None:
-    observers = Observers([], PRICES, settles=True)
+@pytest.mark.parametrize("listeners", [[], [Listener()]])
+def test_what_was_admitted_is_settled_at_the_end(listeners: list[Listener]) -> None:
+    observers = Observers(listeners, PRICES, settles=True)
     seen = observed(Reply(BODY, read_usage=counted(7, 5)))
     seen.at_end, seen.admission = observers._end, Admission()
     seen.end("m")
     assert seen.admission.settled == [(Usage(7, 5), 57_000)]
+    assert [each.told for each in listeners] == [["ended m"]] * len(listeners)
 
 
 def test_what_can_t_be_recorded_is_settled_with_all_that_it_reserved(
@@ -348,6 +350,7 @@ def test_what_can_t_be_recorded_is_settled_with_all_that_it_reserved(
     seen.at_end, seen.admission = observers._end, Admission()
     seen.end("m")
     assert seen.admission.settled == [(None, None)]
+    assert "what request req used is not known" in caplog.text
     assert "request req could not be recorded" in caplog.text
 
 
