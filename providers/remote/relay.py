@@ -158,6 +158,9 @@ async def relay_stream(
 BLANK = b"\xef\xbb\xbf \t\r\n"
 """A byte order mark, and what may keep a connection alive before an answer of JSON."""
 
+MAX_BLANK_BYTES = 1 << 20
+"""More of it is no answer of JSON, and is read as the events that it is not."""
+
 
 async def first_chunk(response: UpstreamResponse) -> bytes:
     """What arrives of a body, from the first chunk on that says anything.
@@ -165,9 +168,12 @@ async def first_chunk(response: UpstreamResponse) -> bytes:
     Raises:
         APIError: as `UpstreamResponse.next_chunk`.
     """
+    skipped = 0
     while chunk := await response.next_chunk():
-        if said := chunk.lstrip(BLANK):
-            return said
+        said = chunk.lstrip(BLANK)
+        if said or skipped > MAX_BLANK_BYTES:
+            return said or chunk
+        skipped += len(chunk)
     return chunk
 
 

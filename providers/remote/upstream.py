@@ -6,6 +6,7 @@ their wire alone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 import urllib.request
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 ERROR_BODY_BYTES = 1 << 20
 """Of the body of an error, no more than about this is read."""
 
+SLICE_BYTES = 1 << 16
+"""Events of so many bytes are dealt with in one go: some hundreds, or some ten milliseconds if each
+of them has to be mended."""
+
 MAX_BASES_KEPT = 128
 """Of so many base URLs it is remembered what they come to; a provider has one, or one a worker."""
 
@@ -44,7 +49,7 @@ class UpstreamResponse:
         headers: by name, in any case.
     """
 
-    __slots__ = ("_cover", "_max_bytes", "_provider", "_response", "headers", "status")
+    __slots__ = ("_cover", "_max_bytes", "_provider", "_response", "_rest", "headers", "status")
 
     def __init__(
         self, provider: str, response: http1.Response, max_bytes: int, secrets: Secrets
@@ -53,6 +58,7 @@ class UpstreamResponse:
         self._response = response
         self._max_bytes = max_bytes
         self._cover = StreamCover(secrets) if secrets else None
+        self._rest = b""
         self.status = response.status
         self.headers = secrets.cover_headers(response.headers)
 
@@ -69,7 +75,8 @@ class UpstreamResponse:
             body = await self._response.read(min(max_bytes or self._max_bytes, self._max_bytes))
         except http1.HTTPError as error:
             raise reading_error(self._provider, error) from error
-        return body if self._cover is None else self._cover.end(body)
+        rest, self._rest = self._rest, b""
+        return rest + (body if self._cover is None else self._cover.end(body))
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives.
@@ -83,9 +90,23 @@ class UpstreamResponse:
     async def next_chunk(self) -> bytes:
         """What has arrived of the body since the last call, at least a byte; empty at its end.
 
+        Of much that has arrived it is a slice at a time, and others have their turn in between.
+
         Raises:
             APIError: 502, it broke off; 504, it took too long.
         """
+        chunk = self._rest
+        if chunk:
+            await asyncio.sleep(0)
+        else:
+            chunk = await self._arrived()
+        if len(chunk) <= SLICE_BYTES:
+            self._rest = b""
+            return chunk
+        self._rest = chunk[SLICE_BYTES:]
+        return chunk[:SLICE_BYTES]
+
+    async def _arrived(self) -> bytes:
         cover = self._cover
         while True:
             try:

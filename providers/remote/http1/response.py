@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from providers.remote.http1.decoding import Decoder, decoder_for
+from providers.remote.http1.decoding import STEP_BYTES, Decoder, decoder_for
 from providers.remote.http1.errors import AnswerTooLargeError, HTTPError
 from providers.remote.http1.headers import Headers
 from providers.remote.http1.parser import ResponseParser
@@ -70,6 +70,8 @@ class Response:
                 self._decoder.end()
                 break
             self._decoder.feed(part)
+        if len(chunk) == STEP_BYTES:
+            await asyncio.sleep(0)  # a little that came may be very much: others have their turn
         return chunk
 
     async def read(self, limit: int | None = None) -> bytes:
