@@ -37,6 +37,9 @@ def members(count: int) -> bytes:
     return b",".join(b'"%d":1' % number for number in range(count))
 
 
+ESCAPES_SECONDS = 0.1
+"""What msgspec takes, in one call, to undo the 8 million escapes of one string."""
+
 BODIES: dict[str, tuple[int, bytes]] = {
     "backslashes in an open string": (400, saying(b"\\" * SIZE)[:-4]),
     "backslashes and half a character": (200, saying(b"\\\\" * (SIZE // 2) + b"\\ud83d")),
@@ -60,7 +63,8 @@ def test_others_do_not_wait_for_a_large_body(
     server: ServerProcess, unharmed: Unharmed, status: int, body: bytes
 ) -> None:
     before = cpu_seconds(server)
-    with unharmed(server, grows=16 * SIZE):
+    holds = ESCAPES_SECONDS if body.count(b"\\") > SIZE // 3 else 0.0
+    with unharmed(server, grows=16 * SIZE, holds=holds):
         reply = wire.request("POST", f"{server.base_url}/chat/completions", body)
     assert reply.status == status, reply.body[:500]
     assert cpu_seconds(server) - before < 30
