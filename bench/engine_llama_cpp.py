@@ -37,7 +37,7 @@ from bench.load.llama_servers import (
 from bench.machine import write_results
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.engine import Generation, Sampled
-from providers.local.llama_cpp_engine.bindings import WAIT_POLICY
+from providers.local.llama_cpp_engine.bindings import WAITING
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import LoadOptions, cpu_cores, load, open_model
 from providers.local.models.store import resolve_gguf
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str]) -> None:
     measured = {
         "model": options.model,
         "threads": options.threads,
-        "waiting threads are": os.environ.get("OMP_WAIT_POLICY", WAIT_POLICY),
+        "threads wait": {name: os.environ.get(name, value) for name, value in WAITING.items()},
         "rounds": options.rounds,
         "input_len": options.input_len,
         "output_len": options.output_len,
