@@ -10,7 +10,7 @@ from typing import Any
 
 from llama_compat.dialects.openai import chat, completions
 from llama_compat.dialects.openai.chunks import ChunkParser
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import upstream_error
 from llama_compat.events import reply_events
 from llama_compat.types import (
     CompletionResponse,
@@ -23,7 +23,7 @@ from llama_compat.types import (
 from llama_compat.wire import sse
 from llama_compat.wire.json_lines import decode_object
 from providers.remote.json_objects import parse_object
-from providers.remote.relay import NO_STREAM_BEGINS, ended_early, first_chunk
+from providers.remote.relay import NO_STREAM_BEGINS, ended_early, first_chunk, next_chunk
 from providers.remote.server_sent import meant_events
 from providers.remote.upstream import UpstreamResponse
 from providers.remote.upstream_errors import (
@@ -113,7 +113,7 @@ async def _read_chunks(
                 if isinstance(event, StreamComplete):
                     await response.drain()
                     return
-            chunk = await _next_chunk(response, parser)
+            chunk = await next_chunk(response, parser)
         last = decoder.flush()
         for event in _parse(provider, [last] if last is not None else [], parser):
             yield event
@@ -125,15 +125,6 @@ async def _read_chunks(
         raise upstream_error(provider, f"{error}.") from None
     except ValueError as error:
         raise makes_no_sense(provider, error) from None
-
-
-async def _next_chunk(response: UpstreamResponse, parser: ChunkParser) -> bytes:
-    try:
-        return await response.next_chunk()
-    except APIError as error:
-        if parser.complete and error.status == 502:
-            return b""  # all was said before the connection broke
-        raise
 
 
 def _finish(provider: str, parser: ChunkParser) -> Iterator[StreamEvent]:

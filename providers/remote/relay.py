@@ -147,7 +147,7 @@ async def relay_stream(
                 yield b"".join(out)
         if stream.ended or not chunk:
             break
-        chunk = await _next_chunk(response, stream)
+        chunk = await next_chunk(response, stream)
     if not stream.complete:
         raise ended_early(provider, begun=stream.begun)
     if left := stream.end():
@@ -177,7 +177,21 @@ async def first_chunk(response: UpstreamResponse) -> bytes:
     return chunk
 
 
-async def _next_chunk(response: UpstreamResponse, stream: RelayedStream) -> bytes:
+class Completable(Protocol):
+    """What takes a stream apart."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was asked for has come."""
+        ...
+
+
+async def next_chunk(response: UpstreamResponse, stream: Completable) -> bytes:
+    """What has arrived since; empty at the end, which a break is too once `stream` is complete.
+
+    Raises:
+        APIError: as `UpstreamResponse.next_chunk`.
+    """
     try:
         return await response.next_chunk()
     except APIError as error:
