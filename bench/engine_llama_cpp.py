@@ -36,7 +36,7 @@ from bench.load.llama_servers import (
 )
 from bench.machine import write_results
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
-from providers.local.engine import Generation, Sampled
+from providers.local.engine import Engine, Generation, Sampled
 from providers.local.llama_cpp_engine.bindings import WAITING
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import LoadOptions, cpu_cores, load, open_model
@@ -57,12 +57,10 @@ class Served(NamedTuple):
 
 
 class Alone:
-    """The engine without a server."""
+    """An engine without a server."""
 
-    name = "engine alone"
-
-    def __init__(self, engine: LlamaEngine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, name: str = "engine alone") -> None:
+        self.engine, self.name = engine, name
 
     async def serve(self, prompt: str, tokens: int) -> Served:
         """One request, as the engine's event loop sees it."""
@@ -116,7 +114,7 @@ def throughput(served: Sequence[Served], tokens: int) -> float:
 class Words:
     """Prompts of words that are a token each, from a fixed seed."""
 
-    def __init__(self, engine: LlamaEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         vocabulary = engine.model.vocabulary
         pieces = map(vocabulary.token_bytes, range(engine.model.vocab_size))
         self._words = [piece.decode() for piece in pieces if re.fullmatch(b" [a-z]{3,9}", piece)]
@@ -146,7 +144,7 @@ async def measure(
                 )
                 if turn:  # after one to warm up
                     found[target.name].append(throughput(served, options.output_len))
-        results[f"output tokens/s at concurrency {concurrency}"] = _medians(found)
+        results[f"output tokens/s at concurrency {concurrency}"] = medians(found)
     results[f"ms to the first token behind {PREFIX_TOKENS} warm ones"] = await _warm(
         targets, words, options.rounds
     )
@@ -162,10 +160,11 @@ async def _warm(targets: Sequence[Target], words: Words, rounds: int) -> dict[st
             served = await target.serve(f"{prefix} {words.prompt(16, 2, turn)}", 1)
             if turn:
                 found[target.name].append((served.tokens[0] - served.sent) * 1000)
-    return _medians(found)
+    return medians(found)
 
 
-def _medians(found: dict[str, list[float]]) -> dict[str, float]:
+def medians(found: dict[str, list[float]]) -> dict[str, float]:
+    """Of each target's values."""
     return {name: round(statistics.median(values), 2) for name, values in found.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn import functional
@@ -63,6 +64,21 @@ class KVCache:
         ]
 
 
+class Span(Protocol):
+    """Some of a step's tokens, and what they look at in the cache.
+
+    Attributes:
+        rows: of the tokens in the step.
+    """
+
+    rows: slice | torch.Tensor
+
+    def attend(
+        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
+    ) -> torch.Tensor:
+        """Attention of these tokens: `[tokens of the span, heads * head_dim]`; see `attend`."""
+
+
 class SequenceSpan:
     """Where one sequence's tokens are: in the step, and in the cache.
 
@@ -84,9 +100,11 @@ class SequenceSpan:
         block_size: int,
         device: torch.device,
     ) -> None:
-        self.rows = slice(start, start + tokens)
+        self.rows: slice | torch.Tensor = slice(start, start + tokens)
+        self.start = start
         self.tokens = tokens
         self.length = length
+        self.blocks = blocks
         self._first_slot = blocks[0] * block_size
         self._slots: torch.Tensor | None = None
         self._masks: dict[int | None, torch.Tensor] = {}
@@ -97,7 +115,7 @@ class SequenceSpan:
             slots = (firsts[:, None] + torch.arange(block_size)).flatten()
             self._slots = slots[:length].to(device)
 
-    def read(self, layer: torch.Tensor, window: int | None) -> torch.Tensor:
+    def _read(self, layer: torch.Tensor, window: int | None) -> torch.Tensor:
         """Keys and values that the step's tokens may look at: `[length, 2 * kv_heads, head_dim]`.
 
         A view where the blocks lie side by side, else a copy.
@@ -107,11 +125,38 @@ class SequenceSpan:
             return layer[self._first_slot + first : self._first_slot + self.length]
         return layer.index_select(0, self._slots[first:])
 
-    def mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
-        """What is added to the scores of the step's tokens and of those that `read` gives."""
+    def _mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        """What is added to the scores of the step's tokens and of those that `_read` gives."""
         if window not in self._masks:
             self._masks[window] = self._make_mask(window, dtype)
         return self._masks[window]
+
+    def attend(
+        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
+    ) -> torch.Tensor:
+        """See `Span`."""
+        _, heads, head_dim = queries.shape
+        kv_heads = layer.shape[1] // 2
+        group = heads // kv_heads
+        cached = self._read(layer, window).transpose(0, 1).unsqueeze(0)
+        keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
+        if self.tokens == 1:
+            # The heads that share keys are so many queries to them: nothing has to be repeated.
+            query = queries[self.rows].view(1, kv_heads, group, head_dim)
+            attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
+            return attended.view(1, heads * head_dim)
+        query = queries[self.rows].transpose(0, 1).unsqueeze(0)
+        whole = window is None and self.tokens == self.length
+        attended = functional.scaled_dot_product_attention(
+            query,
+            keys,
+            values,
+            attn_mask=None if whole else self._mask(window, queries.dtype),
+            is_causal=whole,
+            scale=scale,
+            enable_gqa=group > 1,
+        )
+        return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
 
     def _first_visible(self, window: int | None) -> int:
         if window is None:
@@ -132,7 +177,7 @@ class SequenceSpan:
 def attend(
     queries: torch.Tensor,
     layer: torch.Tensor,
-    spans: Sequence[SequenceSpan],
+    spans: Sequence[Span],
     *,
     scale: float,
     window: int | None,
@@ -142,40 +187,17 @@ def attend(
     Args:
         queries: `[tokens, heads, head_dim]`.
         layer: of the cache; the new tokens' keys and values are written already.
-        spans: where the sequences are.
+        spans: where the sequences are; together they are all of the tokens.
         scale: of the scores.
         window: how many tokens one looks back at, itself included; None for all.
 
     Returns:
         `[tokens, heads * head_dim]`.
     """
+    if len(spans) == 1:
+        return spans[0].attend(queries, layer, scale=scale, window=window)
     tokens, heads, head_dim = queries.shape
-    kv_heads = layer.shape[1] // 2
-    group = heads // kv_heads
-    if len(spans) > 1:
-        out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
+    out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
     for span in spans:
-        cached = span.read(layer, window).transpose(0, 1).unsqueeze(0)
-        keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
-        if span.tokens == 1:
-            # The heads that share keys are so many queries to them: nothing has to be repeated.
-            query = queries[span.rows].view(1, kv_heads, group, head_dim)
-            attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
-            rows = attended.view(1, heads * head_dim)
-        else:
-            query = queries[span.rows].transpose(0, 1).unsqueeze(0)
-            whole = window is None and span.tokens == span.length
-            attended = functional.scaled_dot_product_attention(
-                query,
-                keys,
-                values,
-                attn_mask=None if whole else span.mask(window, queries.dtype),
-                is_causal=whole,
-                scale=scale,
-                enable_gqa=group > 1,
-            )
-            rows = attended.transpose(1, 2).reshape(span.tokens, heads * head_dim)
-        if len(spans) == 1:
-            return rows
-        out[span.rows] = rows
+        out[span.rows] = span.attend(queries, layer, scale=scale, window=window)
     return out

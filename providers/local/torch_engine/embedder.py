@@ -20,10 +20,11 @@ from transformers.utils import logging as transformers_logging
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
+from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 
-BATCH_TOKENS = 4096
-"""Tokens that are run at once, padding included."""
+BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
+"""Tokens that are run at once, padding included; a CPU's models wait for each other meanwhile."""
 
 Pooling = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """`[texts, tokens, hidden]` and a mask `[texts, tokens]` to `[texts, hidden]`."""
@@ -105,8 +106,11 @@ def load_embedder(
     try:
         pooling, normalize = _steps(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModel.from_pretrained(
-            folder, local_files_only=True, dtype=choose_dtype(dtype, chosen)
+        model = on_cpu_thread(
+            AutoModel.from_pretrained,
+            folder,
+            local_files_only=True,
+            dtype=choose_dtype(dtype, chosen),
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ProviderStartError(
@@ -185,13 +189,18 @@ class Embedder(EmbedderThread):
         )
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
-        return _batches(lengths)
+        return _batches(lengths, BATCH_TOKENS[self.loaded.model.device.type])
 
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _run(
         self, batch: Sequence[Sequence[int]], dimensions: int | None
     ) -> Iterable[tuple[float, ...]]:
-        device = self.loaded.model.device
+        device: torch.device = self.loaded.model.device
+        return on_device(device, self._vectors, batch, dimensions, device)
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _vectors(
+        self, batch: Sequence[Sequence[int]], dimensions: int | None, device: torch.device
+    ) -> Iterable[tuple[float, ...]]:
         longest = max(map(len, batch))
         token_ids = torch.tensor(
             [[*each, *[0] * (longest - len(each))] for each in batch], device=device
@@ -207,12 +216,15 @@ class Embedder(EmbedderThread):
         return map(tuple, vectors.cpu().tolist())
 
 
-def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """The indices of texts that are run together: of similar length, so that padding is short."""
+def _batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """The indices of texts that are run together: of similar length, so that padding is short.
+
+    Together they have at most so many `tokens`, with padding, or are a single one.
+    """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         # They get longer, so this one is the longest of its batch.
-        if batches and (len(batches[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= tokens:
             batches[-1].append(index)
         else:
             batches.append([index])

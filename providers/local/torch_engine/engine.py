@@ -17,6 +17,7 @@ from providers.local.engine import Ended, Generation, Prefilled, Stats
 from providers.local.engine_thread import EngineThread, nothing_left
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import sequence as sequences_module
+from providers.local.torch_engine.cpu_thread import on_device
 from providers.local.torch_engine.loader import LoadedModel
 from providers.local.torch_engine.sampler import (
     FastSampler,
@@ -98,7 +99,7 @@ class Engine(EngineThread[LocalSequence]):
         trial = LocalSequence(Generation((0,), SamplingParams(), 1), lambda _: None)
         trial.blocks = [0]
         try:
-            self._runner.forward([Chunk(trial, 1)])
+            on_device(self.loaded.device, self._runner.forward, [Chunk(trial, 1)])
         except Exception as error:
             raise ProviderStartError(
                 f"The model '{self.model.name}' was loaded, but it does not run on"
@@ -117,8 +118,11 @@ class Engine(EngineThread[LocalSequence]):
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> LocalSequence:
         return LocalSequence(generation, deliver)
 
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _step(self) -> None:
+        on_device(self.loaded.device, self._run_step)
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _run_step(self) -> None:
         before, self._launched = self._launched, None
         batch = self._scheduler.schedule()
         if self._can_launch(batch):

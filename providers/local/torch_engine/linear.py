@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch.nn import functional
@@ -15,15 +15,46 @@ Make = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 """Makes one of a weight `[outputs, inputs]` and a bias `[outputs]`."""
 
 
+PACKED_FOR = 8
+"""Rows that oneDNN lays float32 weights out for: what it makes for so many is quick for one row too,
+and for hundreds."""
+
+
 def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
-    """The weight as it is."""
-    return lambda x: functional.linear(x, weight, bias)
+    """The weight as it is; on a CPU in float32 in oneDNN's own layout.
+
+    PyTorch's own product of a row takes one core, and of some rows it lays the weights out again
+    each time. oneDNN's is also the same for a row in any batch, to the bit.
+    """
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not _has_onednn():
+        return lambda x: functional.linear(x, weight, bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
+    product = torch.ops.mkldnn._linear_pointwise
+    return lambda x: product(x, packed, bias, "none", [], "")
 
 
-def int8_available() -> bool:
-    """Whether this torch has FBGEMM's kernels for this CPU."""
-    return "fbgemm" in torch.backends.quantized.supported_engines and hasattr(
-        torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32"
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def float16(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """Weights of 16 bits, which FBGEMM widens as it reads them; all else is float32.
+
+    Half the memory has to be read, which is what a decode step waits for, and what gets lost is
+    next to nothing: see `bench.quantization`.
+    """
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+    product = torch.ops.quantized.linear_dynamic_fp16
+    if bias is None:
+        return lambda x: product(x, packed)
+    return lambda x: product(x, packed).add_(bias)
+
+
+def fbgemm_available() -> bool:
+    """Whether this torch has FBGEMM's kernels, `float16`'s and `int8`'s, for this CPU."""
+    return "fbgemm" in torch.backends.quantized.supported_engines and all(
+        hasattr(torch.ops.quantized, name)
+        for name in ("linear_dynamic_fp16", "linear_with_input_q_dq_qweight_dq_output_fp32")
     )
 
 
@@ -65,3 +96,7 @@ def int8(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         return y if bias is None else y.add_(bias)
 
     return linear
+
+
+MAKES: Mapping[str, Make] = {"none": plain, "float16": float16, "int8": int8}
+"""By what a template calls them as `quantization`."""

@@ -22,6 +22,7 @@ from providers.local.memory import available_memory
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.attention import CacheShape, KVCache
 from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
@@ -54,7 +55,7 @@ class LoadedModel:
         limits: of its steps and queue.
         device: where it is.
         dtype: of its weights and activations.
-        quantization: of its weights, `none` or `int8`.
+        quantization: of its weights, one of `linear.MAKES`.
         prefix_cache: whether what was computed is kept for prompts that begin the same.
         batched: whether sequences share forward passes.
         kernels: what computes them beside the matrix products, `triton` or `sdpa`.
@@ -109,6 +110,10 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     Raises:
         ProviderStartError: the folder or the device won't do.
     """
+    return on_cpu_thread(_load, name, folder, options)
+
+
+def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     transformers_logging.disable_progress_bar()
@@ -141,7 +146,7 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     )
     runner: Runner
     if reason is None:
-        quantization = _quantization(name, options.quantization, device, dtype)
+        quantization = _quantization(name, options, device, dtype)
         runner, blocks = paged(name, module, options, quantization, context_length, limits)
         kernels = "sdpa" if isinstance(runner, PagedRunner) else "triton"
     else:
@@ -175,9 +180,9 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
 
 
 def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
-    if quantization == "int8":
+    if quantization in ("float16", "int8"):
         raise ProviderStartError(
-            f"The model '{name}' can't be quantized to int8, since {reason}: set"
+            f"The model '{name}' can't be quantized to {quantization}, since {reason}: set"
             " 'quantization: none' in the template."
         )
     log.warning(
@@ -202,14 +207,14 @@ def paged(
         name: the provider's name for it, for messages.
         module: on its device, with a config that passes `why_not`; it is used up.
         options: how it is to run.
-        quantization: of its weights, `none` or `int8`.
+        quantization: of its weights, one of `linear.MAKES`.
         context_length: the most tokens of a sequence.
         limits: of its steps.
 
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
-    make = linear.int8 if quantization == "int8" else linear.plain
+    make = linear.MAKES[quantization]
     with torch.inference_mode():
         decoder = decoder_of(module, make, context_length)
     shape = CacheShape(
@@ -298,15 +303,20 @@ def free_memory(device: torch.device) -> int:
     return available_memory() or MEMORY_IF_UNKNOWN
 
 
-def _quantization(name: str, wanted: str, device: torch.device, dtype: torch.dtype) -> str:
-    if wanted != "int8":
-        return "none"
-    if device.type != "cpu" or dtype != torch.float32 or not linear.int8_available():
+def _quantization(
+    name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype
+) -> str:
+    possible = device.type == "cpu" and dtype == torch.float32 and linear.fbgemm_available()
+    if options.quantization == "auto":
+        # Who asks for float32 means it.
+        return "float16" if possible and options.dtype == "auto" else "none"
+    if options.quantization != "none" and not possible:
         raise ProviderStartError(
-            f"The model '{name}' can't run with 'quantization: int8': that needs a CPU with"
-            " FBGEMM's kernels (x86 with AVX2) and dtype float32. Set 'quantization: none'."
+            f"The model '{name}' can't run with 'quantization: {options.quantization}': that needs"
+            " a CPU with FBGEMM's kernels (x86 with AVX2) and dtype float32. Set 'quantization:"
+            " none'."
         )
-    return "int8"
+    return options.quantization
 
 
 def _to_device(model: Any, device: torch.device, name: str) -> Any:

@@ -11,6 +11,7 @@ from transformers import DynamicCache
 
 from providers.local.torch_engine import sequence
 from providers.local.torch_engine.attention import KVCache, SequenceSpan
+from providers.local.torch_engine.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.kv_cache import new_cache
 from providers.local.torch_engine.scheduler import Chunk
@@ -45,11 +46,15 @@ class PagedRunner:
     def __init__(self, decoder: Decoder, cache: KVCache) -> None:
         self._decoder = decoder
         self._cache = cache
+        # Kept, since memory that is taken anew for each step has to be mapped anew as well.
+        self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, *cache.layers[0].shape[1:])
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
         with torch.inference_mode():
-            token_ids, rows, step = torch_step(self._decoder, chunks, self._cache.block_size)
+            token_ids, rows, step = torch_step(
+                self._decoder, chunks, self._cache.block_size, self._gathered
+            )
             fill_in(token_ids, chosen)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
@@ -60,9 +65,20 @@ class PagedRunner:
 
 
 def torch_step(
-    decoder: Decoder, chunks: Sequence[Chunk], block_size: int
+    decoder: Decoder,
+    chunks: Sequence[Chunk],
+    block_size: int,
+    gathered: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[int], TorchStep]:
-    """The tokens of all chunks, `[tokens]`, whose logits are wanted, and what computes them."""
+    """The tokens of all chunks, `[tokens]`, whose logits are wanted, and what computes them.
+
+    Args:
+        decoder: the model.
+        chunks: of the step.
+        block_size: tokens in a block of the cache.
+        gathered: where sequences that decode are brought together, if they are to be (see
+            `DecodeGroup`).
+    """
     device = decoder.embedding.device
     spans = []
     at = 0
@@ -72,7 +88,8 @@ def torch_step(
         at += tokens
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
-    return token_ids, rows, TorchStep(decoder, positions, slots, spans)
+    together = spans if gathered is None else grouped(spans, block_size, gathered)
+    return token_ids, rows, TorchStep(decoder, positions, slots, together)
 
 
 def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from providers.local.torch_engine.attention import SequenceSpan, attend
+from providers.local.torch_engine.attention import Span, attend
 from providers.local.torch_engine.decoder import Decoder, Layer, Norm
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -29,7 +29,7 @@ class TorchStep:
         decoder: the model.
         positions: of the tokens in their sequences, `[tokens]`, int64.
         slots: of the tokens in the cache, `[tokens]`, int64.
-        spans: the sequences.
+        spans: of all of them.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TorchStep:
         decoder: Decoder,
         positions: torch.Tensor,
         slots: torch.Tensor,
-        spans: Sequence[SequenceSpan],
+        spans: Sequence[Span],
     ) -> None:
         self._decoder = decoder
         self._slots = slots

@@ -20,7 +20,7 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from llama_compat.errors import APIError
 from llama_compat.types import CompletionRequest, EmbeddingRequest
 from providers.base import ProviderModel, ProviderStartError
-from providers.local.torch_engine.embedder import BATCH_TOKENS, _batches
+from providers.local.torch_engine.embedder import _batches
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import make_model, word_piece_tokenizer
 
@@ -164,11 +164,11 @@ async def test_steps_that_are_not_known(
 
 def test_batches_hold_every_text_once_and_little_padding() -> None:
     lengths = [3, 500, 7, 4000, 500, 1, 500, 500, 500, 500, 500, 500, 5000]
-    batches = _batches(lengths)
+    batches = _batches(lengths, 512)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
         padded = len(batch) * max(lengths[index] for index in batch)
-        assert padded <= BATCH_TOKENS or len(batch) == 1
+        assert padded <= 512 or len(batch) == 1
 
 
 async def test_base64_over_the_wire_is_the_same_numbers(tmp_path: Path) -> None:

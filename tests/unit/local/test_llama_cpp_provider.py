@@ -549,7 +549,7 @@ async def test_greedy_text_is_that_of_create_completion() -> None:
         same = 0
         for each in made.logprobs:
             (_, first), (_, second) = ((t.token, t.logprob) for t in each.top)
-            if first - second < 0.05:  # as near to a tie as 16 bits of keys and values come
+            if first - second < 0.5:  # what rounding activations to 8 bits may do in a batch
                 break
             same += len(each.chosen.token)
         assert made.content[:same] == text[:same]

@@ -1,0 +1,38 @@
+"""The one thread in which this process computes on the CPU with torch.
+
+libgomp keeps a team of threads for every thread that computed something in parallel, and once they
+are more than the cores, none of them waits for the next operation awake: each of the two hundred
+of a decode step has to wake them first, and the step takes up to twice as long. So all models take
+turns in one thread, which is no loss, since a single operation already keeps all cores busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The thread comes with the first call, so a process may be forked before that.
+_thread = ThreadPoolExecutor(1, thread_name_prefix="torch")
+
+
+def on_cpu_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call `function` in the thread, after what came before, and wait for what it returns.
+
+    Not from within the thread itself, which would wait forever.
+    """
+    return _thread.submit(function, *args, **kwargs).result()
+
+
+def on_device(
+    device: torch.device, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """Call `function`, which computes on `device`, in the thread for that: this one for a GPU."""
+    if device.type == "cpu":
+        return on_cpu_thread(function, *args, **kwargs)
+    return function(*args, **kwargs)
