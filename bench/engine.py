@@ -7,7 +7,8 @@
 Every request has the same number of prompt and output tokens (random ones, from a fixed seed) and
 ignores end tokens. The metrics are those of `vllm bench serve`: TTFT, TPOT and ITL in milliseconds,
 throughput in requests and output tokens a second. Engine and `generate` take turns, so that a noisy
-minute meets both; medians of the rounds are compared. Prints the figures and writes them to
+minute meets both; medians of the rounds are compared. The same is asked of a server by 32 clients
+at once, and of the engine alone. Prints the figures and writes them to
 `bench/results/engine-DEVICE.json`.
 """
 
@@ -18,13 +19,19 @@ import asyncio
 import json
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiohttp
 import torch
 from transformers import AutoModelForCausalLM
 
+from bench.load.llama_servers import LlamaServer, our_server
 from bench.machine import write_results
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.engine import Generation, Sampled
@@ -35,6 +42,8 @@ from providers.local.torch_engine.linear import MAKES
 from providers.local.torch_engine.loader import LoadOptions, load
 
 CONCURRENCY = (1, 8)
+CLIENTS = 32
+"""Of the server, whose provider runs as many at a time."""
 
 
 class Served(NamedTuple):
@@ -47,11 +56,11 @@ class Served(NamedTuple):
 async def serve(engine: Engine, prompt: Sequence[int], output_tokens: int) -> Served:
     """One request of the engine, as its event loop sees it."""
     sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
-    served = Served(time.perf_counter(), [])
+    request = Served(time.perf_counter(), [])
     async for outputs in engine.generate(Generation(tuple(prompt), sampling, output_tokens)):
         now = time.perf_counter()
-        served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
-    return served
+        request.tokens.extend(now for output in outputs if isinstance(output, Sampled))
+    return request
 
 
 def metrics(requests: Sequence[Served]) -> dict[str, float]:
@@ -147,12 +156,53 @@ async def shared_prefix(engine: Engine, rounds: int) -> dict[str, float]:
     }
 
 
+async def through_http(
+    engine: Engine, server: LlamaServer, options: argparse.Namespace
+) -> dict[str, float]:
+    """Output tokens a second of the same requests, to the engine and through a server."""
+    alone, behind = [], []
+    timeout = aiohttp.ClientTimeout(1800)
+    connector = aiohttp.TCPConnector(limit=CLIENTS)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        for turn in range(options.rounds + 1):
+            prompts = prompts_of(CLIENTS, options.input_len, engine.model.vocab_size, 7000 + turn)
+            for into, ask in (
+                (alone, partial(serve, engine)),
+                (behind, partial(post, session, server)),
+            ):
+                began = time.perf_counter()
+                await asyncio.gather(*(ask(prompt, options.output_len) for prompt in prompts))
+                into.append(CLIENTS * options.output_len / (time.perf_counter() - began))
+    medians = statistics.median(alone[1:]), statistics.median(behind[1:])
+    return {
+        "engine_output_throughput": round(medians[0], 2),
+        "http_output_throughput": round(medians[1], 2),
+        "of_the_engine": round(medians[1] / medians[0], 3),
+    }
+
+
+async def post(
+    session: aiohttp.ClientSession, server: LlamaServer, prompt: Sequence[int], tokens: int
+) -> None:
+    """One streamed request, read to its end."""
+    async with session.post(server.url, json=server.body(prompt, tokens)) as reply:
+        events = await reply.text()
+        if reply.status != 200 or "data: [DONE]" not in events:
+            raise RuntimeError(f"{reply.status} {events[-500:]}")
+
+
 async def measure(engine: Engine, model: Any, options: argparse.Namespace) -> dict[str, Any]:
     """All of it."""
-    return {
+    results = {
         **await beside_generate(engine, model, options),
         "shared prefix of 1000 tokens": await shared_prefix(engine, options.rounds),
     }
+    config = {name: getattr(options, name) for name in ("device", "dtype", "quantization")}
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(our_server("local::torch", config, options.model, scratch))
+        results[f"HTTP with {CLIENTS} clients"] = await through_http(engine, server, options)
+    return results
 
 
 def main() -> None:

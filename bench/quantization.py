@@ -1,10 +1,10 @@
-"""What `quantization: int8` costs in quality: the same text under both kinds of weights.
+"""What `quantization` costs in quality: the same text with every kind of weights.
 
-    python -m bench.quantization [--model starter] [--text README.md] [--tokens 2048]
+    python -m bench.quantization [--model starter] [--text bench/text.md] [--tokens 2048]
 
-The text is read in windows of 256 tokens. Reported are the perplexity of both and how often the
-likeliest next token is the same: `auto` would take int8 where the one rises by at most 1 % and the
-other is at least 97 %. Prints the figures and writes them to `bench/results/quantization.json`.
+The text is read in windows of 256 tokens. Reported are the perplexity with each and how often the
+likeliest next token is that of float32: what `auto` takes must raise the one by at most 1 % and
+keep 97 % of the others. Prints the figures and writes them to `bench/results/quantization.json`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from bench.machine import write_results
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.models import store as model_store
+from providers.local.torch_engine.cpu_thread import on_cpu_thread
+from providers.local.torch_engine.linear import MAKES
 from providers.local.torch_engine.loader import BLOCK_SIZE, LoadedModel, LoadOptions, load
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.sequence import Sequence
@@ -27,6 +29,7 @@ from providers.local.torch_engine.sequence import Sequence
 WINDOW = 256
 
 
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def logits_of(loaded: LoadedModel, windows: list[tuple[int, ...]]) -> torch.Tensor:
     """The logits after every token: `[windows, WINDOW, vocab_size]`."""
     made = []
@@ -46,10 +49,10 @@ def perplexity(logits: torch.Tensor, windows: list[tuple[int, ...]]) -> float:
 
 
 def compare(name: str, text: str, tokens: int) -> dict[str, Any]:
-    """Both kinds of weights on the same text."""
+    """All kinds of weights on the same text."""
     folder = model_store.resolve(name)
     found: dict[str, torch.Tensor] = {}
-    for quantization in ("none", "int8"):
+    for quantization in MAKES:
         options = LoadOptions(
             device="cpu", quantization=quantization, context_length=2 * WINDOW, max_sequences=1
         )
@@ -57,16 +60,22 @@ def compare(name: str, text: str, tokens: int) -> dict[str, Any]:
         token_ids = loaded.model.tokenizer.encode(text, add_special_tokens=False)[:tokens]
         count = len(token_ids) // WINDOW
         windows = [token_ids[at * WINDOW : (at + 1) * WINDOW] for at in range(count)]
-        found[quantization] = logits_of(loaded, windows)
-    before, after = (perplexity(logits, windows) for logits in found.values())
-    same = found["none"].argmax(-1) == found["int8"].argmax(-1)
+        found[quantization] = on_cpu_thread(logits_of, loaded, windows)
+    exact = found.pop("none")
+    before = perplexity(exact, windows)
     return {
         "model": name,
         "tokens": count * WINDOW,
         "float32_perplexity": round(before, 3),
-        "int8_perplexity": round(after, 3),
-        "perplexity_rises_by": round(after / before - 1, 4),
-        "same_likeliest_token": round(float(same.float().mean()), 4),
+        **{
+            quantization: {
+                "perplexity_rises_by": round(perplexity(logits, windows) / before - 1, 4),
+                "same_likeliest_token": round(
+                    float((logits.argmax(-1) == exact.argmax(-1)).float().mean()), 4
+                ),
+            }
+            for quantization, logits in found.items()
+        },
     }
 
 
@@ -74,11 +83,10 @@ def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="starter", help="as in a template (default: starter)")
-    parser.add_argument("--text", type=Path, default=Path(__file__).parents[1] / "README.md")
+    parser.add_argument("--text", type=Path, default=Path(__file__).with_name("text.md"))
     parser.add_argument("--tokens", type=int, default=2048)
     options = parser.parse_args()
-    with torch.inference_mode():
-        measured = compare(options.model, options.text.read_text("utf-8"), options.tokens)
+    measured = compare(options.model, options.text.read_text("utf-8"), options.tokens)
     measured["text"] = options.text.name
     path = write_results("quantization", measured, "torch", "transformers")
     print(json.dumps(measured, indent=2))

@@ -6,12 +6,14 @@ llama-cpp-python; each has an environment of its own in `bench/.peers`.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +31,8 @@ version: 1
 server: {{port: {port}}}
 providers:
   - id: engine
-    type: local::llama_cpp
-    config: {{threads: {threads}, max_sequences: {slots}}}
+    type: {provider}
+    config: {config}
 models:
   - {{id: model, provider: engine, provider_model: "{model}", context_length: {context}}}
 """
@@ -61,7 +63,7 @@ class LlamaServer:
     url: str
     ends: dict[str, Any]
 
-    def body(self, prompt: str, tokens: int) -> dict[str, Any]:
+    def body(self, prompt: str | Sequence[int], tokens: int) -> dict[str, Any]:
         """A request for so many tokens, streamed, greedily."""
         asked = {"model": "model", "prompt": prompt, "max_tokens": tokens, "n_predict": tokens}
         if self.url.endswith("/v1/completions"):
@@ -70,16 +72,33 @@ class LlamaServer:
 
 
 @contextmanager
-def ours(model: Path, threads: int, scratch: Path) -> Iterator[LlamaServer]:
-    """This project's server."""
+def our_server(
+    provider: str, config: Any, model: str | Path, scratch: Path
+) -> Iterator[LlamaServer]:
+    """This project's server, with one local model.
+
+    Args:
+        provider: its type, `local::...`.
+        config: of the provider, as in a template.
+        model: as in a template.
+        scratch: where template and log go.
+    """
     port = free_port()
     template = scratch / "ours.yaml"
-    settings = {"port": port, "threads": threads, "model": model}
-    template.write_text(OURS.format(slots=SLOTS, context=CONTEXT, **settings))
+    settings = {"provider": provider, "config": json.dumps(config), "model": model}
+    template.write_text(OURS.format(port=port, context=CONTEXT, **settings))
     command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
     with _running("llama_compat", command, port, scratch):
         url = f"http://127.0.0.1:{port}/v1/completions"
         yield LlamaServer("llama_compat", url, {"ignore_eos": True})
+
+
+def ours(
+    model: Path, threads: int, scratch: Path
+) -> contextlib.AbstractContextManager[LlamaServer]:
+    """This project's server, with llama.cpp in it."""
+    config = {"threads": threads, "max_sequences": SLOTS}
+    return our_server("local::llama_cpp", config, model, scratch)
 
 
 @contextmanager

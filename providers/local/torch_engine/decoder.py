@@ -67,7 +67,7 @@ class Rope:
         """Turn `heads`, `[tokens, heads, head_dim]`, by `rotations`, `[tokens, 1, pairs]`."""
         turned = heads[..., : self.dimensions]
         if turned.dtype == torch.float32:
-            torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(rotations)
+            turned.view(torch.complex64).mul_(rotations)
         else:
             pairs = torch.view_as_complex(turned.float().unflatten(-1, (-1, 2)))
             turned.copy_(torch.view_as_real(pairs * rotations).flatten(-2))

@@ -16,8 +16,7 @@ Make = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
 
 PACKED_FOR = 8
-"""Rows that oneDNN lays float32 weights out for: what it makes for so many is quick for one row too,
-and for hundreds."""
+"""Rows that oneDNN lays weights out for: that is quick for a single one too, and for hundreds."""
 
 
 def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:

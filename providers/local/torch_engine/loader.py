@@ -303,9 +303,7 @@ def free_memory(device: torch.device) -> int:
     return available_memory() or MEMORY_IF_UNKNOWN
 
 
-def _quantization(
-    name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype
-) -> str:
+def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> str:
     possible = device.type == "cpu" and dtype == torch.float32 and linear.fbgemm_available()
     if options.quantization == "auto":
         # Who asks for float32 means it.

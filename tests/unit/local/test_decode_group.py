@@ -26,7 +26,9 @@ class Case:
         chosen = random.Random(0)
         needed = [-(-length // BLOCK_SIZE) for _, length in sequences]
         free = chosen.sample(range(sum(needed) + 3), sum(needed))
-        self.cached = torch.full((BLOCK_SIZE * (sum(needed) + 3), 2 * KV_HEADS, HEAD_DIM), torch.nan)
+        self.cached = torch.full(
+            (BLOCK_SIZE * (sum(needed) + 3), 2 * KV_HEADS, HEAD_DIM), torch.nan
+        )
         self.spans, start = [], 0
         for (new, length), count in zip(sequences, needed, strict=True):
             blocks = [free.pop() for _ in range(count)]

@@ -78,7 +78,8 @@ def ids_of(engine: Engine, text: str) -> list[int]:
 
 
 async def started(folder: str | Path, **config: Any) -> TorchProvider:
-    config = {"device": "cpu", **config}
+    # What is compared with transformers has to be as exact.
+    config = {"device": "cpu", "dtype": "float32", **config}
     provider = TorchProvider("local", TorchConfig(**config), [ProviderModel(str(folder))])
     await provider.start()
     return provider
@@ -519,7 +520,7 @@ async def test_stopping_breaks_off_what_runs(folder: str) -> None:
 
 async def follower(provider: TorchProvider, *models: ProviderModel, **config: Any) -> TorchProvider:
     """A provider that has started in the place of `provider`."""
-    settings = TorchConfig(device="cpu", **config)
+    settings = TorchConfig(**{"device": "cpu", "dtype": "float32", **config})
     other = TorchProvider("local", settings, models or provider.models)
     other.adopt(provider)
     await other.start()
