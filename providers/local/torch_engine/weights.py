@@ -58,7 +58,7 @@ def decoder_of(model: Any, make: linear.Make, positions: int) -> Decoder:
         layers.append(_layer(module, config, make, order, rope, window))
         # One layer's weights are there twice, never all.
         inner.layers[index] = torch.nn.Identity()
-    embedding = inner.embed_tokens.weight.detach()
+    embedding = _own(inner.embed_tokens.weight)
     scale = float(getattr(inner.embed_tokens, "embed_scale", torch.tensor(1.0)))
     return Decoder(
         embedding=embedding,
@@ -129,8 +129,13 @@ def _bias(module: Any) -> torch.Tensor | None:
     return None if module.bias is None else module.bias.detach()
 
 
+def _own(weight: torch.Tensor) -> torch.Tensor:
+    """The weight, not as a part of the file that transformers has mapped: that can go then."""
+    return weight.detach().clone() if weight.device.type == "cpu" else weight.detach()
+
+
 def _norm(module: Any, config: Any, order: torch.Tensor | None = None) -> Norm:
-    weight = module.weight.detach().float()
+    weight = _own(module.weight).float()
     if config.model_type == "gemma3_text":
         weight = 1 + weight
     if order is not None:
