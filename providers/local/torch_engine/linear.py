@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -33,7 +34,12 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
 
 def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    """Whether there is oneDNN where this was measured, on x86."""
+    return (
+        platform.machine().lower() in ("x86_64", "amd64")
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
 
 
 def float16(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
