@@ -46,7 +46,8 @@ class TorchConfig(LocalConfig):
     read, so that the GPU does not wait for the host."""
 
     threads: PositiveInt | None = None
-    """CPU threads of one operation, in place of torch's own choice; they are the process's."""
+    """CPU threads of one operation, in place of torch's own choice; they are the process's, whose
+    models take turns with them, a step at a time."""
 
     max_sequences: PositiveInt = 32
     """How many requests are generated at the same time; the others wait."""
@@ -84,6 +85,7 @@ class TorchProvider(LocalProvider):
             import torch
 
             from providers.local.torch_engine import embedder
+            from providers.local.torch_engine.cpu_thread import on_cpu_thread
             from providers.local.torch_engine.engine import Engine
             from providers.local.torch_engine.loader import LoadOptions, load
         except (ImportError, OSError) as error:
@@ -93,7 +95,8 @@ class TorchProvider(LocalProvider):
             ) from error
         config = self.config
         if config.threads is not None:
-            torch.set_num_threads(config.threads)
+            # libgomp counts for each thread by itself.
+            on_cpu_thread(torch.set_num_threads, config.threads)
         if embedder.is_embedder(folder):
             loaded = embedder.load_embedder(
                 name,
@@ -135,11 +138,12 @@ def _model_folder(name: str) -> Path:
     folder = gguf.with_name(f"{gguf.stem}-safetensors")
     if not folder.is_dir():
         require(_GGUF_MODULES, f"to convert {gguf}")
+        from providers.local.torch_engine.cpu_thread import on_cpu_thread
         from providers.local.torch_engine.gguf_import import convert_gguf
 
         log.info("converting %s to %s; this is done once and takes a minute or so", gguf, folder)
         try:
-            convert_gguf(gguf, folder)
+            on_cpu_thread(convert_gguf, gguf, folder)
         except (OSError, ValueError) as error:
             raise ProviderStartError(
                 f"The model '{name}' can't be converted to {folder}: {error}. Use a GGUF that"
