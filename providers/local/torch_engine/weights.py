@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -50,14 +51,22 @@ def decoder_of(model: Any, make: linear.Make, positions: int) -> Decoder:
     names = list(_rope_parameters(config))
     ropes = [_rope(inner.rotary_emb, name, positions) for name in names]
     kinds = _layer_kinds(config)
-    layers = []
-    for index, module in enumerate(inner.layers):
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def layer(index: int) -> Layer:
+        module = inner.layers[index]
         rope = names.index(kinds[index]) if len(names) > 1 else 0
         order = _pairwise(head_dim, ropes[rope].dimensions, module)
         window = config.sliding_window if kinds[index] == "sliding_attention" else None
-        layers.append(_layer(module, config, make, order, rope, window))
-        # One layer's weights are there twice, never all.
+        made = _layer(module, config, make, order, rope, window)
+        # The weights of a few layers are there twice, never all.
         inner.layers[index] = torch.nn.Identity()
+        return made
+
+    # FBGEMM packs on a single core.
+    at_once = torch.get_num_threads() if inner.embed_tokens.weight.device.type == "cpu" else 1
+    with ThreadPoolExecutor(at_once, thread_name_prefix="packing") as threads:
+        layers = list(threads.map(layer, range(len(inner.layers))))
     embedding = _own(inner.embed_tokens.weight)
     scale = float(getattr(inner.embed_tokens, "embed_scale", torch.tensor(1.0)))
     return Decoder(
