@@ -125,6 +125,8 @@ class QueuedLog(logging.Handler):
             self._ending.wait(GATHER_SECONDS)
             self._there_are.clear()
             self._write_all()
+        # What came while those lines were written.
+        self._write_all()
 
     def _write_all(self) -> None:
         self._characters = 0

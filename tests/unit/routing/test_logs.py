@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -54,10 +55,31 @@ def test_what_nobody_reads_is_counted(pipe: tuple[int, int]) -> None:
     assert os.read(reader, 65536) == b"later\n"
 
 
+def test_what_comes_while_the_end_begins_is_written(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = pipe
+    handler = QueuedLog(writer)
+    write_all = handler._write_all
+
+    def interrupted() -> None:
+        write_all()
+        if not handler._ending.is_set():
+            handler.emit(record("last"))
+            handler._ending.set()
+
+    monkeypatch.setattr(handler, "_write_all", interrupted)
+    handler.emit(record("first"))
+    handler.start()
+    handler._thread.join()
+    assert os.read(reader, 65536) == b"first\nlast\n"
+
+
 def test_the_end_does_not_wait_for_a_reader(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = pipe
+    os.set_blocking(reader, False)
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.01)
     handler = QueuedLog(writer)
     handler.start()
@@ -66,7 +88,8 @@ def test_the_end_does_not_wait_for_a_reader(
     handler.stop()
     assert handler._thread.is_alive()  # it waits for the pipe, and nobody for it
     while handler._thread.is_alive():
-        os.read(reader, 65536)
+        with suppress(BlockingIOError):
+            os.read(reader, 65536)
         handler._thread.join(0.01)
 
 
