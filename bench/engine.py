@@ -56,11 +56,11 @@ class Served(NamedTuple):
 async def serve(engine: Engine, prompt: Sequence[int], output_tokens: int) -> Served:
     """One request of the engine, as its event loop sees it."""
     sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
-    request = Served(time.perf_counter(), [])
+    served = Served(time.perf_counter(), [])
     async for outputs in engine.generate(Generation(tuple(prompt), sampling, output_tokens)):
         now = time.perf_counter()
-        request.tokens.extend(now for output in outputs if isinstance(output, Sampled))
-    return request
+        served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
+    return served
 
 
 def metrics(requests: Sequence[Served]) -> dict[str, float]:

@@ -73,6 +73,12 @@ class Alone:
         return served
 
 
+def client_session() -> aiohttp.ClientSession:
+    """Each request has a connection of its own: some servers close idle ones after seconds."""
+    connector = aiohttp.TCPConnector(force_close=True)
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(1800))
+
+
 class OverHTTP:
     """A server."""
 
@@ -229,9 +235,6 @@ async def _with_servers(
         ]
         ends = sorted(engine.model.stop_tokens)
         last = stack.enter_context(llama_cpp_server(path, options.threads, scratch, ends))
-        # Each request has a connection of its own: some servers close idle ones after seconds.
-        connector = aiohttp.TCPConnector(force_close=True)
-        timeout = aiohttp.ClientTimeout(1800)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        async with client_session() as session:
             targets = [Alone(engine), *(OverHTTP(session, server) for server in servers)]
             return await measure(targets, OverHTTP(session, last), Words(engine), options)

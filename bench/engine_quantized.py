@@ -24,10 +24,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import torch
 
-from bench.engine_llama_cpp import Alone, OverHTTP, Served, Words, medians
+from bench.engine_llama_cpp import (
+    Alone,
+    OverHTTP,
+    Served,
+    Words,
+    client_session,
+    medians,
+    throughput,
+)
 from bench.load.llama_servers import CONTEXT, SLOTS, LlamaServer, xllamacpp
 from bench.machine import write_results
 from providers.local.models import store as model_store
@@ -48,12 +55,6 @@ def decode_rate(served: Sequence[Served]) -> float:
     ended = min(each.tokens[-1] for each in served)
     tokens = sum(began < token <= ended for each in served for token in each.tokens)
     return tokens / (ended - began)
-
-
-def whole_rate(served: Sequence[Served]) -> float:
-    """Output tokens a second of all of it, prompts included."""
-    seconds = max(each.tokens[-1] for each in served) - min(each.sent for each in served)
-    return sum(len(each.tokens) for each in served) / seconds
 
 
 async def measure(
@@ -79,7 +80,7 @@ async def measure(
             served = await asyncio.gather(
                 *(target.serve(prompt, options.output_len) for prompt in prompts)
             )
-            return [decode_rate(served), whole_rate(served)]
+            return [decode_rate(served), throughput(served, options.output_len)]
 
         what = "decoded tokens/s at {0}, output tokens/s with the prompts at {0}"
         await in_turn(what.format(concurrency), replies)
@@ -107,9 +108,7 @@ def ratios(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
 
 async def beside(engines: dict[str, Engine], server: LlamaServer, options: Any) -> Any:
     """Ask all of them."""
-    connector = aiohttp.TCPConnector(force_close=True)
-    timeout = aiohttp.ClientTimeout(1800)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+    async with client_session() as session:
         targets: list[Target] = [Alone(engine, name) for name, engine in engines.items()]
         targets.append(OverHTTP(session, server))
         return await measure(targets, Words(next(iter(engines.values()))), options)

@@ -6,7 +6,6 @@ llama-cpp-python; each has an environment of its own in `bench/.peers`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,9 +92,7 @@ def our_server(
         yield LlamaServer("llama_compat", url, {"ignore_eos": True})
 
 
-def ours(
-    model: Path, threads: int, scratch: Path
-) -> contextlib.AbstractContextManager[LlamaServer]:
+def ours(model: Path, threads: int, scratch: Path) -> AbstractContextManager[LlamaServer]:
     """This project's server, with llama.cpp in it."""
     config = {"threads": threads, "max_sequences": SLOTS}
     return our_server("local::llama_cpp", config, model, scratch)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -65,13 +67,11 @@ class KVCache:
 
 
 class Span(Protocol):
-    """Some of a step's tokens, and what they look at in the cache.
+    """Some of a step's tokens, and what they look at in the cache."""
 
-    Attributes:
-        rows: of the tokens in the step.
-    """
-
-    rows: slice | torch.Tensor
+    @property
+    def rows(self) -> slice | torch.Tensor:
+        """Of the tokens in the step."""
 
     def attend(
         self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
@@ -100,20 +100,23 @@ class SequenceSpan:
         block_size: int,
         device: torch.device,
     ) -> None:
-        self.rows: slice | torch.Tensor = slice(start, start + tokens)
-        self.start = start
+        self.rows = slice(start, start + tokens)
         self.tokens = tokens
         self.length = length
         self.blocks = blocks
-        self._first_slot = blocks[0] * block_size
-        self._slots: torch.Tensor | None = None
+        self._block_size = block_size
         self._masks: dict[int | None, torch.Tensor] = {}
         self._device = device
-        count = -(-length // block_size)
-        if any(blocks[index] + 1 != blocks[index + 1] for index in range(count - 1)):
-            firsts = torch.tensor(blocks[:count]) * block_size
-            slots = (firsts[:, None] + torch.arange(block_size)).flatten()
-            self._slots = slots[:length].to(device)
+
+    @cached_property
+    def _slots(self) -> torch.Tensor | None:
+        """Of the sequence's tokens; None where its blocks lie side by side."""
+        blocks = self.blocks[: -(-self.length // self._block_size)]
+        if all(block + 1 == following for block, following in pairwise(blocks)):
+            return None
+        firsts = torch.tensor(blocks) * self._block_size
+        slots = (firsts[:, None] + torch.arange(self._block_size)).flatten()
+        return slots[: self.length].to(self._device)
 
     def _read(self, layer: torch.Tensor, window: int | None) -> torch.Tensor:
         """Keys and values that the step's tokens may look at: `[length, 2 * kv_heads, head_dim]`.
@@ -122,7 +125,8 @@ class SequenceSpan:
         """
         first = self._first_visible(window)
         if self._slots is None:
-            return layer[self._first_slot + first : self._first_slot + self.length]
+            start = self.blocks[0] * self._block_size
+            return layer[start + first : start + self.length]
         return layer.index_select(0, self._slots[first:])
 
     def _mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:

@@ -33,7 +33,7 @@ class DecodeGroup:
         self, spans: Sequence[SequenceSpan], block_size: int, gathered: torch.Tensor
     ) -> None:
         device = gathered.device
-        starts = [span.start for span in spans]
+        starts = [span.rows.start for span in spans]
         self.rows: slice | torch.Tensor = slice(starts[0], starts[0] + len(starts))
         if starts != list(range(starts[0], starts[0] + len(starts))):
             self.rows = torch.tensor(starts, device=device)
@@ -104,7 +104,7 @@ def grouped(
         if len(group) == 1:
             made += group
         else:
-            group.sort(key=lambda span: span.start)
+            group.sort(key=lambda span: span.rows.start)
             made.append(DecodeGroup(group, block_size, gathered))
     return made
 

@@ -180,7 +180,7 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
 
 
 def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
-    if quantization in ("float16", "int8"):
+    if quantization not in ("auto", "none"):
         raise ProviderStartError(
             f"The model '{name}' can't be quantized to {quantization}, since {reason}: set"
             " 'quantization: none' in the template."

@@ -31,7 +31,7 @@ class TorchConfig(LocalConfig):
     quantization: Literal["auto", "none", "float16", "int8"] = "auto"
     """Of the weights, for CPUs: `float16` reads half as much memory and changes next to nothing,
     `int8` a quarter, and makes the model say some things otherwise. `auto` is `float16` on CPUs
-    that can, unless `dtype` says float32."""
+    that can, unless `dtype` is set."""
 
     kernels: Literal["auto", "triton", "sdpa"] = "auto"
     """What computes attention and the small operations: Triton kernels, on CUDA alone, or PyTorch's
