@@ -100,7 +100,7 @@ def open_engine(
     )
     limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128, waiting=999)
     vocab_size = module.config.vocab_size
-    runner, blocks = paged(name, module, settings, "none", context, limits)
+    runner, blocks, kernels = paged(name, module, settings, "none", context, limits)
     loaded = LoadedModel(
         # No text is made here, so that nobody asks for the tokenizer.
         model=LocalModel(name, None, None, vocab_size, context, {}, None),  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def open_engine(
         quantization="none",
         prefix_cache=False,
         batched=True,
-        kernels="triton" if type(runner).__name__ == "KernelRunner" else "sdpa",
+        kernels=kernels,
         overlap=options.overlap,
     )
     engine = Engine(loaded)

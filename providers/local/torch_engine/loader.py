@@ -27,6 +27,7 @@ from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
 from providers.local.torch_engine.scheduler import Limits
+from providers.local.torch_engine.self_check import StepOf, find_fault
 from providers.local.torch_engine.tokenizer import HubTokenizer
 from providers.local.torch_engine.weights import decoder_of, why_not
 
@@ -42,6 +43,13 @@ MEMORY_IF_UNKNOWN = 4 * 2**30
 
 SCORED_TOKENS = 128
 """Of a prompt whose tokens are scored: the logits of each take vocabulary times 4 bytes."""
+
+
+NEEDS = {
+    "float16": "a CPU with FBGEMM's kernels (x86 with AVX2)",
+    "int8": "an x86 CPU with AVX2, Linux and the package llvmlite",
+}
+"""For each kind of weights; see `linear.MAKES`."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +155,7 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     runner: Runner
     if reason is None:
         quantization = _quantization(name, options, device, dtype)
-        runner, blocks = paged(name, module, options, quantization, context_length, limits)
-        kernels = "sdpa" if isinstance(runner, PagedRunner) else "triton"
+        runner, blocks, kernels = paged(name, module, options, quantization, context_length, limits)
     else:
         _warn_unbatched(name, options.quantization, reason)
         runner = UnbatchedRunner(module)
@@ -200,8 +207,8 @@ def paged(
     quantization: str,
     context_length: int,
     limits: Limits,
-) -> tuple[Runner, BlockManager]:
-    """What runs a transformers model in batches, and the blocks of its KV cache.
+) -> tuple[Runner, BlockManager, str]:
+    """What runs a transformers model in batches, the blocks of its KV cache, and the kernels.
 
     Args:
         name: the provider's name for it, for messages.
@@ -233,39 +240,64 @@ def paged(
             f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
         )
     cache = KVCache(shape, total, BLOCK_SIZE, device)
+    kernels = _choose_kernels(name, options.kernels, decoder)
     runner: Runner
-    if _use_kernels(name, options.kernels, decoder):
+    if kernels == "triton":
         runner = _kernel_runner(name, decoder, cache, options.cuda_graphs, context_length, limits)
+    elif kernels == "llvm":
+        from providers.local.torch_engine.cpu_kernels.step import CPUKernels
+
+        runner = PagedRunner(decoder, cache, CPUKernels(decoder, BLOCK_SIZE))
     else:
         runner = PagedRunner(decoder, cache)
-    return runner, BlockManager(total, BLOCK_SIZE)
+    return runner, BlockManager(total, BLOCK_SIZE), kernels
 
 
-def _use_kernels(name: str, wanted: str, decoder: Decoder) -> bool:
-    """Whether the model runs in Triton kernels: they are tried first."""
-    device = decoder.embedding.device
-    if wanted == "sdpa" or (wanted == "auto" and device.type != "cuda"):
-        return False
-    try:
-        from providers.local.torch_engine.kernels.self_check import find_fault
-    except ImportError as error:
-        fault: str | None = f"Triton can't be imported: {error}"
-    else:
-        fault = find_fault(decoder, BLOCK_SIZE)
+def _choose_kernels(name: str, wanted: str, decoder: Decoder) -> str:
+    """What computes beside the matrix products: `triton`, `llvm` or `sdpa`; see `TorchConfig`."""
+    chosen = _suitable(decoder) if wanted == "auto" else wanted
+    if chosen == "sdpa":
+        return chosen
+    fault = _fault(chosen, decoder)
     if fault is None:
-        return True
-    if wanted == "triton":
+        return chosen
+    if wanted == chosen:
         raise ProviderStartError(
-            f"The Triton kernels don't work for the model '{name}' on '{device}' ({fault}): set"
-            " 'kernels: auto' or 'kernels: sdpa' in the template."
+            f"The kernels '{chosen}' don't work for the model '{name}' on"
+            f" '{decoder.embedding.device}' ({fault}): set 'kernels: auto' or 'kernels: sdpa' in"
+            " the template."
         )
     log.warning(
-        "%s runs on PyTorch's own attention, which is slower, since the Triton kernels don't work"
+        "%s runs on PyTorch's own attention, which is slower, since the kernels '%s' don't work"
         " here: %s",
         name,
+        chosen,
         fault,
     )
-    return False
+    return "sdpa"
+
+
+def _suitable(decoder: Decoder) -> str:
+    if decoder.embedding.device.type == "cuda":
+        return "triton"
+    if not linear.kernels_possible():
+        return "sdpa"
+    from providers.local.torch_engine.cpu_kernels.step import supports
+
+    return "llvm" if supports(decoder) else "sdpa"
+
+
+def _fault(kernels: str, decoder: Decoder) -> str | None:
+    """What keeps the model from running in these kernels: they are tried."""
+    step_of: StepOf
+    try:
+        if kernels == "triton":
+            from providers.local.torch_engine.kernels.runner import step_of
+        else:
+            from providers.local.torch_engine.cpu_kernels.step import step_of
+    except ImportError as error:
+        return str(error)
+    return find_fault(decoder, BLOCK_SIZE, step_of)
 
 
 def _kernel_runner(
@@ -304,15 +336,21 @@ def free_memory(device: torch.device) -> int:
 
 
 def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> str:
-    possible = device.type == "cpu" and dtype == torch.float32 and linear.fbgemm_available()
+    possible = [
+        kind
+        for kind, there in (
+            ("int8", linear.kernels_possible()),
+            ("float16", linear.fbgemm_available()),
+        )
+        if there and device.type == "cpu" and dtype == torch.float32
+    ]
     if options.quantization == "auto":
         # Who asks for float32 means it.
-        return "float16" if possible and options.dtype == "auto" else "none"
-    if options.quantization != "none" and not possible:
+        return possible[0] if possible and options.dtype == "auto" else "none"
+    if options.quantization not in ("none", *possible):
         raise ProviderStartError(
             f"The model '{name}' can't run with 'quantization: {options.quantization}': that needs"
-            " a CPU with FBGEMM's kernels (x86 with AVX2) and dtype float32. Set 'quantization:"
-            " none'."
+            f" {NEEDS[options.quantization]}, and dtype float32. Set 'quantization: none'."
         )
     return options.quantization
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from providers.local.torch_engine import sequence
 from providers.local.torch_engine.attention import KVCache, SequenceSpan
 from providers.local.torch_engine.decode_group import GATHERED_TOKENS, grouped
-from providers.local.torch_engine.decoder import Decoder
+from providers.local.torch_engine.decoder import Decoder, Step
 from providers.local.torch_engine.kv_cache import new_cache
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.torch_step import TorchStep
@@ -35,27 +35,30 @@ class Runner(Protocol):
         """
 
 
+MakeStep = Callable[[torch.Tensor, torch.Tensor, Sequence[SequenceSpan]], Step]
+"""Makes a `Step` of the tokens' positions and slots, `[tokens]` int64 each, and of their spans."""
+
+
 class PagedRunner:
-    """Runs a `Decoder` on the tokens of all chunks at once, in PyTorch's operations.
+    """Runs a `Decoder` on the tokens of all chunks at once.
 
     Args:
         decoder: the model.
         cache: of its keys and values.
+        make_step: of what computes between the matrix products; PyTorch's operations if None.
     """
 
-    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+    def __init__(self, decoder: Decoder, cache: KVCache, make_step: MakeStep | None = None) -> None:
         self._decoder = decoder
         self._cache = cache
-        # Kept, since memory that is taken anew for each step has to be mapped anew as well.
-        self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, *cache.layers[0].shape[1:])
+        self._make_step = make_step or TorchSteps(decoder, cache)
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
         with torch.inference_mode():
-            token_ids, rows, step = torch_step(
-                self._decoder, chunks, self._cache.block_size, self._gathered
-            )
+            token_ids, rows, where = located(self._decoder, chunks, self._cache.block_size)
             fill_in(token_ids, chosen)
+            step = self._make_step(*where)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
@@ -64,20 +67,45 @@ class PagedRunner:
             return self._decoder.logits(hidden, step)
 
 
-def torch_step(
-    decoder: Decoder,
-    chunks: Sequence[Chunk],
-    block_size: int,
-    gathered: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, list[int], TorchStep]:
-    """The tokens of all chunks, `[tokens]`, whose logits are wanted, and what computes them.
+class TorchSteps:
+    """Makes `TorchStep`s, in which short sequences that decode are attended to together.
+
+    Args:
+        decoder: the model.
+        cache: of its keys and values.
+    """
+
+    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+        self._decoder = decoder
+        self._block_size = cache.block_size
+        # Kept, since memory that is taken anew for each step has to be mapped anew as well.
+        self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, *cache.layers[0].shape[1:])
+
+    def __call__(
+        self, positions: torch.Tensor, slots: torch.Tensor, spans: Sequence[SequenceSpan]
+    ) -> TorchStep:
+        """See `MakeStep`."""
+        together = grouped(spans, self._block_size, self._gathered)
+        return TorchStep(self._decoder, positions, slots, together)
+
+
+class Where(NamedTuple):
+    """Where a step's tokens are; see `MakeStep`."""
+
+    positions: torch.Tensor
+    slots: torch.Tensor
+    spans: list[SequenceSpan]
+
+
+def located(
+    decoder: Decoder, chunks: Sequence[Chunk], block_size: int
+) -> tuple[torch.Tensor, list[int], Where]:
+    """The tokens of all chunks, `[tokens]`, those whose logits are wanted, and where they are.
 
     Args:
         decoder: the model.
         chunks: of the step.
         block_size: tokens in a block of the cache.
-        gathered: where sequences that decode are brought together, if they are to be (see
-            `DecodeGroup`).
     """
     device = decoder.embedding.device
     spans = []
@@ -88,8 +116,7 @@ def torch_step(
         at += tokens
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
-    together = spans if gathered is None else grouped(spans, block_size, gathered)
-    return token_ids, rows, TorchStep(decoder, positions, slots, together)
+    return token_ids, rows, Where(positions, slots, spans)
 
 
 def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:

@@ -33,7 +33,7 @@ class TorchConfig(LocalConfig):
     `int8` a quarter, and makes the model say some things otherwise. `auto` is `float16` on CPUs
     that can, unless `dtype` is set."""
 
-    kernels: Literal["auto", "triton", "sdpa"] = "auto"
+    kernels: Literal["auto", "triton", "llvm", "sdpa"] = "auto"
     """What computes attention and the small operations: Triton kernels, on CUDA alone, or PyTorch's
     own. `auto` tries the kernels on CUDA against PyTorch's operations when the model is loaded, and
     goes on without them, with a warning, if the results differ."""

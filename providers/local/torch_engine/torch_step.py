@@ -58,15 +58,18 @@ class TorchStep:
         decoder = self._decoder
         heads = qkv.unflatten(-1, (-1, decoder.head_dim))
         turned = decoder.heads + decoder.kv_heads
-        if layer.query_norm is not None and layer.key_norm is not None:
-            for each, norm in (
-                (heads[:, : decoder.heads], layer.query_norm),
-                (heads[:, decoder.heads : turned], layer.key_norm),
-            ):
-                each.copy_(norm(each))
+        self._norm_heads(heads, layer)
         decoder.ropes[layer.rope].apply(heads[:, :turned], self._rotations[layer.rope])
         cached.index_copy_(0, self._slots, heads[:, decoder.heads :])
         return heads[:, : decoder.heads]
+
+    def _norm_heads(self, heads: torch.Tensor, layer: Layer) -> None:
+        """Normalise queries and keys, in place, where the model does that."""
+        count = self._decoder.heads
+        if layer.query_norm is not None and layer.key_norm is not None:
+            queries, keys = heads[:, :count], heads[:, count : count + self._decoder.kv_heads]
+            queries.copy_(layer.query_norm(queries))
+            keys.copy_(layer.key_norm(keys))
 
     def attend(
         self, queries: torch.Tensor, cached: torch.Tensor, window: int | None

@@ -156,8 +156,12 @@ async def test_the_end_token_and_what_a_stop_string_cut_off_are_among_them(
         return_token_ids=True,
     )
     assert ended["choices"][0]["token_ids"] == [end]
-    body = {"prompt": PROMPT, "max_tokens": 12, "seed": 5, "return_token_ids": True}
-    text = (await asked(provider, **body))["choices"][0]["text"]
+    for seed in range(100):
+        body = {"prompt": PROMPT, "max_tokens": 12, "seed": seed, "return_token_ids": True}
+        text = (await asked(provider, **body))["choices"][0]["text"]
+        # Half a character would be another one in a text that goes on.
+        if text[:5].isascii() and len(text) > 5:
+            break
     cut = await asked(provider, **body, stop=[text[3:5]])
     [choice] = cut["choices"]
     assert choice["text"] == text[:3]

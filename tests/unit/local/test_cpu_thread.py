@@ -53,7 +53,7 @@ async def test_models_are_loaded_warmed_and_run_in_it(
 
     def watched(*args: Any) -> Any:
         threads["loaded"].add(threading.current_thread())
-        runner, blocks = paged(*args)
+        runner, blocks, kernels = paged(*args)
         forward = runner.forward
 
         def watched_forward(*args: Any) -> Any:
@@ -61,7 +61,7 @@ async def test_models_are_loaded_warmed_and_run_in_it(
             return forward(*args)
 
         monkeypatch.setattr(runner, "forward", watched_forward)
-        return runner, blocks
+        return runner, blocks, kernels
 
     monkeypatch.setattr(loader, "paged", watched)
     make_model(tmp_path)

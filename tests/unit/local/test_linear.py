@@ -18,7 +18,10 @@ from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, opened, running
 from tests.unit.local.test_torch_core import PROMPTS
 
-pytestmark = pytest.mark.skipif(not linear.fbgemm_available(), reason="needs FBGEMM's kernels")
+pytestmark = pytest.mark.skipif(
+    not (linear.fbgemm_available() and linear.kernels_possible()),
+    reason="needs x86 with AVX2, Linux and llvmlite",
+)
 
 
 FURTHEST_OFF = {"none": 1e-6, "float16": 1e-3, "int8": 1e-2}
@@ -69,6 +72,7 @@ def test_a_row_does_not_know_the_others() -> None:
     rows = torch.randn(9, 64, generator=generator)
     rows[4] *= 1000
     rows[5] = 0
+    rows = torch.cat([rows, rows.flip(0), rows])
     with torch.inference_mode():
         product = linear.int8(torch.randn(48, 64, generator=generator), None)
         together = product(rows)
@@ -95,7 +99,8 @@ async def test_a_seed_gives_the_same_alone_and_in_a_batch(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("wanted", "dtype", "got"),
     [
-        ("auto", "auto", "float16"),
+        ("auto", "auto", "int8"),
+        ("float16", "auto", "float16"),
         ("auto", "float32", "none"),
         ("auto", "bfloat16", "none"),
         ("none", "auto", "none"),
@@ -109,12 +114,15 @@ def test_the_kind_that_a_template_gets(tmp_path: Path, wanted: str, dtype: str, 
     assert engine.loaded.quantization == got
 
 
-def test_auto_does_without_fbgemm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "fbgemm_available", lambda: False)
+def test_auto_does_with_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_model(tmp_path)
-    engine = opened(tmp_path, quantization="auto")
-    engine.stop()
-    assert engine.loaded.quantization == "none"
+    for missing, taken in (("kernels_possible", "float16"), ("fbgemm_available", "none")):
+        monkeypatch.setattr(linear, missing, lambda: False)
+        engine = opened(tmp_path, quantization="auto")
+        engine.stop()
+        assert engine.loaded.quantization == taken
+    # Without kernels of our own, PyTorch's operations are taken in their place too.
+    assert engine.loaded.kernels == "sdpa"
 
 
 @pytest.mark.parametrize("name", ["float16", "int8"])

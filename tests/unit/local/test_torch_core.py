@@ -17,6 +17,7 @@ from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
+from providers.local.torch_engine import linear
 from providers.local.torch_engine.block_manager import BlockManager
 from providers.local.torch_engine.engine import Engine, LocalSequence
 from providers.local.torch_engine.scheduler import Limits, Scheduler
@@ -54,6 +55,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
+both_kernels = pytest.mark.parametrize(
+    "kernels",
+    [
+        pytest.param(
+            "llvm",
+            marks=pytest.mark.skipif(
+                not linear.kernels_possible(), reason="needs x86 with AVX2, Linux and llvmlite"
+            ),
+        ),
+        "sdpa",
+    ],
+)
+"""What computes beside the matrix products on a CPU."""
+
+
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[list[int]]:
     return reference(folder, PROMPTS, 24)
@@ -62,10 +78,12 @@ def expected(folder: Path) -> list[list[int]]:
 # The tokens of `generate` ------------------------------------------------------------------------
 
 
+@both_kernels
 async def test_alone_and_then_from_the_prefix_cache(
-    folder: Path, expected: list[list[int]]
+    folder: Path, expected: list[list[int]], kernels: str
 ) -> None:
-    async with running(folder) as engine:
+    async with running(folder, kernels=kernels) as engine:
+        assert engine.loaded.kernels == kernels
         cold = [await generate(engine, prompt, 24) for prompt in PROMPTS]
         warm = [await generate(engine, prompt, 24) for prompt in PROMPTS]
     assert [result.token_ids for result in cold] == expected
@@ -76,20 +94,25 @@ async def test_alone_and_then_from_the_prefix_cache(
     ]
 
 
+@both_kernels
 @pytest.mark.parametrize("max_step_tokens", [8, 9, 40, 128])
 async def test_in_a_batch_with_prompts_cut_into_chunks(
-    folder: Path, expected: list[list[int]], max_step_tokens: int
+    folder: Path, expected: list[list[int]], max_step_tokens: int, kernels: str
 ) -> None:
-    async with running(folder, max_sequences=8, max_step_tokens=max_step_tokens) as engine:
+    async with running(
+        folder, max_sequences=8, max_step_tokens=max_step_tokens, kernels=kernels
+    ) as engine:
         results = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in PROMPTS))
         stats = engine.stats
     assert [result.token_ids for result in results] == expected
     assert stats.generated_tokens > 2 * stats.steps or max_step_tokens < 10
 
 
-async def test_after_preemption(folder: Path, expected: list[list[int]]) -> None:
+@both_kernels
+async def test_after_preemption(folder: Path, expected: list[list[int]], kernels: str) -> None:
     # Room for the longest prompt and its reply, and little more.
-    async with running(folder, max_sequences=8, kv_cache=kv_bytes(folder, 12)) as engine:
+    options = {"kv_cache": kv_bytes(folder, 12), "kernels": kernels}
+    async with running(folder, max_sequences=8, **options) as engine:
         results = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in PROMPTS))
         stats = engine.stats
     assert stats.total_blocks == 12
@@ -105,12 +128,13 @@ def kv_bytes(folder: Path, blocks: int) -> float:
     return float(blocks * 16 * numbers * 4)
 
 
+@both_kernels
 @pytest.mark.parametrize("name", ARCHITECTURES)
-async def test_architectures(tmp_path: Path, name: str) -> None:
+async def test_architectures(tmp_path: Path, name: str, kernels: str) -> None:
     make_architecture(tmp_path, name)
     prompts = PROMPTS[3:19:3]
     expected = reference(tmp_path, prompts, 40)
-    async with running(tmp_path, max_step_tokens=32) as engine:
+    async with running(tmp_path, max_step_tokens=32, kernels=kernels) as engine:
         assert engine.stats.batched
         alone = [await generate(engine, prompt, 40) for prompt in prompts]
         together = await asyncio.gather(*(generate(engine, prompt, 40) for prompt in prompts))

@@ -106,3 +106,11 @@ def graph_sizes(sequences: int) -> list[int]:
     """For how many rows graphs are recorded: 1, 2, 4, 8, and then every 16 up to `sequences`."""
     sizes = [size for size in (1, 2, 4, 8) if size < sequences]
     return [*sizes, *range(16, sequences, 16), sequences]
+
+
+def step_of(decoder: Decoder, chunks: Sequence[Chunk], block_size: int) -> KernelStep:
+    """The step of these chunks alone; see `self_check`."""
+    tokens = sum(chunk.tokens for chunk in chunks)
+    widest = max(len(chunk.sequence.blocks) for chunk in chunks)
+    buffer = InputBuffer(tokens, len(chunks), widest, block_size, decoder.embedding.device)
+    return KernelStep(decoder, buffer.load(chunks).places, block_size)

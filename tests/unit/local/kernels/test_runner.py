@@ -17,7 +17,9 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from llama_compat.types import SamplingParams, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.torch_engine.kernels import heads, norms, self_check
+from providers.local.torch_engine import self_check
+from providers.local.torch_engine.kernels import heads, norms
+from providers.local.torch_engine.kernels import runner as kernel_runner
 from providers.local.torch_engine.kernels.runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loader import LoadOptions, load
 from providers.local.torch_engine.scheduler import Chunk
@@ -198,11 +200,12 @@ def test_a_machine_that_can_not_run_them(
     def refuse(*arguments: Any, **settings: Any) -> Any:
         raise RuntimeError("no driver")
 
-    monkeypatch.setattr(self_check, "KernelStep", refuse)
+    monkeypatch.setattr(kernel_runner, "KernelStep", refuse)
     with pytest.raises(ProviderStartError, match=r"no driver.*kernels: sdpa"):
         opened(folder, **options(device))
     with caplog.at_level(logging.WARNING):
         engine = opened(folder, **options(device, kernels="auto"))
     engine.stop()
-    assert engine.loaded.kernels == "sdpa"
+    # On a CPU they are not what `auto` would take.
+    assert engine.loaded.kernels in (("sdpa",) if device.type == "cuda" else ("llvm", "sdpa"))
     assert ("no driver" in caplog.text) == (device.type == "cuda")

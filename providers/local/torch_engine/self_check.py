@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Several
 
 import torch
 
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.decoder import Decoder, Layer, Step
-from providers.local.torch_engine.kernels.inputs import InputBuffer
-from providers.local.torch_engine.kernels.step import KernelStep
-from providers.local.torch_engine.model_runner import torch_step
+from providers.local.torch_engine.model_runner import located
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.sequence import Sequence
+from providers.local.torch_engine.torch_step import TorchStep
 
 SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
 """New tokens, and how many there are with them."""
@@ -23,24 +23,27 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 """How far results may be from each other, as a part of their length."""
 
 
-def find_fault(decoder: Decoder, block_size: int) -> str | None:
-    """What is wrong with the kernels; None if nothing is.
+StepOf = Callable[[Decoder, Several[Chunk], int], Step]
+"""The step of these chunks in kernels; the number is that of tokens in a block of the cache."""
+
+
+def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None:
+    """What is wrong with a step in kernels; None if nothing is.
 
     Each operation is given random numbers, for one layer of every kind that the model has.
     """
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
     chunks, blocks = _chunks(len(decoder.ropes[0].rotations), block_size)
     tokens = sum(chunk.tokens for chunk in chunks)
-    widest = max(len(chunk.sequence.blocks) for chunk in chunks)
     generator = torch.Generator(device).manual_seed(0)
 
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator, device=device).to(dtype)
 
     try:
-        _, _, expected_step = torch_step(decoder, chunks, block_size)
-        inputs = InputBuffer(tokens, len(chunks), widest, block_size, device).load(chunks)
-        step = KernelStep(decoder, inputs.places, block_size)
+        _, _, where = located(decoder, chunks, block_size)
+        expected_step = TorchStep(decoder, *where)
+        step = step_of(decoder, chunks, block_size)
         slots, size = blocks * block_size, decoder.embedding.shape[1]
         for layer in _kinds(decoder):
             x, hidden = draw(tokens, size), draw(tokens, size)

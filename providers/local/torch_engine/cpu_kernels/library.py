@@ -1,0 +1,152 @@
+"""Kernels compiled for this CPU, and the threads that run them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import torch
+from llvmlite import ir
+
+from providers.local.torch_engine.cpu_kernels.code import INT64, Code, Pointer, Value
+
+BARRIER, RUN = "GOMP_barrier", "GOMP_parallel"
+SYMBOLS = (BARRIER, RUN, "omp_get_num_threads", "omp_get_thread_num")
+
+Call = Callable[..., None]
+"""A compiled kernel. Its arguments are integers, addresses or numbers, by position. All threads of
+torch's team run it; when it returns, all have."""
+
+
+@cache
+def openmp() -> ctypes.CDLL | None:
+    """The OpenMP library that this torch computes with; None where that is not GNU's.
+
+    Another copy would have a team of threads of its own, which take the cores from torch's.
+    """
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return None
+    torch_folder = Path(torch.__file__).parent
+    folders = (torch_folder / "lib", torch_folder.parent / "torch.libs")
+    shipped = [str(path) for folder in folders for path in folder.glob("libgomp*.so*")]
+    for path in [*shipped, "libgomp.so.1"]:
+        try:
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD)
+        except OSError:
+            continue
+        if all(hasattr(library, symbol) for symbol in SYMBOLS):
+            return library
+    return None
+
+
+def possible() -> bool:
+    """Whether kernels can run: on x86 with AVX2, beside a torch with GNU's OpenMP (on Linux)."""
+    features = llvm.get_host_cpu_features()
+    return bool(features.get("avx2") and features.get("fma")) and openmp() is not None
+
+
+class Kernel:
+    """A kernel to be compiled.
+
+    Args:
+        write: its code; takes a `Code` and its parameters, and by name what is constant in it.
+        parameters: in order, for a pointer the type of the numbers there, for an integer None.
+    """
+
+    def __init__(self, write: Callable[..., None], parameters: dict[str, ir.Type | None]) -> None:
+        self._write = write
+        self._parameters = parameters
+        self._compiled: dict[tuple[tuple[str, Any], ...], Call] = {}
+
+    def compiled(self, **constants: Any) -> Call:
+        """The kernel for these constants; it is compiled once."""
+        key = tuple(sorted(constants.items()))
+        with _compiling:
+            if key not in self._compiled:
+                self._compiled[key] = self._compile(constants)
+            return self._compiled[key]
+
+    def _compile(self, constants: dict[str, Any]) -> Call:
+        module = ir.Module(self._write.__name__)
+        module.triple = llvm.get_process_triple()
+        # It is given an array of all its arguments, 8 bytes each.
+        kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()])
+        function = ir.Function(module, kind, "kernel")
+        code = Code(function)
+        given = Pointer(code, function.args[0], INT64)
+        arguments = {
+            name: _argument(code, given.load(place), element)
+            for place, (name, element) in enumerate(self._parameters.items())
+        }
+        self._write(code, **arguments, **constants)
+        code.builder.ret_void()
+        return _call(_machine_code(str(module)), len(self._parameters))
+
+
+def kernel(**parameters: ir.Type | None) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a `Kernel` of the function that writes its code; see `Kernel` for the parameters."""
+    return lambda write: Kernel(write, parameters)
+
+
+def _argument(code: Code, given: Value, element: ir.Type | None) -> Value | Pointer:
+    if element is None:
+        return given
+    return Pointer(code, code.builder.inttoptr(given.made, ir.PointerType()), element)
+
+
+_compiling = threading.Lock()
+
+# The memory with the machine code is theirs.
+_engines: list[llvm.ExecutionEngine] = []
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    """This CPU; and the functions that kernels call are known from then on."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    library = openmp()
+    assert library is not None
+    for symbol in SYMBOLS:
+        address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+        assert address is not None
+        llvm.add_symbol(symbol, address)
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+
+
+def _machine_code(source: str) -> int:
+    """The address of the function `kernel` of a module, given as text, once it is compiled."""
+    machine = _machine()
+    module = llvm.parse_assembly(source)
+    module.verify()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address("kernel"))
+
+
+def _call(address: int, parameters: int) -> Call:
+    pack = struct.Struct(f"{parameters}q").pack
+    library = openmp()
+    assert library is not None
+    signature = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint
+    )
+    run = signature((RUN, library))
+
+    def call(*arguments: int) -> None:
+        # No number of threads asks for as many as torch uses.
+        run(address, pack(*arguments), 0, 0)
+
+    return call

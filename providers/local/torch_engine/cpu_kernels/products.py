@@ -1,0 +1,209 @@
+"""Matrix products with weights of 8 bits.
+
+Weights lie in tiles of `TILE` outputs. A tile is a row of blocks, one for every `GROUP` inputs: the
+scales of its outputs (float16, `TILE`), and its weights, two inputs of each output side by side
+(`GROUP / 2` times `TILE` times 2 bytes). Whoever multiplies reads them from front to end.
+
+Activations get 16 bits and a scale for each row. Products of theirs with 8 bits fit into 32 over a
+group, so these sums are exact, and what a row gets does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from providers.local.torch_engine.cpu_kernels.code import (
+    FLOAT,
+    HALF,
+    INT8,
+    INT16,
+    INT32,
+    LANES,
+    Code,
+    Pointer,
+    Value,
+    Variable,
+    vector_of,
+)
+from providers.local.torch_engine.cpu_kernels.library import kernel
+
+TILE = 16
+GROUP = 32
+"""Weights with a scale of their own: with 64 of them a third more of the likeliest tokens change
+(`bench.quantization`)."""
+
+BLOCK = 2 * TILE + GROUP * TILE
+"""Bytes of a group's weights in a tile, with their scales."""
+
+ROWS_AT_ONCE = (6, 4, 2, 1)
+"""What the sums of fit into AVX2's sixteen registers; the most first."""
+
+LARGEST_ACTIVATION = 32767
+LARGEST_WEIGHT = 127
+
+
+def quantize(weight: torch.Tensor) -> torch.Tensor:
+    """Weights as above.
+
+    Args:
+        weight: `[outputs, inputs]`, floats.
+
+    Returns:
+        `[tiles, groups, BLOCK]`, uint8; outputs and inputs are filled up with zeros.
+    """
+    outputs, inputs = weight.shape
+    missing = (-inputs % GROUP, -outputs % TILE)
+    if any(missing):
+        weight = torch.nn.functional.pad(weight, (0, missing[0], 0, missing[1]))
+    grouped = weight.float().unflatten(1, (-1, GROUP))
+    scales = _rounded_up(grouped.abs().amax(2) / LARGEST_WEIGHT)
+    integers = (grouped / scales.float().unsqueeze(2)).round_().to(torch.int8)
+    tiles, groups = len(weight) // TILE, grouped.shape[1]
+    packed = torch.empty(tiles, groups, BLOCK, dtype=torch.uint8)
+    head, body = packed[..., : 2 * TILE], packed[..., 2 * TILE :]
+    head.view(torch.float16).copy_(scales.view(tiles, TILE, groups).transpose(1, 2))
+    pairs = integers.view(tiles, TILE, groups, GROUP // 2, 2).permute(0, 2, 3, 1, 4)
+    body.view(torch.int8).unflatten(2, (GROUP // 2, TILE, 2)).copy_(pairs)
+    return packed
+
+
+def _rounded_up(scales: torch.Tensor) -> torch.Tensor:
+    """As float16, none smaller than it was, so that the largest weight still fits, and none 0."""
+    rounded = scales.half()
+    # The bits of positive floats are in their order.
+    above = (rounded.view(torch.int16) + 1).view(torch.float16)
+    return torch.where((rounded.float() < scales) | (rounded == 0), above, rounded)
+
+
+def product(rows: torch.Tensor, packed: torch.Tensor, outputs: int) -> torch.Tensor:
+    """`rows` times weights that `quantize` made.
+
+    Args:
+        rows: `[tokens, inputs]`, float32.
+        packed: the weights.
+        outputs: how many there are.
+
+    Returns:
+        `[tokens, outputs]`, float32.
+    """
+    tiles, groups, _ = packed.shape
+    tokens, inputs = rows.shape
+    if inputs != groups * GROUP:
+        rows = torch.nn.functional.pad(rows, (0, groups * GROUP - inputs))
+    rows = rows.contiguous()
+    found = rows.new_empty(tokens, tiles * TILE)
+    integers = rows.new_empty(tokens * (groups * GROUP // 2 + 1))
+    _product.compiled()(
+        rows.data_ptr(),
+        packed.data_ptr(),
+        integers.data_ptr(),
+        integers.data_ptr() + 2 * tokens * groups * GROUP,
+        found.data_ptr(),
+        tokens,
+        groups,
+        tiles,
+    )
+    return found if outputs == tiles * TILE else found[:, :outputs].contiguous()
+
+
+@kernel(
+    rows=FLOAT,
+    packed=INT8,
+    integers=INT16,
+    scales=FLOAT,
+    found=FLOAT,
+    tokens=None,
+    groups=None,
+    tiles=None,
+)
+def _product(
+    code: Code,
+    rows: Pointer,
+    packed: Pointer,
+    integers: Pointer,
+    scales: Pointer,
+    found: Pointer,
+    tokens: Value,
+    groups: Value,
+    tiles: Value,
+) -> None:
+    """See `product`; on the way rows become `integers`, and get `scales`, `[tokens]`."""
+    inputs = groups * GROUP
+    first, end = code.share_of(tokens)
+    with code.loop(end, first) as token:
+        start = token * inputs
+        _quantize_row(code, rows.at(start), integers.at(start), scales.at(token), inputs)
+    code.wait_for_all()
+    first, end = code.share_of(tiles)
+    with code.loop(end, first) as tile:
+        weights = packed.at(tile * groups * BLOCK)
+        into = found.at(tile * TILE)
+        done: Value = code.integer(0)
+        for count in ROWS_AT_ONCE:
+            until = tokens - (tokens - done) % count
+            with code.loop(until, done, count) as token:
+                _multiply(
+                    code,
+                    weights,
+                    [integers.at((token + row) * inputs) for row in range(count)],
+                    [scales.load(token + row) for row in range(count)],
+                    [into.at((token + row) * tiles * TILE) for row in range(count)],
+                    groups,
+                )
+            done = until
+
+
+def _quantize_row(code: Code, row: Pointer, into: Pointer, scale: Pointer, inputs: Value) -> None:
+    largest = Variable(code, code.zeros(FLOAT))
+    with code.loop(inputs, step=LANES) as at:
+        largest.value = largest.value.at_least(code.call("llvm.fabs", row.load(at, LANES)))
+    highest = largest.value.largest().at_least(1e-30)
+    scale.store(0, highest / float(LARGEST_ACTIVATION))
+    inverse = (code.like(float(LARGEST_ACTIVATION), FLOAT) / highest).spread()
+    with code.loop(inputs, step=LANES) as at:
+        rounded = code.call("llvm.rint", row.load(at, LANES) * inverse)
+        into.store(at, rounded.to(INT32).to(INT16))
+
+
+def _multiply(
+    code: Code,
+    weights: Pointer,
+    rows: list[Pointer],
+    scales: list[Value],
+    into: list[Pointer],
+    groups: Value,
+) -> None:
+    """A tile's outputs for some rows."""
+    parts = range(TILE // LANES)
+    totals = [[Variable(code, code.zeros(FLOAT)) for _ in parts] for _ in rows]
+    sums = [[Variable(code, code.zeros(INT32)) for _ in parts] for _ in rows]
+    with code.loop(groups) as group:
+        block = weights.at(group * BLOCK)
+        for of_row in sums:
+            for summed in of_row:
+                summed.value = code.zeros(INT32)
+        with code.loop(GROUP // 2, step=2) as start:
+            for pair in (start, start + 1):
+                columns = [
+                    block.load(pair * (2 * TILE) + (2 * TILE + 2 * LANES * part), 2 * LANES)
+                    for part in parts
+                ]
+                widened = [column.to(INT16) for column in columns]
+                for row, of_row in zip(rows, sums, strict=True):
+                    two = row.at(group * GROUP + pair * 2).of(INT32).load(0)
+                    activations = two.spread().bits_as(vector_of(INT16, 2 * LANES))
+                    for summed, column in zip(of_row, widened, strict=True):
+                        summed.value += _pairwise(column, activations)
+        for part in parts:
+            of_group = block.of(HALF).load(part * LANES, LANES).to(FLOAT)
+            for total, of_row in zip(totals, sums, strict=True):
+                floats = of_row[part].value.to(FLOAT)
+                total[part].value = floats.times(of_group, total[part].value)
+    for total, scale, output in zip(totals, scales, into, strict=True):
+        for part in parts:
+            output.store(part * LANES, total[part].value * scale)
+
+
+def _pairwise(left: Value, right: Value) -> Value:
+    """Of two vectors of 16 integers of 16 bits: the sums of two products each, of 32 bits."""
+    return left.code.external("llvm.x86.avx2.pmadd.wd", vector_of(INT32), left, right)

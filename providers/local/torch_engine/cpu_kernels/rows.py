@@ -1,0 +1,109 @@
+"""What a layer does to each token's row between the matrix products."""
+
+from __future__ import annotations
+
+from providers.local.torch_engine.cpu_kernels.code import (
+    FLOAT,
+    INT64,
+    LANES,
+    Code,
+    Pointer,
+    Value,
+    Variable,
+    exp,
+)
+from providers.local.torch_engine.cpu_kernels.library import kernel
+
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
+"""Those that there is a kernel for; see `torch_step.ACTIVATIONS`."""
+
+
+@kernel(hidden=FLOAT, added=FLOAT, weight=FLOAT, normed=FLOAT, rows=None, size=None)
+def norm(
+    code: Code,
+    hidden: Pointer,
+    added: Pointer,
+    weight: Pointer,
+    normed: Pointer,
+    rows: Value,
+    size: Value,
+    *,
+    epsilon: float,
+    adds: bool,
+) -> None:
+    """Root-mean-square normalisation of rows `[rows, size]`; with `adds` of their sum with `added`.
+
+    The sum replaces `hidden`.
+    """
+    first, end = code.share_of(rows)
+    with code.loop(end, first) as row:
+        here, other, into = (each.at(row * size) for each in (hidden, added, normed))
+        squares = Variable(code, code.zeros(FLOAT))
+        with code.loop(size, step=LANES) as at:
+            values = here.load(at, LANES)
+            if adds:
+                values += other.load(at, LANES)
+                here.store(at, values)
+            squares.value = values.times(values, squares.value)
+        mean = squares.value.sum() / size.to(FLOAT) + epsilon
+        inverse = (code.like(1.0, FLOAT) / code.call("llvm.sqrt", mean)).spread()
+        with code.loop(size, step=LANES) as at:
+            into.store(at, here.load(at, LANES) * inverse * weight.load(at, LANES))
+
+
+@kernel(gate_up=FLOAT, gated=FLOAT, rows=None, size=None)
+def gate(
+    code: Code, gate_up: Pointer, gated: Pointer, rows: Value, size: Value, *, activation: str
+) -> None:
+    """The activation of the first half of rows `[rows, 2 * size]` times the second half."""
+    first, end = code.share_of(rows * (size // LANES))
+    with code.loop(end, first) as place:
+        row, at = place // (size // LANES), place % (size // LANES) * LANES
+        gates = gate_up.at(row * size * 2 + at)
+        x, up = gates.load(0, LANES), gates.load(size, LANES)
+        # tanh(u) is 1 - 2 / (exp(2 u) + 1), so that half of 1 + tanh(u) is a sigmoid, like silu's.
+        cubed = (x * x * x).times(0.044715, x) * 1.5957691216057308
+        turned = x if activation == "silu" else cubed
+        gated.store(row * size + at, x / (exp(turned * -1.0) + 1.0) * up)
+
+
+@kernel(heads=FLOAT, rotations=FLOAT, slots=INT64, cached=FLOAT, rows=None)
+def turn_and_write(
+    code: Code,
+    heads: Pointer,
+    rotations: Pointer,
+    slots: Pointer,
+    cached: Pointer,
+    rows: Value,
+    *,
+    query_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    pairs: int,
+) -> None:
+    """Turn the queries and keys of rows, in place, and write keys and values into the cache.
+
+    Args:
+        code: of the kernel.
+        heads: `[rows, query_heads + 2 * kv_heads, head_dim]`.
+        rotations: `[rows, pairs, 2]`, complex numbers.
+        slots: of the cache, `[rows]`.
+        cached: `[slots, 2 * kv_heads, head_dim]`.
+        rows: how many there are.
+        query_heads, kv_heads, head_dim: of the model.
+        pairs: how many pairs of dimensions of a head turn; they are the first ones.
+    """
+    width = (query_heads + 2 * kv_heads) * head_dim
+    first, end = code.share_of(rows)
+    with code.loop(end, first) as row:
+        here, turns = heads.at(row * width), rotations.at(row * (2 * pairs))
+        with code.loop(query_heads + kv_heads) as head, code.loop(2 * pairs, step=2) as at:
+            real, imaginary = turns.load(at), turns.load(at + 1)
+            pair = here.at(head * head_dim + at)
+            x, y = pair.load(0), pair.load(1)
+            pair.store(0, x * real - y * imaginary)
+            pair.store(1, y * real + x * imaginary)
+        into = cached.at(slots.load(row) * (2 * kv_heads * head_dim))
+        keys = here.at(query_heads * head_dim)
+        with code.loop(2 * kv_heads * head_dim, step=LANES) as at:
+            into.store(at, keys.load(at, LANES))

@@ -1,0 +1,174 @@
+"""A step in kernels for CPUs: the same as in PyTorch's operations, and tried before it is used."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+from providers.base import ProviderStartError
+from providers.local.torch_engine import linear, self_check
+from providers.local.torch_engine.attention import SequenceSpan, attend
+from providers.local.torch_engine.weights import decoder_of
+from tests.tiny_models import make_model
+from tests.unit.local.engines import ARCHITECTURES, make_architecture, opened
+
+if not linear.kernels_possible():
+    pytest.skip("needs x86 with AVX2, Linux and llvmlite", allow_module_level=True)
+
+from providers.local.torch_engine.cpu_kernels import step as cpu_step
+from providers.local.torch_engine.cpu_kernels.step import CPUKernels, DecodingSpans, step_of
+
+BLOCK_SIZE = 16
+
+
+def decoder_in(folder: Path, **settings: Any) -> Any:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **settings).eval()
+    return decoder_of(model, linear.plain, 512)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_operation_of_every_architecture(tmp_path: Path, name: str) -> None:
+    decoder = decoder_in(make_architecture(tmp_path, name))
+    assert cpu_step.supports(decoder)
+    assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
+
+
+# Attention ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [None, 1, 7, 16, 17, 1000])
+@pytest.mark.parametrize("heads", [(6, 2), (4, 4), (3, 1)])
+@pytest.mark.parametrize("head_dim", [8, 24, 64, 96, 128])
+def test_attention(
+    heads: tuple[int, int], head_dim: int, window: int | None, tmp_path: Path
+) -> None:
+    lengths = [1, 2, 15, 16, 17, 64, 100]
+    queries_heads, kv_heads = heads
+    generator = torch.Generator().manual_seed(0)
+    needed = [-(-length // BLOCK_SIZE) for length in lengths]
+    order = torch.randperm(sum(needed), generator=generator).tolist()
+    # What is no number may lie in slots that no sequence has.
+    cached = torch.full((sum(needed) * BLOCK_SIZE, 2 * kv_heads, head_dim), torch.nan)
+    spans = []
+    for row, (length, blocks) in enumerate(zip(lengths, needed, strict=True)):
+        table = [order.pop() for _ in range(blocks)]
+        for place in range(length):
+            slot = table[place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE
+            cached[slot] = torch.randn(2 * kv_heads, head_dim, generator=generator)
+        cpu = torch.device("cpu")
+        spans.append(SequenceSpan(row, 1, length, table, BLOCK_SIZE, cpu))
+    queries = torch.randn(len(spans), queries_heads + 2 * kv_heads, head_dim, generator=generator)[
+        :, :queries_heads
+    ]
+    kernels = _kernels(queries_heads, kv_heads, head_dim, scale=0.3)
+    expected = attend(queries, cached, spans, scale=0.3, window=window)
+    found = attend(queries, cached, [DecodingSpans(spans, kernels)], scale=0.3, window=window)
+    assert torch.allclose(found, expected, atol=2e-5)
+    # Some of the rows, in another order.
+    some = [spans[5], spans[0], spans[3]]
+    few = DecodingSpans(some, kernels)
+    apart = few.attend(queries, cached, scale=0.3, window=window)
+    assert torch.equal(apart, found[torch.tensor([5, 0, 3])])
+
+
+def _kernels(heads: int, kv_heads: int, head_dim: int, scale: float) -> CPUKernels:
+    class Model:
+        norm = type("", (), {"epsilon": 1e-5})
+        ropes = ()
+        activation = "silu"
+        attention_scale = scale
+
+    model = Model()
+    model.heads, model.kv_heads, model.head_dim = heads, kv_heads, head_dim  # type: ignore[attr-defined]
+    return CPUKernels(model, BLOCK_SIZE)  # type: ignore[arg-type]
+
+
+# Which models get them ---------------------------------------------------------------------------
+
+
+def test_models_that_there_are_no_kernels_for(tmp_path: Path) -> None:
+    assert cpu_step.supports(decoder_in(make_model(tmp_path)))
+    assert not cpu_step.supports(decoder_in(tmp_path, dtype=torch.bfloat16))
+    for change in ({"hidden_size": 36, "head_dim": 16}, {"head_dim": 12}, {"hidden_act": "gelu"}):
+        folder = tmp_path / next(iter(change))
+        config = transformers.AutoConfig.from_pretrained(make_model(folder))
+        for name, value in change.items():
+            setattr(config, name, value)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        assert not cpu_step.supports(decoder_in(folder)), change
+        engine = opened(folder)
+        engine.stop()
+        assert engine.loaded.kernels == "sdpa"
+
+
+def _idle(*arguments: int) -> None:
+    """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        ("norm", "'norm' is off"),
+        ("add_and_norm", "'add and norm' is off"),
+        ("gate", "'gate' is off"),
+        ("attend", "'attention' is off"),
+    ],
+)
+def test_kernels_that_do_nothing_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, fault: str
+) -> None:
+    made = CPUKernels.__init__
+
+    def init(self: CPUKernels, *arguments: Any) -> None:
+        made(self, *arguments)
+        setattr(self, broken, _idle)
+
+    monkeypatch.setattr(CPUKernels, "__init__", init)
+    make_model(tmp_path)
+    with pytest.raises(ProviderStartError, match=rf"(?s)llvm.*{fault}.*kernels: sdpa"):
+        opened(tmp_path, kernels="llvm")
+
+
+def test_a_machine_that_can_not_run_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*arguments: Any, **settings: Any) -> Any:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(cpu_step, "CPUKernels", refuse)
+    make_model(tmp_path)
+    with pytest.raises(ProviderStartError, match=r"no such instruction.*kernels: sdpa"):
+        opened(tmp_path, kernels="llvm")
+    with caplog.at_level(logging.WARNING):
+        engine = opened(tmp_path)
+    engine.stop()
+    assert engine.loaded.kernels == "sdpa"
+    assert "no such instruction" in caplog.text
+
+
+@pytest.mark.parametrize("lacking", ["llvmlite", "GNU's OpenMP"])
+def test_without_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    from providers.local.torch_engine.cpu_kernels import library
+
+    if lacking == "llvmlite":
+        monkeypatch.setitem(
+            __import__("sys").modules, "providers.local.torch_engine.cpu_kernels.library", None
+        )
+    else:
+        monkeypatch.setattr(library, "openmp", lambda: None)
+    assert not linear.kernels_possible()
+    make_model(tmp_path)
+    engine = opened(tmp_path, quantization="auto")
+    engine.stop()
+    assert (engine.loaded.kernels, engine.loaded.quantization) == ("sdpa", "float16")
+    with pytest.raises(ProviderStartError, match=r"'quantization: int8': .*llvmlite"):
+        opened(tmp_path, quantization="int8")
