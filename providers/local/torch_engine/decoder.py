@@ -8,9 +8,9 @@ What is between the matrix products is a `Step`'s: PyTorch's operations or Trito
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -135,18 +135,7 @@ class Decoder:
         # What the layer before adds to `hidden`.
         product: torch.Tensor | None = None
         for layer, cached in zip(self.layers, cache.layers, strict=True):
-            if product is None:
-                normed = step.norm(hidden, layer.input_norm)
-            else:
-                normed = step.add_and_norm(product, hidden, layer.input_norm)
-            queries = step.turn_and_write(layer.qkv(normed), layer, cached)
-            attended = layer.out(step.attend(queries, cached, layer.window))
-            if layer.attention_norm is not None:
-                attended = step.norm(attended, layer.attention_norm)
-            normed = step.add_and_norm(attended, hidden, layer.mlp_input_norm)
-            product = layer.down(step.gated(layer.gate_up(normed)))
-            if layer.mlp_norm is not None:
-                product = step.norm(product, layer.mlp_norm)
+            product = step.layer(layer, hidden, product, cached)
         return hidden if product is None else hidden.add_(product)
 
     def logits(self, hidden: torch.Tensor, step: Step) -> torch.Tensor:
@@ -157,15 +146,49 @@ class Decoder:
         return logits
 
 
-class Step(Protocol):
+class Step(ABC):
     """What happens to the tokens of one step between the matrix products."""
 
+    def layer(
+        self,
+        layer: Layer,
+        hidden: torch.Tensor,
+        product: torch.Tensor | None,
+        cached: torch.Tensor,
+    ) -> torch.Tensor:
+        """One layer.
+
+        Args:
+            layer: its weights.
+            hidden: what came into the layer before, `[tokens, hidden]`; with what that layer and
+                this one's attention add to it in the end.
+            product: what the layer before adds to `hidden`; None for the first.
+            cached: the layer of the cache.
+
+        Returns:
+            What this layer's MLP adds to `hidden`.
+        """
+        if product is None:
+            normed = self.norm(hidden, layer.input_norm)
+        else:
+            normed = self.add_and_norm(product, hidden, layer.input_norm)
+        queries = self.turn_and_write(layer.qkv(normed), layer, cached)
+        attended = layer.out(self.attend(queries, cached, layer.window))
+        if layer.attention_norm is not None:
+            attended = self.norm(attended, layer.attention_norm)
+        normed = self.add_and_norm(attended, hidden, layer.mlp_input_norm)
+        added = layer.down(self.gated(layer.gate_up(normed)))
+        return added if layer.mlp_norm is None else self.norm(added, layer.mlp_norm)
+
+    @abstractmethod
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         """`x`, `[rows, hidden]`, normalised."""
 
+    @abstractmethod
     def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
         """Add `x` to `hidden`, in place; that, normalised."""
 
+    @abstractmethod
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """Normalise and turn queries and keys; write keys and values into the cache.
 
@@ -178,10 +201,12 @@ class Step(Protocol):
             The queries, `[tokens, heads, head_dim]`.
         """
 
+    @abstractmethod
     def attend(
         self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
     ) -> torch.Tensor:
         """What each token's queries find in its sequence: `[tokens, heads * head_dim]`."""
 
+    @abstractmethod
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """The activation of the first half of each row times the second half."""

@@ -67,12 +67,9 @@ def int8(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
     A quarter of the memory is read, and twice as many products are made at once.
     """
-    from providers.local.torch_engine.cpu_kernels.products import product, quantize
+    from providers.local.torch_engine.cpu_kernels.products import Int8Linear
 
-    outputs, packed = len(weight), quantize(weight)
-    if bias is None:
-        return lambda x: product(x, packed, outputs)
-    return lambda x: product(x, packed, outputs).add_(bias)
+    return Int8Linear.of(weight, bias)
 
 
 def kernels_possible() -> bool:

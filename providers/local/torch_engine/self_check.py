@@ -30,10 +30,20 @@ StepOf = Callable[[Decoder, Several[Chunk], int], Step]
 def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None:
     """What is wrong with a step in kernels; None if nothing is.
 
-    Each operation is given random numbers, for one layer of every kind that the model has.
+    Each operation is given random numbers, for one layer of every kind that the model has; with
+    some prompts and replies in the step, and with replies alone.
     """
+    replies = [each for each in SEQUENCES if each[0] == 1]
+    return _find_fault(decoder, block_size, step_of, SEQUENCES) or _find_fault(
+        decoder, block_size, step_of, replies
+    )
+
+
+def _find_fault(
+    decoder: Decoder, block_size: int, step_of: StepOf, sequences: Several[tuple[int, int]]
+) -> str | None:
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
-    chunks, blocks = _chunks(len(decoder.ropes[0].rotations), block_size)
+    chunks, blocks = _chunks(sequences, len(decoder.ropes[0].rotations), block_size)
     tokens = sum(chunk.tokens for chunk in chunks)
     generator = torch.Generator(device).manual_seed(0)
 
@@ -49,9 +59,10 @@ def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None
             x, hidden = draw(tokens, size), draw(tokens, size)
             qkv = draw(tokens, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
             cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
+            whole = type(step).layer is not Step.layer
             results = zip(
-                _operations(decoder, layer, step, x, hidden, qkv, cached),
-                _operations(decoder, layer, expected_step, x, hidden, qkv, cached),
+                _operations(layer, step, x, hidden, qkv, cached, whole),
+                _operations(layer, expected_step, x, hidden, qkv, cached, whole),
                 strict=True,
             )
             for (name, result), (_, expected) in results:
@@ -65,9 +76,11 @@ def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None
     return None
 
 
-def _chunks(positions: int, block_size: int) -> tuple[list[Chunk], int]:
+def _chunks(
+    sequences: Several[tuple[int, int]], positions: int, block_size: int
+) -> tuple[list[Chunk], int]:
     """Sequences whose blocks are scattered, none longer than `positions`; and how many blocks."""
-    lengths = [(min(new, positions), min(length, positions)) for new, length in SEQUENCES]
+    lengths = [(min(new, positions), min(length, positions)) for new, length in sequences]
     blocks = sum(-(-length // block_size) for _, length in lengths)
     free = random.Random(0).sample(range(blocks), blocks)
     chunks = []
@@ -86,15 +99,15 @@ def _kinds(decoder: Decoder) -> list[Layer]:
 
 
 def _operations(
-    decoder: Decoder,
     layer: Layer,
     step: Step,
     x: torch.Tensor,
     hidden: torch.Tensor,
     qkv: torch.Tensor,
     cached: torch.Tensor,
+    whole: bool,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each operation's name and result."""
+    """Each operation's name and result; with `whole`, the layer as one too."""
     hidden, qkv, cached = hidden.clone(), qkv.clone(), cached.clone()
     yield "norm", step.norm(x, layer.input_norm)
     yield "add and norm", step.add_and_norm(x, hidden, layer.mlp_input_norm)
@@ -106,3 +119,7 @@ def _operations(
     # The MLP's own product, since it alone knows its size.
     gate_up = layer.gate_up(layer.mlp_input_norm(x))
     yield "gate", step.gated(gate_up)
+    if whole:
+        # It adds to `x`, or writes what comes out over it.
+        yield "layer", step.layer(layer, hidden, x.clone(), cached)
+        yield "what a layer adds to", hidden

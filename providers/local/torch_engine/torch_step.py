@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from providers.local.torch_engine.attention import Span, attend
-from providers.local.torch_engine.decoder import Decoder, Layer, Norm
+from providers.local.torch_engine.decoder import Decoder, Layer, Norm, Step
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": partial(functional.silu, inplace=True),
@@ -22,7 +22,7 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 """By the names that transformers' configs have for them; they may work in place."""
 
 
-class TorchStep:
+class TorchStep(Step):
     """See `decoder.Step`.
 
     Args:

@@ -208,11 +208,15 @@ class Code:
     """A kernel's instructions.
 
     Args:
-        function: of the module that they go to.
+        function: that they go to.
+
+    Attributes:
+        module: of the function.
+        builder: of the instructions.
     """
 
     def __init__(self, function: ir.Function) -> None:
-        self._module = function.module
+        self.module = function.module
         entry = function.append_basic_block("entry")
         start = function.append_basic_block("start")
         ir.IRBuilder(entry).branch(start)
@@ -248,8 +252,8 @@ class Code:
     def external(self, name: str, result: ir.Type, *operands: Value) -> Value:
         """What a function from elsewhere returns."""
         types = [operand.type for operand in operands]
-        function = self._module.globals.get(name) or ir.Function(
-            self._module, ir.FunctionType(result, types), name
+        function = self.module.globals.get(name) or ir.Function(
+            self.module, ir.FunctionType(result, types), name
         )
         return Value(self, self.builder.call(function, [operand.made for operand in operands]))
 

@@ -20,6 +20,8 @@ from providers.local.torch_engine.cpu_kernels.code import INT64, Code, Pointer, 
 BARRIER, RUN = "GOMP_barrier", "GOMP_parallel"
 SYMBOLS = (BARRIER, RUN, "omp_get_num_threads", "omp_get_thread_num")
 
+ENTRY = "entry"
+
 Call = Callable[..., None]
 """A compiled kernel. Its arguments are integers, addresses or numbers, by position. All threads of
 torch's team run it; when it returns, all have."""
@@ -53,10 +55,10 @@ def possible() -> bool:
 
 
 class Kernel:
-    """A kernel to be compiled.
+    """A kernel to be compiled, or to be called by another one.
 
     Args:
-        write: its code; takes a `Code` and its parameters, and by name what is constant in it.
+        write: its code; takes a `Code`, its parameters, and by name what is constant in it.
         parameters: in order, for a pointer the type of the numbers there, for an integer None.
     """
 
@@ -78,16 +80,40 @@ class Kernel:
         module.triple = llvm.get_process_triple()
         # It is given an array of all its arguments, 8 bytes each.
         kind = ir.FunctionType(ir.VoidType(), [ir.PointerType()])
-        function = ir.Function(module, kind, "kernel")
+        function = ir.Function(module, kind, ENTRY)
         code = Code(function)
         given = Pointer(code, function.args[0], INT64)
-        arguments = {
-            name: _argument(code, given.load(place), element)
-            for place, (name, element) in enumerate(self._parameters.items())
-        }
-        self._write(code, **arguments, **constants)
+        arguments = [
+            _argument(code, given.load(place), element)
+            for place, element in enumerate(self._parameters.values())
+        ]
+        self.within(code, *arguments, **constants)
         code.builder.ret_void()
         return _call(_machine_code(str(module)), len(self._parameters))
+
+    def within(self, code: Code, *arguments: Value | Pointer, **constants: Any) -> None:
+        """Call the kernel in the code of another; all threads have to."""
+        words = [f"{name}={value}" for name, value in sorted(constants.items())]
+        name = ", ".join([self._write.__name__, *words])
+        function = code.module.globals.get(name) or self._define(code.module, name, constants)
+        code.builder.call(function, [_made(argument) for argument in arguments])
+
+    def _define(self, module: ir.Module, name: str, constants: dict[str, Any]) -> ir.Function:
+        types = [
+            INT64 if element is None else ir.PointerType() for element in self._parameters.values()
+        ]
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
+        function.linkage = "internal"
+        # Many calls of the same would be compiled as often.
+        function.attributes.add("noinline")
+        code = Code(function)
+        arguments = [
+            Value(code, given) if element is None else Pointer(code, given, element)
+            for given, element in zip(function.args, self._parameters.values(), strict=True)
+        ]
+        self._write(code, *arguments, **constants)
+        code.builder.ret_void()
+        return function
 
 
 def kernel(**parameters: ir.Type | None) -> Callable[[Callable[..., None]], Kernel]:
@@ -99,6 +125,10 @@ def _argument(code: Code, given: Value, element: ir.Type | None) -> Value | Poin
     if element is None:
         return given
     return Pointer(code, code.builder.inttoptr(given.made, ir.PointerType()), element)
+
+
+def _made(argument: Value | Pointer) -> Any:
+    return argument.made if isinstance(argument, Value) else argument.address
 
 
 _compiling = threading.Lock()
@@ -124,7 +154,7 @@ def _machine() -> llvm.TargetMachine:
 
 
 def _machine_code(source: str) -> int:
-    """The address of the function `kernel` of a module, given as text, once it is compiled."""
+    """The address of the function `ENTRY` of a module, given as text, once it is compiled."""
     machine = _machine()
     module = llvm.parse_assembly(source)
     module.verify()
@@ -133,7 +163,7 @@ def _machine_code(source: str) -> int:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _engines.append(engine)
-    return int(engine.get_function_address("kernel"))
+    return int(engine.get_function_address(ENTRY))
 
 
 def _call(address: int, parameters: int) -> Call:

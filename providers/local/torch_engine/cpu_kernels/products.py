@@ -10,6 +10,8 @@ group, so these sums are exact, and what a row gets does not depend on the other
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from providers.local.torch_engine.cpu_kernels.code import (
@@ -75,59 +77,95 @@ def _rounded_up(scales: torch.Tensor) -> torch.Tensor:
     return torch.where((rounded.float() < scales) | (rounded == 0), above, rounded)
 
 
-def product(rows: torch.Tensor, packed: torch.Tensor, outputs: int) -> torch.Tensor:
-    """`rows` times weights that `quantize` made.
+@dataclass(frozen=True, slots=True)
+class Int8Linear:
+    """A matrix product; see `linear.Linear`.
 
-    Args:
-        rows: `[tokens, inputs]`, float32.
-        packed: the weights.
-        outputs: how many there are.
-
-    Returns:
-        `[tokens, outputs]`, float32.
+    Attributes:
+        packed: what `quantize` made of the weights.
+        outputs: how many there are; the tiles may have more.
+        bias: `[tiles * TILE]`.
     """
-    tiles, groups, _ = packed.shape
-    tokens, inputs = rows.shape
-    if inputs != groups * GROUP:
-        rows = torch.nn.functional.pad(rows, (0, groups * GROUP - inputs))
-    rows = rows.contiguous()
-    found = rows.new_empty(tokens, tiles * TILE)
-    integers = rows.new_empty(tokens * (groups * GROUP // 2 + 1))
-    _product.compiled()(
-        rows.data_ptr(),
-        packed.data_ptr(),
-        integers.data_ptr(),
-        integers.data_ptr() + 2 * tokens * groups * GROUP,
-        found.data_ptr(),
-        tokens,
-        groups,
-        tiles,
-    )
-    return found if outputs == tiles * TILE else found[:, :outputs].contiguous()
+
+    packed: torch.Tensor
+    outputs: int
+    bias: torch.Tensor
+
+    @property
+    def inputs(self) -> int:
+        """How many there are, with those that fill up the last group."""
+        return int(self.packed.shape[1] * GROUP)
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None) -> Int8Linear:
+        """One with this weight `[outputs, inputs]` and bias `[outputs]`."""
+        packed, outputs = quantize(weight), len(weight)
+        padded = torch.zeros(len(packed) * TILE)
+        if bias is not None:
+            padded[:outputs] = bias
+        return cls(packed, outputs, padded)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """The outputs of `rows`: both are float32."""
+        tiles, groups, _ = self.packed.shape
+        tokens, inputs = rows.shape
+        if inputs != groups * GROUP:
+            rows = torch.nn.functional.pad(rows, (0, groups * GROUP - inputs))
+        rows = rows.contiguous()
+        found = rows.new_empty(tokens, tiles * TILE)
+        integers = rows.new_empty(tokens, groups * GROUP, dtype=torch.int16)
+        scales = rows.new_empty(tokens)
+        product.compiled()(
+            rows.data_ptr(),
+            integers.data_ptr(),
+            scales.data_ptr(),
+            self.packed.data_ptr(),
+            self.bias.data_ptr(),
+            found.data_ptr(),
+            tokens,
+            groups,
+            tiles,
+        )
+        return found if self.outputs == tiles * TILE else found[:, : self.outputs].contiguous()
 
 
 @kernel(
     rows=FLOAT,
-    packed=INT8,
     integers=INT16,
     scales=FLOAT,
+    packed=INT8,
+    bias=FLOAT,
     found=FLOAT,
     tokens=None,
     groups=None,
     tiles=None,
 )
-def _product(
+def product(
     code: Code,
     rows: Pointer,
-    packed: Pointer,
     integers: Pointer,
     scales: Pointer,
+    packed: Pointer,
+    bias: Pointer,
     found: Pointer,
     tokens: Value,
     groups: Value,
     tiles: Value,
 ) -> None:
-    """See `product`; on the way rows become `integers`, and get `scales`, `[tokens]`."""
+    """`rows`, `[tokens, groups * GROUP]`, times weights.
+
+    Every thread may read the rows that are its share; `found` is complete when all are done.
+
+    Args:
+        code: of the kernel.
+        rows: the activations.
+        integers: they become these, `[tokens, groups * GROUP]`.
+        scales: times these, `[tokens]`.
+        packed: the weights; see `quantize`.
+        bias: `[tiles * TILE]`.
+        found: `[tokens, tiles * TILE]`.
+        tokens, groups, tiles: how many there are.
+    """
     inputs = groups * GROUP
     first, end = code.share_of(tokens)
     with code.loop(end, first) as token:
@@ -136,19 +174,21 @@ def _product(
     code.wait_for_all()
     first, end = code.share_of(tiles)
     with code.loop(end, first) as tile:
-        weights = packed.at(tile * groups * BLOCK)
-        into = found.at(tile * TILE)
+        weights, start = packed.at(tile * groups * BLOCK), tile * TILE
         done: Value = code.integer(0)
         for count in ROWS_AT_ONCE:
             until = tokens - (tokens - done) % count
             with code.loop(until, done, count) as token:
-                _multiply(
+                _multiply.within(
                     code,
                     weights,
-                    [integers.at((token + row) * inputs) for row in range(count)],
-                    [scales.load(token + row) for row in range(count)],
-                    [into.at((token + row) * tiles * TILE) for row in range(count)],
+                    integers.at(token * inputs),
+                    scales.at(token),
+                    bias.at(start),
+                    found.at(token * tiles * TILE + start),
                     groups,
+                    tiles,
+                    rows=count,
                 )
             done = until
 
@@ -165,18 +205,25 @@ def _quantize_row(code: Code, row: Pointer, into: Pointer, scale: Pointer, input
         into.store(at, rounded.to(INT32).to(INT16))
 
 
+@kernel(
+    weights=INT8, integers=INT16, scales=FLOAT, bias=FLOAT, found=FLOAT, groups=None, tiles=None
+)
 def _multiply(
     code: Code,
     weights: Pointer,
-    rows: list[Pointer],
-    scales: list[Value],
-    into: list[Pointer],
+    integers: Pointer,
+    scales: Pointer,
+    bias: Pointer,
+    found: Pointer,
     groups: Value,
+    tiles: Value,
+    *,
+    rows: int,
 ) -> None:
     """A tile's outputs for some rows."""
     parts = range(TILE // LANES)
-    totals = [[Variable(code, code.zeros(FLOAT)) for _ in parts] for _ in rows]
-    sums = [[Variable(code, code.zeros(INT32)) for _ in parts] for _ in rows]
+    totals = [[Variable(code, code.zeros(FLOAT)) for _ in parts] for _ in range(rows)]
+    sums = [[Variable(code, code.zeros(INT32)) for _ in parts] for _ in range(rows)]
     with code.loop(groups) as group:
         block = weights.at(group * BLOCK)
         for of_row in sums:
@@ -189,8 +236,9 @@ def _multiply(
                     for part in parts
                 ]
                 widened = [column.to(INT16) for column in columns]
-                for row, of_row in zip(rows, sums, strict=True):
-                    two = row.at(group * GROUP + pair * 2).of(INT32).load(0)
+                for row, of_row in enumerate(sums):
+                    place = (groups * row + group) * GROUP + pair * 2
+                    two = integers.at(place).of(INT32).load(0)
                     activations = two.spread().bits_as(vector_of(INT16, 2 * LANES))
                     for summed, column in zip(of_row, widened, strict=True):
                         summed.value += _pairwise(column, activations)
@@ -199,9 +247,11 @@ def _multiply(
             for total, of_row in zip(totals, sums, strict=True):
                 floats = of_row[part].value.to(FLOAT)
                 total[part].value = floats.times(of_group, total[part].value)
-    for total, scale, output in zip(totals, scales, into, strict=True):
+    for row, total in enumerate(totals):
+        scale, output = scales.load(row).spread(), found.at(tiles * (row * TILE))
         for part in parts:
-            output.store(part * LANES, total[part].value * scale)
+            constant = bias.load(part * LANES, LANES)
+            output.store(part * LANES, total[part].value.times(scale, constant))
 
 
 def _pairwise(left: Value, right: Value) -> Value:

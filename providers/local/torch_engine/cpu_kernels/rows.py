@@ -56,9 +56,8 @@ def gate(
     code: Code, gate_up: Pointer, gated: Pointer, rows: Value, size: Value, *, activation: str
 ) -> None:
     """The activation of the first half of rows `[rows, 2 * size]` times the second half."""
-    first, end = code.share_of(rows * (size // LANES))
-    with code.loop(end, first) as place:
-        row, at = place // (size // LANES), place % (size // LANES) * LANES
+    first, end = code.share_of(rows)
+    with code.loop(end, first) as row, code.loop(size, step=LANES) as at:
         gates = gate_up.at(row * size * 2 + at)
         x, up = gates.load(0, LANES), gates.load(size, LANES)
         # tanh(u) is 1 - 2 / (exp(2 u) + 1), so that half of 1 + tanh(u) is a sigmoid, like silu's.

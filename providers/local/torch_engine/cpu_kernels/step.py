@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import torch
 
@@ -11,6 +10,8 @@ from providers.local.torch_engine.attention import SequenceSpan, Span
 from providers.local.torch_engine.cpu_kernels import rows
 from providers.local.torch_engine.cpu_kernels.attention import attend
 from providers.local.torch_engine.cpu_kernels.code import LANES
+from providers.local.torch_engine.cpu_kernels.layer import Room, weights_of
+from providers.local.torch_engine.cpu_kernels.layer import layer as whole_layer
 from providers.local.torch_engine.cpu_kernels.library import Call
 from providers.local.torch_engine.decoder import Decoder, Layer, Norm
 from providers.local.torch_engine.model_runner import located
@@ -28,10 +29,7 @@ class CPUKernels:
 
     def __init__(self, decoder: Decoder, block_size: int) -> None:
         epsilon = decoder.norm.epsilon
-        sizes = {
-            "kv_heads": decoder.kv_heads,
-            "head_dim": decoder.head_dim,
-        }
+        sizes = {"kv_heads": decoder.kv_heads, "head_dim": decoder.head_dim}
         self._decoder = decoder
         self.block_size = block_size
         self.group = decoder.heads // decoder.kv_heads
@@ -44,9 +42,30 @@ class CPUKernels:
             )
             for rope in decoder.ropes
         ]
-        self.attend = attend.compiled(
-            **sizes, heads=decoder.heads, block_size=block_size, scale=decoder.attention_scale
-        )
+        attention = {"heads": decoder.heads, "block_size": block_size}
+        scale = decoder.attention_scale
+        self.attend = attend.compiled(**sizes, **attention, scale=scale)
+        # By their layers' numbers in memory, of those that one kernel computes.
+        self.weights = {
+            id(each): weights
+            for each in decoder.layers
+            if (weights := weights_of(each)) is not None
+        }
+        self.layer: list[Call] = []
+        if self.weights:
+            self.layer = [
+                whole_layer.compiled(
+                    **sizes,
+                    **attention,
+                    scale=scale,
+                    epsilon=epsilon,
+                    activation=decoder.activation,
+                    size=decoder.embedding.shape[1],
+                    intermediate=next(iter(self.weights.values())).intermediate,
+                    pairs=rope.dimensions // 2,
+                )
+                for rope in decoder.ropes
+            ]
 
     def __call__(
         self, positions: torch.Tensor, slots: torch.Tensor, spans: Sequence[SequenceSpan]
@@ -98,6 +117,36 @@ class CPUStep(TorchStep):
     ) -> None:
         super().__init__(decoder, positions, slots, spans)
         self._kernels = kernels
+        self._decoding: DecodingSpans | None = None
+        if len(spans) == 1 and isinstance(spans[0], DecodingSpans):
+            self._decoding = spans[0]
+        self._room: Room | None = None
+
+    def layer(
+        self, layer: Layer, hidden: torch.Tensor, product: torch.Tensor | None, cached: torch.Tensor
+    ) -> torch.Tensor:
+        """See `Step`; in one kernel where all sequences decode."""
+        weights = self._kernels.weights.get(id(layer))
+        spans = self._decoding
+        if weights is None or spans is None:
+            return super().layer(layer, hidden, product, cached)
+        if self._room is None:
+            heads = self._decoder.heads * self._decoder.head_dim
+            self._room = Room.of(len(hidden), hidden.shape[1], heads, weights)
+        added = torch.zeros_like(hidden) if product is None else product
+        self._kernels.layer[layer.rope](
+            hidden.data_ptr(),
+            added.data_ptr(),
+            *weights.addresses,
+            *self._room.addresses,
+            self._rotations[layer.rope].data_ptr(),
+            self._slots.data_ptr(),
+            cached.data_ptr(),
+            *spans.addresses,
+            *spans.shape,
+            layer.window or 0,
+        )
+        return added
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         """See `Step`."""
@@ -148,6 +197,10 @@ class DecodingSpans:
     Args:
         spans: the sequences.
         kernels: of the model.
+
+    Attributes:
+        addresses: of the parameters from `scores` to `lengths` of `attention.attend`.
+        shape: how many sequences there are, and the most blocks of one.
     """
 
     def __init__(self, spans: Sequence[SequenceSpan], kernels: CPUKernels) -> None:
@@ -162,27 +215,25 @@ class DecodingSpans:
         size = kernels.block_size
         tables = [torch.tensor(span.blocks[: -(-span.length // size)]) for span in spans]
         self._tables = torch.nn.utils.rnn.pad_sequence(tables, batch_first=True)
-
-    @cached_property
-    def _scores(self) -> torch.Tensor:
-        room = self._tables.shape[1] * self._kernels.block_size + LANES
-        return torch.empty(torch.get_num_threads(), self._kernels.group, room)
+        room = self._tables.shape[1] * kernels.block_size + LANES
+        self._scores = torch.empty(torch.get_num_threads(), kernels.group, room)
+        self.shape = tuple(self._tables.shape)
+        self.addresses = tuple(
+            each.data_ptr() for each in (self._scores, self._rows, self._tables, self._lengths)
+        )
 
     def attend(
         self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
     ) -> torch.Tensor:
         """See `Span`; the scale is the kernel's own."""
         _, heads, head_dim = queries.shape
-        count, blocks = self._tables.shape
+        count, blocks = self.shape
         found = queries.new_empty(count, heads * head_dim)
         self._kernels.attend(
             queries.data_ptr(),
             layer.data_ptr(),
             found.data_ptr(),
-            self._scores.data_ptr(),
-            self._rows.data_ptr(),
-            self._tables.data_ptr(),
-            self._lengths.data_ptr(),
+            *self.addresses,
             count,
             queries.stride(0),
             blocks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from providers.local.torch_engine.decoder import Decoder, Layer, Norm
+from providers.local.torch_engine.decoder import Decoder, Layer, Norm, Step
 from providers.local.torch_engine.kernels.attention import paged_attention
 from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
@@ -12,7 +12,7 @@ from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 
 
-class KernelStep:
+class KernelStep(Step):
     """See `decoder.Step`.
 
     Args:

@@ -16,7 +16,7 @@ from providers.local.torch_engine.cpu_kernels.products import (
     BLOCK,
     GROUP,
     TILE,
-    product,
+    Int8Linear,
     quantize,
 )
 
@@ -54,15 +54,21 @@ def test_every_weight_is_within_half_a_step_of_its_group() -> None:
     assert bool((error <= step / 2 * 1.0001).all())
 
 
+@pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize(
     ("outputs", "inputs"), [(16, 32), (48, 96), (17, 32), (40, 33), (1, 1), (130, 200)]
 )
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 33])
-def test_it_is_the_product_with_those_weights(outputs: int, inputs: int, tokens: int) -> None:
-    packed = quantize(draw(outputs, inputs))
+def test_it_is_the_product_with_those_weights(
+    outputs: int, inputs: int, tokens: int, with_bias: bool
+) -> None:
+    bias = draw(outputs, seed=2) if with_bias else None
+    product = Int8Linear.of(draw(outputs, inputs), bias)
     rows = draw(tokens, inputs, seed=1)
-    found = product(rows, packed, outputs)
-    exact = rows.double() @ unpacked(packed)[:outputs, :inputs].double().T
+    found = product(rows)
+    exact = rows.double() @ unpacked(product.packed)[:outputs, :inputs].double().T
+    if bias is not None:
+        exact += bias
     assert found.shape == (tokens, outputs)
     # Activations have 16 bits.
     assert float((found - exact).norm() / exact.norm()) < 1e-4
@@ -72,15 +78,14 @@ def test_the_largest_numbers_do_not_overflow() -> None:
     inputs = 4096
     weight = torch.full((TILE, inputs), -3.0)
     rows = torch.full((7, inputs), 1e30)
-    found = product(rows, quantize(weight), TILE)
-    assert torch.allclose(found, rows @ weight.T, rtol=1e-3)
+    assert torch.allclose(Int8Linear.of(weight, None)(rows), rows @ weight.T, rtol=1e-3)
 
 
 def test_rows_that_do_not_lie_side_by_side() -> None:
-    packed = quantize(draw(32, 64))
+    product = Int8Linear.of(draw(32, 64), None)
     rows = draw(5, 128)[:, ::2]
-    assert torch.equal(product(rows, packed, 32), product(rows.contiguous(), packed, 32))
+    assert torch.equal(product(rows), product(rows.contiguous()))
 
 
 def test_no_rows() -> None:
-    assert product(draw(0, 64), quantize(draw(32, 64)), 32).shape == (0, 32)
+    assert Int8Linear.of(draw(32, 64), None)(draw(0, 64)).shape == (0, 32)

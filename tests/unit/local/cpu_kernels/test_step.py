@@ -12,9 +12,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
+from llama_compat.types import SamplingParams
 from providers.base import ProviderStartError
+from providers.local.engine import Generation
 from providers.local.torch_engine import linear, self_check
 from providers.local.torch_engine.attention import SequenceSpan, attend
+from providers.local.torch_engine.cpu_thread import on_cpu_thread
+from providers.local.torch_engine.model_runner import PagedRunner
+from providers.local.torch_engine.scheduler import Chunk
+from providers.local.torch_engine.sequence import Sequence
 from providers.local.torch_engine.weights import decoder_of
 from tests.tiny_models import make_model
 from tests.unit.local.engines import ARCHITECTURES, make_architecture, opened
@@ -38,6 +44,55 @@ def test_every_operation_of_every_architecture(tmp_path: Path, name: str) -> Non
     decoder = decoder_in(make_architecture(tmp_path, name))
     assert cpu_step.supports(decoder)
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_layer_with_weights_of_8_bits(tmp_path: Path, name: str) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(make_architecture(tmp_path, name))
+    decoder = decoder_of(model.eval(), linear.int8, 512)
+    kernels = CPUKernels(decoder, BLOCK_SIZE)
+    # Norms of queries and keys, and those behind attention, are operations of their own.
+    assert len(kernels.weights) == (0 if name in ("qwen3", "gemma3_text") else 2)
+    assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
+
+
+def decoded(folder: Path, *, whole: bool) -> list[torch.Tensor]:
+    """The logits of three sequences that have been read and then decode two tokens together."""
+    engine = opened(folder, quantization="int8")
+    engine.stop()
+    runner = engine.loaded.runner
+    assert isinstance(runner, PagedRunner)
+    kernels = runner._make_step
+    assert isinstance(kernels, CPUKernels)
+    if not whole:
+        kernels.weights.clear()
+    sequences, free = [], list(range(8))
+    for length in (3, 18, 42):
+        generation = Generation(tuple(range(5, 5 + length)), SamplingParams(), 1)
+        sequence = Sequence(generation, lambda _: None)
+        sequence.blocks = [free.pop() for _ in range(-(-length // BLOCK_SIZE))]
+        sequences.append(sequence)
+        on_cpu_thread(runner.forward, [Chunk(sequence, length - 2)])
+        sequence.computed = length - 2
+    steps = []
+    for _ in range(2):
+        steps.append(on_cpu_thread(runner.forward, [Chunk(each, 1) for each in sequences]))
+        for each in sequences:
+            each.computed += 1
+    return steps
+
+
+@pytest.mark.parametrize("name", ["qwen2", "mistral", "phi3"])
+def test_a_layer_in_one_kernel_is_the_same_to_the_bit(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_architecture(tmp_path, name)
+    monkeypatch.setattr(Chunk, "logits", property(lambda chunk: chunk.tokens))
+    for apart, together in zip(
+        decoded(tmp_path, whole=False), decoded(tmp_path, whole=True), strict=True
+    ):
+        assert len(together) == 3
+        assert torch.equal(apart, together)
 
 
 # Attention ---------------------------------------------------------------------------------------
@@ -81,7 +136,7 @@ def test_attention(
 def _kernels(heads: int, kv_heads: int, head_dim: int, scale: float) -> CPUKernels:
     class Model:
         norm = type("", (), {"epsilon": 1e-5})
-        ropes = ()
+        ropes = layers = ()
         activation = "silu"
         attention_scale = scale
 
@@ -134,6 +189,23 @@ def test_kernels_that_do_nothing_are_found_out(
     make_model(tmp_path)
     with pytest.raises(ProviderStartError, match=rf"(?s)llvm.*{fault}.*kernels: sdpa"):
         opened(tmp_path, kernels="llvm")
+
+
+def test_a_layer_that_does_nothing_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = CPUKernels.__init__
+
+    def init(self: CPUKernels, *arguments: Any) -> None:
+        made(self, *arguments)
+        self.layer = [_idle for _ in self.layer]
+
+    monkeypatch.setattr(CPUKernels, "__init__", init)
+    make_model(tmp_path)
+    engine = opened(tmp_path, quantization="int8")
+    engine.stop()
+    assert engine.loaded.kernels == "sdpa"
+    assert "'layer' is off" in caplog.text
 
 
 def test_a_machine_that_can_not_run_them(
