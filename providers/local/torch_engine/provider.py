@@ -30,13 +30,14 @@ class TorchConfig(LocalConfig):
 
     quantization: Literal["auto", "none", "float16", "int8"] = "auto"
     """Of the weights, for CPUs: `float16` reads half as much memory and changes next to nothing,
-    `int8` a quarter, and makes the model say some things otherwise. `auto` is `float16` on CPUs
-    that can, unless `dtype` is set."""
+    `int8` a quarter, and makes the model say some things otherwise. `auto` is `int8` on CPUs that
+    can, else `float16`, unless `dtype` is set."""
 
     kernels: Literal["auto", "triton", "llvm", "sdpa"] = "auto"
-    """What computes attention and the small operations: Triton kernels, on CUDA alone, or PyTorch's
-    own. `auto` tries the kernels on CUDA against PyTorch's operations when the model is loaded, and
-    goes on without them, with a warning, if the results differ."""
+    """What computes attention and the small operations: Triton kernels, on CUDA alone, kernels
+    compiled by LLVM, on x86 CPUs alone, or PyTorch's own operations. `auto` tries the kernels
+    against these when the model is loaded, and goes on without them, with a warning, if the results
+    differ."""
 
     cuda_graphs: bool = True
     """Whether the kernels of a step in which all sequences decode are launched as one graph."""
