@@ -280,15 +280,24 @@ def _choose_kernels(name: str, wanted: str, decoder: Decoder) -> str:
 def _suitable(decoder: Decoder) -> str:
     if decoder.embedding.device.type == "cuda":
         return "triton"
+    return "llvm" if _llvm_supports(decoder) else "sdpa"
+
+
+def _llvm_supports(decoder: Decoder) -> bool:
     if not linear.kernels_possible():
-        return "sdpa"
+        return False
     from providers.local.torch_engine.cpu_kernels.step import supports
 
-    return "llvm" if supports(decoder) else "sdpa"
+    return supports(decoder)
 
 
 def _fault(kernels: str, decoder: Decoder) -> str | None:
     """What keeps the model from running in these kernels: they are tried."""
+    # They are given addresses: on what they are not made for, trying them would end the process.
+    if kernels == "llvm" and not _llvm_supports(decoder):
+        return (
+            "they need an x86 CPU with AVX2, Linux, llvmlite and a model in float32 that they fit"
+        )
     step_of: StepOf
     try:
         if kernels == "triton":

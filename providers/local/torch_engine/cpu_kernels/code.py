@@ -279,7 +279,7 @@ class Code:
 
     def share_of(self, count: Value) -> tuple[Value, Value]:
         """What this thread of the team has of `count` things: from, and up to before."""
-        thread = self.external("omp_get_thread_num", INT32).to(INT64)
+        thread = self.thread()
         threads = self.external("omp_get_num_threads", INT32).to(INT64)
         return count * thread // threads, count * (thread + 1) // threads
 

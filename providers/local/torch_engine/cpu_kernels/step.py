@@ -82,7 +82,8 @@ def supports(decoder: Decoder) -> bool:
     """Whether there are kernels for this model: its rows are whole vectors of float32."""
     norms = [decoder.norm, *(layer.input_norm for layer in decoder.layers)]
     return (
-        decoder.embedding.dtype == torch.float32
+        decoder.embedding.device.type == "cpu"
+        and decoder.embedding.dtype == torch.float32
         and decoder.embedding.shape[1] % LANES == 0
         and decoder.head_dim % LANES == 0
         and decoder.activation in rows.ACTIVATIONS

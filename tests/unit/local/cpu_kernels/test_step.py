@@ -163,6 +163,12 @@ def test_models_that_there_are_no_kernels_for(tmp_path: Path) -> None:
         assert engine.loaded.kernels == "sdpa"
 
 
+def test_who_asks_for_them_where_they_do_not_fit_is_told(tmp_path: Path) -> None:
+    make_model(tmp_path)
+    with pytest.raises(ProviderStartError, match=r"in float32.*kernels: sdpa"):
+        opened(tmp_path, kernels="llvm", dtype="bfloat16")
+
+
 def _idle(*arguments: int) -> None:
     """Does nothing."""
 
