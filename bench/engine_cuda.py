@@ -39,9 +39,12 @@ from bench.engine import Served, metrics, prompts_of
 from bench.machine import write_results
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopPSamplingStrategy
 from providers.local.engine import Generation, LocalModel, Sampled
+from providers.local.torch_engine import linear
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loader import LoadedModel, LoadOptions, paged
+from providers.local.torch_engine.loader import LoadedModel
+from providers.local.torch_engine.runners import paged
 from providers.local.torch_engine.scheduler import Limits
+from providers.local.torch_engine.weights import decoder_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama 3.1 8b": {
@@ -91,16 +94,19 @@ def open_engine(
 ) -> Engine:
     """An engine that runs, on a transformers model, which is used up."""
     device = module.device
-    settings = LoadOptions(
-        max_sequences=sequences,
+    limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128, waiting=999)
+    vocab_size = module.config.vocab_size
+    with torch.inference_mode():
+        decoder = decoder_of(module, linear.plain, context)
+    runner, blocks, kernels = paged(
+        name,
+        decoder,
+        context,
+        limits,
         kv_cache=0.85,
         kernels=options.kernels,
         cuda_graphs=options.cuda_graphs,
-        prefix_cache=False,
     )
-    limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128, waiting=999)
-    vocab_size = module.config.vocab_size
-    runner, blocks, kernels = paged(name, module, settings, "none", context, limits)
     loaded = LoadedModel(
         # No text is made here, so that nobody asks for the tokenizer.
         model=LocalModel(name, None, None, vocab_size, context, {}, None),  # type: ignore[arg-type]

@@ -22,7 +22,8 @@ from providers.local.engine import Generation
 from providers.local.models import store as model_store
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.linear import MAKES
-from providers.local.torch_engine.loader import BLOCK_SIZE, LoadedModel, LoadOptions, load
+from providers.local.torch_engine.loader import LoadedModel, LoadOptions, load
+from providers.local.torch_engine.runners import BLOCK_SIZE
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.sequence import Sequence
 

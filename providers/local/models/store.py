@@ -11,6 +11,7 @@ by its path. All but paths are pulled into the store, which is `$LLAMA_COMPAT_HO
     models/gguf/ORG/NAME/FILE.gguf/
     partial/                downloads and conversions under way
     locks/                  one lock file a model: a second pull waits for the first
+    kernels/                machine code that was compiled for models
 
 A folder is made under `partial/` and renamed to its place when it is whole, so an interrupted pull
 leaves nothing behind that looks like a model.

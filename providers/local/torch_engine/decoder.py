@@ -18,50 +18,60 @@ from providers.local.torch_engine.attention import KVCache
 from providers.local.torch_engine.linear import Linear
 
 
+@dataclass(eq=False)
 class Norm:
     """Root-mean-square normalisation over the last dimension, computed in float32.
 
     In four small operations: `hypot` adds the epsilon under the root.
 
-    Args:
-        weight: `[size]`.
+    Attributes:
+        weight: `[size]`, in float32.
         epsilon: what is added to the mean of the squares.
         dtype: of what comes out.
-
-    Attributes:
-        weight: in float32.
     """
 
-    def __init__(self, weight: torch.Tensor, epsilon: float, dtype: torch.dtype) -> None:
-        size = weight.shape[0]
-        self.weight = weight.float()
-        self.epsilon = epsilon
-        self._dtype = dtype
+    weight: torch.Tensor
+    epsilon: float
+    dtype: torch.dtype
+
+    def __post_init__(self) -> None:
+        size = self.weight.shape[0]
         self._scaled = self.weight * math.sqrt(size)
-        self._least = torch.tensor(math.sqrt(size * epsilon), device=weight.device)
+        self._least = torch.tensor(math.sqrt(size * self.epsilon), device=self.weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`x`, `[..., size]`, normalised."""
         values = x.float()
         length = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-        return (values / torch.hypot(length, self._least)).mul_(self._scaled).to(self._dtype)
+        return (values / torch.hypot(length, self._least)).mul_(self._scaled).to(self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Rope:
     """Rotary embeddings of one kind of layer.
 
-    `rotations` are complex, `[positions, rotated dimensions / 2]`; they carry what attention scores
-    are scaled by for long contexts. The weights are ordered so that a pair of dimensions that turns
-    together lies side by side.
+    The weights are ordered so that a pair of dimensions that turns together lies side by side.
+
+    Attributes:
+        frequencies: of the pairs, `[rotated dimensions / 2]`, in float32.
+        scale: what queries and keys are scaled by, for long contexts.
+        positions: how many there can be.
+        rotations: what turns a pair, complex, `[positions, rotated dimensions / 2]`.
     """
 
-    rotations: torch.Tensor
+    frequencies: torch.Tensor
+    scale: float
+    positions: int
+
+    def __post_init__(self) -> None:
+        positions = torch.arange(self.positions, device=self.frequencies.device)
+        angles = positions.float()[:, None] * self.frequencies
+        self.rotations = torch.polar(torch.full_like(angles, self.scale), angles)
 
     @property
     def dimensions(self) -> int:
         """How many of a head's first dimensions are turned."""
-        return int(2 * self.rotations.shape[1])
+        return 2 * len(self.frequencies)
 
     def apply(self, heads: torch.Tensor, rotations: torch.Tensor) -> None:
         """Turn `heads`, `[tokens, heads, head_dim]`, by `rotations`, `[tokens, 1, pairs]`."""

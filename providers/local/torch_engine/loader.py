@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
@@ -18,32 +20,24 @@ from providers.base import ProviderStartError
 from providers.local.detokenizer import Vocabulary
 from providers.local.end_tokens import known_end_tokens
 from providers.local.engine import LocalModel
-from providers.local.memory import available_memory
 from providers.local.torch_engine import linear
-from providers.local.torch_engine.attention import CacheShape, KVCache
 from providers.local.torch_engine.block_manager import BlockManager
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.model_runner import PagedRunner, Runner, UnbatchedRunner
+from providers.local.torch_engine.model_runner import Runner, UnbatchedRunner
+from providers.local.torch_engine.runners import BLOCK_SIZE, paged
 from providers.local.torch_engine.scheduler import Limits
-from providers.local.torch_engine.self_check import StepOf, find_fault
 from providers.local.torch_engine.tokenizer import HubTokenizer
 from providers.local.torch_engine.weights import decoder_of, why_not
 
 log = logging.getLogger(__name__)
 
-BLOCK_SIZE = 16
-"""Tokens in a block of the KV cache."""
-
 STEP_TOKENS = {"cpu": 128, "cuda": 2048}
 """Tokens a step: enough to be efficient, few enough for those that decode to go on meanwhile."""
 
-MEMORY_IF_UNKNOWN = 4 * 2**30
-
 SCORED_TOKENS = 128
 """Of a prompt whose tokens are scored: the logits of each take vocabulary times 4 bytes."""
-
 
 NEEDS = {
     "float16": "a CPU with FBGEMM's kernels (x86 with AVX2)",
@@ -66,7 +60,7 @@ class LoadedModel:
         quantization: of its weights, one of `linear.MAKES`.
         prefix_cache: whether what was computed is kept for prompts that begin the same.
         batched: whether sequences share forward passes.
-        kernels: what computes them beside the matrix products, `triton` or `sdpa`.
+        kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
         overlap: whether a step may be launched before the tokens of the one before it are read.
     """
 
@@ -125,26 +119,22 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     transformers_logging.disable_progress_bar()
-    try:
+    with _explained(name, folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ProviderStartError(
-            f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"
-            " again or name another folder in the template."
-        ) from error
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        generation = _generation_config(folder)
     if not tokenizer.is_fast:
         raise ProviderStartError(
             f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
             " there with transformers' AutoTokenizer, or choose another model."
         )
-    module = _to_device(module.eval(), device, name)
     hub_tokenizer = HubTokenizer(tokenizer)
     vocabulary = Vocabulary(tokenizer.backend_tokenizer)
-    vocab_size = module.get_input_embeddings().num_embeddings
-    stop_tokens = _stop_tokens(module, tokenizer, vocabulary)
-    context_length = _context_length(name, module, options.context_length)
-    reason = why_not(module.config)
+    stop_tokens = _stop_tokens(
+        (generation, config, config.get_text_config(), tokenizer), vocabulary
+    )
+    context_length = _context_length(name, config, options.context_length)
+    reason = why_not(config)
     quantization, kernels = "none", "sdpa"
     limits = Limits(
         sequences=options.max_sequences if reason is None else 1,
@@ -155,9 +145,21 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     runner: Runner
     if reason is None:
         quantization = _quantization(name, options, device, dtype)
-        runner, blocks, kernels = paged(name, module, options, quantization, context_length, limits)
+        decoder = _decoder(name, folder, device, dtype, quantization, context_length)
+        vocab_size = len(decoder.embedding)
+        runner, blocks, kernels = paged(
+            name,
+            decoder,
+            context_length,
+            limits,
+            kv_cache=options.kv_cache,
+            kernels=options.kernels,
+            cuda_graphs=options.cuda_graphs,
+        )
     else:
         _warn_unbatched(name, options.quantization, reason)
+        module = _module(name, folder, device, dtype)
+        vocab_size = module.get_input_embeddings().num_embeddings
         runner = UnbatchedRunner(module)
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
     room = blocks.total * BLOCK_SIZE
@@ -186,6 +188,54 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     )
 
 
+@contextmanager
+def _explained(name: str, folder: Path) -> Iterator[None]:
+    """What transformers has against a folder, as an error for people."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ProviderStartError(
+            f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"
+            " again or name another folder in the template."
+        ) from error
+
+
+def _module(name: str, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """transformers' own model."""
+    with _explained(name, folder):
+        module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
+    try:
+        return module.eval().to(device)
+    except torch.OutOfMemoryError as error:
+        raise ProviderStartError(
+            f"The model '{name}' does not fit into the memory of '{device}': set 'device: cpu', a"
+            " smaller dtype, or choose a smaller model."
+        ) from error
+
+
+def _decoder(
+    name: str,
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantization: str,
+    context_length: int,
+) -> Decoder:
+    """The model, made of its weights; those of 8 bits are kept beside it."""
+    if quantization == "int8":
+        from providers.local.torch_engine import weight_cache
+
+        kept = weight_cache.read(folder, context_length)
+        if kept is not None:
+            return kept
+    module = _module(name, folder, device, dtype)
+    with torch.inference_mode():
+        decoder = decoder_of(module, linear.MAKES[quantization], context_length)
+    if quantization == "int8":
+        weight_cache.write(folder, decoder)
+    return decoder
+
+
 def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
     if quantization not in ("auto", "none"):
         raise ProviderStartError(
@@ -198,150 +248,6 @@ def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
         name,
         reason,
     )
-
-
-def paged(
-    name: str,
-    module: Any,
-    options: LoadOptions,
-    quantization: str,
-    context_length: int,
-    limits: Limits,
-) -> tuple[Runner, BlockManager, str]:
-    """What runs a transformers model in batches, the blocks of its KV cache, and the kernels.
-
-    Args:
-        name: the provider's name for it, for messages.
-        module: on its device, with a config that passes `why_not`; it is used up.
-        options: how it is to run.
-        quantization: of its weights, one of `linear.MAKES`.
-        context_length: the most tokens of a sequence.
-        limits: of its steps.
-
-    Raises:
-        ProviderStartError: there is not enough memory, or the kernels asked for don't work.
-    """
-    make = linear.MAKES[quantization]
-    with torch.inference_mode():
-        decoder = decoder_of(module, make, context_length)
-    shape = CacheShape(
-        len(decoder.layers), decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype
-    )
-    device = decoder.embedding.device
-    block_bytes = shape.bytes_per_token * BLOCK_SIZE
-    allowed = options.kv_cache
-    if allowed <= 1:
-        allowed *= free_memory(device)
-    needed = -(-context_length // BLOCK_SIZE) * options.max_sequences
-    total = min(needed, int(allowed / block_bytes))
-    if total < 1:
-        raise ProviderStartError(
-            f"The KV cache of the model '{name}' gets {int(allowed)} bytes, less than the"
-            f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
-        )
-    cache = KVCache(shape, total, BLOCK_SIZE, device)
-    kernels = _choose_kernels(name, options.kernels, decoder)
-    runner: Runner
-    if kernels == "triton":
-        runner = _kernel_runner(name, decoder, cache, options.cuda_graphs, context_length, limits)
-    elif kernels == "llvm":
-        from providers.local.torch_engine.cpu_kernels.step import CPUKernels
-
-        runner = PagedRunner(decoder, cache, CPUKernels(decoder, BLOCK_SIZE))
-    else:
-        runner = PagedRunner(decoder, cache)
-    return runner, BlockManager(total, BLOCK_SIZE), kernels
-
-
-def _choose_kernels(name: str, wanted: str, decoder: Decoder) -> str:
-    """What computes beside the matrix products: `triton`, `llvm` or `sdpa`; see `TorchConfig`."""
-    chosen = _suitable(decoder) if wanted == "auto" else wanted
-    if chosen == "sdpa":
-        return chosen
-    fault = _fault(chosen, decoder)
-    if fault is None:
-        return chosen
-    if wanted == chosen:
-        raise ProviderStartError(
-            f"The kernels '{chosen}' don't work for the model '{name}' on"
-            f" '{decoder.embedding.device}' ({fault}): set 'kernels: auto' or 'kernels: sdpa' in"
-            " the template."
-        )
-    log.warning(
-        "%s runs on PyTorch's own attention, which is slower, since the kernels '%s' don't work"
-        " here: %s",
-        name,
-        chosen,
-        fault,
-    )
-    return "sdpa"
-
-
-def _suitable(decoder: Decoder) -> str:
-    if decoder.embedding.device.type == "cuda":
-        return "triton"
-    return "llvm" if _llvm_supports(decoder) else "sdpa"
-
-
-def _llvm_supports(decoder: Decoder) -> bool:
-    if not linear.kernels_possible():
-        return False
-    from providers.local.torch_engine.cpu_kernels.step import supports
-
-    return supports(decoder)
-
-
-def _fault(kernels: str, decoder: Decoder) -> str | None:
-    """What keeps the model from running in these kernels: they are tried."""
-    # They are given addresses: on what they are not made for, trying them would end the process.
-    if kernels == "llvm" and not _llvm_supports(decoder):
-        return (
-            "they need an x86 CPU with AVX2, Linux, llvmlite and a model in float32 that they fit"
-        )
-    step_of: StepOf
-    try:
-        if kernels == "triton":
-            from providers.local.torch_engine.kernels.runner import step_of
-        else:
-            from providers.local.torch_engine.cpu_kernels.step import step_of
-    except ImportError as error:
-        return str(error)
-    return find_fault(decoder, BLOCK_SIZE, step_of)
-
-
-def _kernel_runner(
-    name: str,
-    decoder: Decoder,
-    cache: KVCache,
-    cuda_graphs: bool,
-    context_length: int,
-    limits: Limits,
-) -> Runner:
-    from providers.local.torch_engine.kernels.runner import KernelRunner
-
-    runner = KernelRunner(
-        decoder,
-        cache,
-        tokens=limits.tokens,
-        sequences=limits.sequences,
-        blocks=-(-context_length // BLOCK_SIZE),
-    )
-    if cuda_graphs and decoder.embedding.device.type == "cuda":
-        try:
-            runner.record()
-        except RuntimeError as error:
-            # torch's OutOfMemoryError is one too.
-            torch.cuda.empty_cache()
-            log.warning("%s runs without CUDA graphs, since recording them failed: %s", name, error)
-    log.info("%s runs in Triton kernels, with %d CUDA graphs", name, runner.graphs)
-    return runner
-
-
-def free_memory(device: torch.device) -> int:
-    """How many bytes `device` has left; for a CPU what the system could give without swapping."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return available_memory() or MEMORY_IF_UNKNOWN
 
 
 def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> str:
@@ -364,18 +270,8 @@ def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: 
     return options.quantization
 
 
-def _to_device(model: Any, device: torch.device, name: str) -> Any:
-    try:
-        return model.to(device)
-    except torch.OutOfMemoryError as error:
-        raise ProviderStartError(
-            f"The model '{name}' does not fit into the memory of '{device}': set 'device: cpu', a"
-            " smaller dtype, or choose a smaller model."
-        ) from error
-
-
-def _context_length(name: str, model: Any, wanted: int | None) -> int:
-    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+def _context_length(name: str, config: Any, wanted: int | None) -> int:
+    own = getattr(config.get_text_config(), "max_position_embeddings", None)
     known = [length for length in (own, wanted) if length is not None]
     if not known:
         raise ProviderStartError(
@@ -385,10 +281,16 @@ def _context_length(name: str, model: Any, wanted: int | None) -> int:
     return min(known)
 
 
-def _stop_tokens(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> dict[int, StopReason]:
+def _generation_config(folder: Path) -> GenerationConfig | None:
+    if not (folder / "generation_config.json").exists():
+        return None
+    return GenerationConfig.from_pretrained(folder, local_files_only=True)
+
+
+def _stop_tokens(sources: Sequence[Any], vocabulary: Vocabulary) -> dict[int, StopReason]:
     stop_tokens = {
         token_id: StopReason.end_of_turn
-        for source in (model.generation_config, model.config, tokenizer)
+        for source in sources
         for token_id in _as_list(getattr(source, "eos_token_id", None))
     }
     return stop_tokens | known_end_tokens(vocabulary)

@@ -164,9 +164,7 @@ def _rope_parameters(config: Any) -> dict[str, dict[str, Any]]:
 def _rope(module: Any, kind: str, positions: int) -> Rope:
     prefix = f"{kind}_" if kind else ""
     frequencies = getattr(module, f"{prefix}inv_freq").float()
-    scaling = getattr(module, f"{prefix}attention_scaling")
-    angles = torch.arange(positions, device=frequencies.device).float()[:, None] * frequencies
-    return Rope(torch.polar(torch.full_like(angles, scaling), angles))
+    return Rope(frequencies, float(getattr(module, f"{prefix}attention_scaling")), positions)
 
 
 def _pairwise(head_dim: int, rotated: int, module: Any) -> torch.Tensor:

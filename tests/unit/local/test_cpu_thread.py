@@ -51,9 +51,9 @@ async def test_models_are_loaded_warmed_and_run_in_it(
     threads: dict[str, set[threading.Thread]] = {"loaded": set(), "forward": set()}
     paged = loader.paged
 
-    def watched(*args: Any) -> Any:
+    def watched(*args: Any, **settings: Any) -> Any:
         threads["loaded"].add(threading.current_thread())
-        runner, blocks, kernels = paged(*args)
+        runner, blocks, kernels = paged(*args, **settings)
         forward = runner.forward
 
         def watched_forward(*args: Any) -> Any:

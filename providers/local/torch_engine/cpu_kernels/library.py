@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 import torch
 from llvmlite import ir
 
+from providers.local.torch_engine.cpu_kernels import machine_code
 from providers.local.torch_engine.cpu_kernels.code import INT64, Code, Pointer, Value
 
 BARRIER, RUN = "GOMP_barrier", "GOMP_parallel"
@@ -89,7 +90,8 @@ class Kernel:
         ]
         self.within(code, *arguments, **constants)
         code.builder.ret_void()
-        return _call(_machine_code(str(module)), len(self._parameters))
+        _add_symbols()
+        return _call(machine_code.address_of(ENTRY, str(module)), len(self._parameters))
 
     def within(self, code: Code, *arguments: Value | Pointer, **constants: Any) -> None:
         """Call the kernel in the code of another; all threads have to."""
@@ -133,37 +135,16 @@ def _made(argument: Value | Pointer) -> Any:
 
 _compiling = threading.Lock()
 
-# The memory with the machine code is theirs.
-_engines: list[llvm.ExecutionEngine] = []
-
 
 @cache
-def _machine() -> llvm.TargetMachine:
-    """This CPU; and the functions that kernels call are known from then on."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+def _add_symbols() -> None:
+    """Kernels call these; LLVM is told where they are."""
     library = openmp()
     assert library is not None
     for symbol in SYMBOLS:
         address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
         assert address is not None
         llvm.add_symbol(symbol, address)
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-    )
-
-
-def _machine_code(source: str) -> int:
-    """The address of the function `ENTRY` of a module, given as text, once it is compiled."""
-    machine = _machine()
-    module = llvm.parse_assembly(source)
-    module.verify()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    _engines.append(engine)
-    return int(engine.get_function_address(ENTRY))
 
 
 def _call(address: int, parameters: int) -> Call:

@@ -64,8 +64,7 @@ def test_gates(device: Any, activation: str, dtype: Any, tolerance: float) -> No
 def test_heads(device: Any, rotated: int, normed: bool, dtype: Any, tolerance: float) -> None:
     heads, kv_heads, head_dim, slots = 3, 2, 24, 9
     qkv = torch.randn(3, (heads + 2 * kv_heads) * head_dim, device=device).to(dtype)
-    angles = torch.rand(40, rotated // 2, device=device) * 6
-    rope = Rope(torch.polar(torch.full_like(angles, 1.5), angles))
+    rope = Rope(torch.rand(rotated // 2, device=device) * 6, 1.5, positions=40)
     positions, written = torch.tensor([[39, 0, 7], [8, 0, 3]], device=device)
     norms = [Norm(torch.randn(head_dim, device=device), epsilon, dtype) for epsilon in (1e-2, 1e-1)]
 

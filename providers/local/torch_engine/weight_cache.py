@@ -1,0 +1,123 @@
+"""Weights of 8 bits kept beside their model: the next start reads them alone.
+
+They are in `.llama-compat/int8.safetensors` in the model's folder: a decoder's tensors by where
+they are in it, and as metadata the rest of it and what it was made of. It is made anew when the
+model's files, this code or transformers have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from providers.local.torch_engine import decoder as decoder_module
+from providers.local.torch_engine import weights
+from providers.local.torch_engine.cpu_kernels import products
+from providers.local.torch_engine.cpu_kernels.products import Int8Linear
+from providers.local.torch_engine.decoder import Decoder, Layer, Norm, Rope
+
+log = logging.getLogger(__name__)
+
+CLASSES = {each.__name__: each for each in (Decoder, Layer, Norm, Rope, Int8Linear)}
+"""What a decoder with weights of 8 bits is made of, beside tensors, lists, numbers and dtypes."""
+
+
+def file_in(folder: Path) -> Path:
+    """Where the weights of the model in `folder` are kept."""
+    return folder / ".llama-compat" / "int8.safetensors"
+
+
+def read(folder: Path, positions: int) -> Decoder | None:
+    """The decoder of the model in `folder`; None if it isn't kept, or is of another state of it.
+
+    Args:
+        folder: in Hugging Face's layout.
+        positions: how many there can be.
+    """
+    try:
+        with safe_open(file_in(folder), framework="pt") as kept:
+            metadata = kept.metadata()
+            if metadata.get("source") != _source(folder):
+                return None
+            # Not as a part of the mapped file: memory of its own has larger pages.
+            tensors = {name: kept.get_tensor(name).clone() for name in kept.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
+    made = _rebuilt(json.loads(metadata["decoder"]), tensors, positions)
+    assert isinstance(made, Decoder)
+    return made
+
+
+def write(folder: Path, decoder: Decoder) -> None:
+    """Keep the decoder of the model in `folder`; where that can't be written, it isn't kept."""
+    tensors: dict[str, torch.Tensor] = {}
+    metadata = {"decoder": json.dumps(_described(decoder, "", tensors)), "source": _source(folder)}
+    file = file_in(folder)
+    try:
+        file.parent.mkdir(exist_ok=True)
+        # Whole or not at all, for other processes and after a power failure.
+        with tempfile.TemporaryDirectory(dir=file.parent) as unfinished:
+            written = Path(unfinished, file.name)
+            save_file(tensors, written, metadata)
+            written.chmod(0o644)
+            with written.open("r+b") as opened:
+                os.fsync(opened.fileno())
+            written.replace(file)
+    except (OSError, SafetensorError) as error:
+        log.info("the weights of 8 bits can't be kept in %s: %s", file.parent, error)
+
+
+def _source(folder: Path) -> str:
+    """What the weights are made of: the model's files, and the code."""
+    status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
+    files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
+    code = b"".join(
+        Path(str(module.__file__)).read_bytes() for module in (decoder_module, products, weights)
+    )
+    return json.dumps([files, hashlib.sha256(code).hexdigest(), transformers.__version__])
+
+
+def _described(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """A part of a decoder as JSON; its tensors, which that names, go into `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors[name] = value.contiguous()
+        return {"tensor": name}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, list):
+        return [_described(each, f"{name}.{at}", tensors) for at, each in enumerate(value)]
+    if type(value) in CLASSES.values():
+        members = {
+            field.name: _described(getattr(value, field.name), f"{name}.{field.name}", tensors)
+            for field in fields(value)
+        }
+        return {type(value).__name__: members}
+    assert value is None or isinstance(value, (int, float, str)), type(value)
+    return value
+
+
+def _rebuilt(described: Any, tensors: dict[str, torch.Tensor], positions: int) -> Any:
+    if isinstance(described, list):
+        return [_rebuilt(each, tensors, positions) for each in described]
+    if not isinstance(described, dict):
+        return described
+    [(kind, value)] = described.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dtype":
+        return getattr(torch, value)
+    members = {name: _rebuilt(each, tensors, positions) for name, each in value.items()}
+    if kind == "Rope":
+        members["positions"] = positions
+    return CLASSES[kind](**members)

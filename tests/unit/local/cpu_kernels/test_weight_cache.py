@@ -1,0 +1,142 @@
+"""Weights of 8 bits kept beside the model: the same as those made, and never another model's."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+from llama_compat.types import SamplingParams
+from providers.local.engine import Generation
+from providers.local.torch_engine import linear, loader
+from providers.local.torch_engine.cpu_thread import on_cpu_thread
+from providers.local.torch_engine.loader import LoadOptions, load
+from providers.local.torch_engine.scheduler import Chunk
+from providers.local.torch_engine.sequence import Sequence
+from tests.tiny_models import make_model
+from tests.unit.local.engines import ARCHITECTURES, make_architecture
+
+if not linear.kernels_possible():
+    pytest.skip("needs x86 with AVX2, Linux and llvmlite", allow_module_level=True)
+
+from providers.local.torch_engine import weight_cache
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """For each time that a model's own weights were read, what they became."""
+    kinds = []
+    decoder_of = loader.decoder_of
+
+    def watched(module: object, make: linear.Make, positions: int) -> object:
+        kinds.append(next(kind for kind, each in linear.MAKES.items() if each is make))
+        return decoder_of(module, make, positions)
+
+    monkeypatch.setattr(loader, "decoder_of", watched)
+    return kinds
+
+
+def logits(folder: Path, quantization: str = "auto", context_length: int = 64) -> torch.Tensor:
+    """Of the last of some tokens, once the model is loaded."""
+    options = LoadOptions(
+        device="cpu", quantization=quantization, context_length=context_length, max_sequences=1
+    )
+    runner = load("tiny", folder, options).runner
+    tokens = tuple(range(7, 37))
+    sequence = Sequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
+    sequence.blocks = [0, 1]
+    return on_cpu_thread(runner.forward, [Chunk(sequence, len(tokens))])
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """As a part of what was expected."""
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_is_kept_computes_the_same_to_the_bit(
+    tmp_path: Path, name: str, made: list[str]
+) -> None:
+    make_architecture(tmp_path, name)
+    first = logits(tmp_path)
+    assert made == ["int8"]
+    assert weight_cache.file_in(tmp_path).stat().st_mode & 0o444 == 0o444
+    assert torch.equal(logits(tmp_path), first)
+    assert made == ["int8"]
+    # With another number of positions.
+    assert torch.equal(logits(tmp_path, context_length=96), first)
+    assert made == ["int8"]
+
+
+def test_other_weights_are_made_anew(tmp_path: Path, made: list[str]) -> None:
+    make_model(tmp_path)
+    first = logits(tmp_path)
+    exact = logits(tmp_path, "none")
+    torch.manual_seed(5)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    second = logits(tmp_path)
+    assert distance(first, exact) < 0.1
+    assert distance(second, logits(tmp_path, "none")) < 0.1
+    assert distance(second, first) > 0.5
+    assert torch.equal(logits(tmp_path), second)
+    assert made == ["int8", "none", "int8", "none"]
+
+
+def test_a_touched_file_or_other_code_make_them_anew(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model(tmp_path)
+    logits(tmp_path)
+    os.utime(tmp_path / "config.json", ns=(1, 1))
+    logits(tmp_path)
+    assert len(made) == 2
+    monkeypatch.setattr(transformers, "__version__", "5.999.0")
+    logits(tmp_path)
+    assert len(made) == 3
+    changed = tmp_path.with_suffix(".py")
+    changed.write_text("# other code")
+    monkeypatch.setattr(weight_cache.products, "__file__", str(changed))
+    logits(tmp_path)
+    assert len(made) == 4
+    logits(tmp_path)
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize("size", [0, 7, 3000, -1])
+def test_a_torn_file_is_made_anew(tmp_path: Path, made: list[str], size: int) -> None:
+    make_model(tmp_path)
+    first = logits(tmp_path)
+    file = weight_cache.file_in(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:size])
+    assert torch.equal(logits(tmp_path), first)
+    assert made == ["int8", "int8"]
+    assert file.stat().st_size == len(whole)
+    assert torch.equal(logits(tmp_path), first)
+    assert made == ["int8", "int8"]
+
+
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, made: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    make_model(tmp_path)
+    (tmp_path / ".llama-compat").write_text("in the way")
+    with caplog.at_level(logging.INFO):
+        assert torch.equal(logits(tmp_path), logits(tmp_path))
+    assert made == ["int8", "int8"]
+    assert "can't be kept in" in caplog.text
+    assert str(tmp_path) in caplog.text
+
+
+@pytest.mark.parametrize("quantization", ["none", "float16"])
+def test_weights_of_more_bits_are_not_kept(tmp_path: Path, quantization: str) -> None:
+    make_model(tmp_path)
+    logits(tmp_path, quantization)
+    assert not (tmp_path / ".llama-compat").exists()
