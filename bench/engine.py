@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import torch
@@ -33,8 +33,7 @@ from transformers import AutoModelForCausalLM
 
 from bench.load.llama_servers import LlamaServer, our_server
 from bench.machine import write_results
-from llama_compat.types import GreedySamplingStrategy, SamplingParams
-from providers.local.engine import Generation, Sampled
+from bench.served import Served, serve
 from providers.local.models import store as model_store
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.engine import Engine
@@ -44,23 +43,6 @@ from providers.local.torch_engine.loader import LoadOptions, load
 CONCURRENCY = (1, 8)
 CLIENTS = 32
 """Of the server, whose provider runs as many at a time."""
-
-
-class Served(NamedTuple):
-    """One request: when it was sent, and when each of its tokens came, in seconds."""
-
-    sent: float
-    tokens: list[float]
-
-
-async def serve(engine: Engine, prompt: Sequence[int], output_tokens: int) -> Served:
-    """One request of the engine, as its event loop sees it."""
-    sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
-    served = Served(time.perf_counter(), [])
-    async for outputs in engine.generate(Generation(tuple(prompt), sampling, output_tokens)):
-        now = time.perf_counter()
-        served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
-    return served
 
 
 def metrics(requests: Sequence[Served]) -> dict[str, float]:

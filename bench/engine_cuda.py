@@ -35,10 +35,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench.engine import Served, metrics, prompts_of
+from bench.engine import metrics, prompts_of
 from bench.machine import write_results
-from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopPSamplingStrategy
-from providers.local.engine import Generation, LocalModel, Sampled
+from bench.served import Served, serve
+from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.engine import Engine
 from providers.local.torch_engine.loader import LoadedModel
@@ -208,17 +208,6 @@ def time_attention(batch: int, context: int, splits: int | None) -> tuple[float,
     with torch.cuda.graph(graph):
         attend()
     return median_seconds(graph.replay) / len(caches), cached.nbytes
-
-
-async def serve(engine: Engine, prompt: Sequence[int], tokens: int, temperature: float) -> Served:
-    """One request of the engine, greedy where the temperature is 0."""
-    strategy = TopPSamplingStrategy(temperature, 1.0) if temperature else GreedySamplingStrategy()
-    sampling = SamplingParams(strategy, ignore_eos=True, seed=1)
-    served = Served(time.perf_counter(), [])
-    async for outputs in engine.generate(Generation(tuple(prompt), sampling, tokens)):
-        now = time.perf_counter()
-        served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
-    return served
 
 
 async def serve_all(

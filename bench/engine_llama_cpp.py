@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 
@@ -35,8 +35,8 @@ from bench.load.llama_servers import (
     xllamacpp,
 )
 from bench.machine import write_results
-from llama_compat.types import GreedySamplingStrategy, SamplingParams
-from providers.local.engine import Engine, Generation, Sampled
+from bench.served import Served, serve
+from providers.local.engine import Engine
 from providers.local.llama_cpp_engine.bindings import WAITING
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import LoadOptions, cpu_cores, load, open_model
@@ -49,13 +49,6 @@ SEQUENTIAL = (4,)
 PREFIX_TOKENS = 1000
 
 
-class Served(NamedTuple):
-    """One request: when it was sent, and when each of its tokens came, in seconds."""
-
-    sent: float
-    tokens: list[float]
-
-
 class Alone:
     """An engine without a server."""
 
@@ -65,12 +58,7 @@ class Alone:
     async def serve(self, prompt: str, tokens: int) -> Served:
         """One request, as the engine's event loop sees it."""
         ids = self.engine.model.tokenizer.encode(prompt, add_special_tokens=True)
-        sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
-        served = Served(time.perf_counter(), [])
-        async for outputs in self.engine.generate(Generation(ids, sampling, tokens)):
-            now = time.perf_counter()
-            served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
-        return served
+        return await serve(self.engine, ids, tokens)
 
 
 def client_session() -> aiohttp.ClientSession:

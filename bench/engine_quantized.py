@@ -29,7 +29,6 @@ import torch
 from bench.engine_llama_cpp import (
     Alone,
     OverHTTP,
-    Served,
     Words,
     client_session,
     medians,
@@ -37,6 +36,7 @@ from bench.engine_llama_cpp import (
 )
 from bench.load.llama_servers import CONTEXT, SLOTS, LlamaServer, xllamacpp
 from bench.machine import write_results
+from bench.served import Served
 from providers.local.models import store as model_store
 from providers.local.torch_engine.engine import Engine
 from providers.local.torch_engine.linear import MAKES
