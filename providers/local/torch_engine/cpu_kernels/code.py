@@ -177,6 +177,12 @@ class Pointer:
         address = self.at(place).address
         return Value(self._code, self._code.builder.load(address, typ=type_, align=self._align))
 
+    def prefetch(self) -> None:
+        """Have the cache line of this place read soon; the place need not be there."""
+        read, keep, data = (ir.Constant(INT32, each) for each in (0, 3, 1))
+        operands = (Value(self._code, each) for each in (self.address, read, keep, data))
+        self._code.external("llvm.prefetch.p0", ir.VoidType(), *operands)
+
     def store(self, place: Number, value: Value) -> None:
         """Write a number or a vector."""
         address = self.at(place).address

@@ -40,6 +40,12 @@ BLOCK = 2 * TILE + GROUP * TILE
 ROWS_AT_ONCE = (6, 4, 2, 1)
 """What the sums of fit into AVX2's sixteen registers; the most first."""
 
+AHEAD = 2 * BLOCK
+"""Bytes that weights are asked for before they are read. The processor's own prefetching ends with
+each page of 4096 bytes: a row takes a tenth longer without."""
+
+CACHE_LINE = 64
+
 LARGEST_ACTIVATION = 32767
 LARGEST_WEIGHT = 127
 
@@ -226,6 +232,8 @@ def _multiply(
     sums = [[Variable(code, code.zeros(INT32)) for _ in parts] for _ in range(rows)]
     with code.loop(groups) as group:
         block = weights.at(group * BLOCK)
+        for line in range(AHEAD, AHEAD + BLOCK + CACHE_LINE - 1, CACHE_LINE):
+            block.at(line).prefetch()
         for of_row in sums:
             for summed in of_row:
                 summed.value = code.zeros(INT32)
