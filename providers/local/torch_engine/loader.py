@@ -133,17 +133,19 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     stop_tokens = _stop_tokens(
         (generation, config, config.get_text_config(), tokenizer), vocabulary
     )
-    context_length = _context_length(name, config, options.context_length)
     reason = why_not(config)
     quantization, kernels = "none", "sdpa"
+    # First of all: it says what is wrong with a folder that has no language model.
+    module = None if reason is None else _unbatched(name, folder, options, device, dtype, reason)
+    context_length = _context_length(name, config, options.context_length)
     limits = Limits(
-        sequences=options.max_sequences if reason is None else 1,
+        sequences=options.max_sequences if module is None else 1,
         tokens=options.max_step_tokens or STEP_TOKENS[device.type],
         scored_tokens=SCORED_TOKENS,
         waiting=options.max_waiting,
     )
     runner: Runner
-    if reason is None:
+    if module is None:
         quantization = _quantization(name, options, device, dtype)
         decoder = _decoder(name, folder, device, dtype, quantization, context_length)
         vocab_size = len(decoder.embedding)
@@ -157,8 +159,6 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
             cuda_graphs=options.cuda_graphs,
         )
     else:
-        _warn_unbatched(name, options.quantization, reason)
-        module = _module(name, folder, device, dtype)
         vocab_size = module.get_input_embeddings().num_embeddings
         runner = UnbatchedRunner(module)
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
@@ -181,8 +181,8 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
         device=device,
         dtype=dtype,
         quantization=quantization,
-        prefix_cache=options.prefix_cache and reason is None,
-        batched=reason is None,
+        prefix_cache=options.prefix_cache and module is None,
+        batched=module is None,
         kernels=kernels,
         overlap=options.overlap,
     )
@@ -236,18 +236,28 @@ def _decoder(
     return decoder
 
 
-def _warn_unbatched(name: str, quantization: str, reason: str) -> None:
-    if quantization not in ("auto", "none"):
+def _unbatched(
+    name: str,
+    folder: Path,
+    options: LoadOptions,
+    device: torch.device,
+    dtype: torch.dtype,
+    reason: str,
+) -> Any:
+    """transformers' own model, to run as it is for this reason."""
+    if options.quantization not in ("auto", "none"):
         raise ProviderStartError(
-            f"The model '{name}' can't be quantized to {quantization}, since {reason}: set"
+            f"The model '{name}' can't be quantized to {options.quantization}, since {reason}: set"
             " 'quantization: none' in the template."
         )
+    module = _module(name, folder, device, dtype)
     log.warning(
         "%s runs on transformers' own code, one request at a time and without a prefix cache,"
         " since %s",
         name,
         reason,
     )
+    return module
 
 
 def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> str:
