@@ -112,7 +112,7 @@ def load_embedder(
             local_files_only=True,
             dtype=choose_dtype(dtype, chosen),
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
             f"The embedding model '{name}' in {folder} can't be loaded: {error}. Pull it again or"
             " name another folder in the template."

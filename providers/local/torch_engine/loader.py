@@ -193,7 +193,7 @@ def _explained(name: str, folder: Path) -> Iterator[None]:
     """What transformers has against a folder, as an error for people."""
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
             f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"
             " again or name another folder in the template."

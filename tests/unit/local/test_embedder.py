@@ -162,6 +162,19 @@ async def test_steps_that_are_not_known(
             pass
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "modules.json", "1_Pooling/config.json", "tokenizer.json", "model.safetensors"],
+)
+async def test_a_damaged_file(tmp_path: Path, name: str) -> None:
+    file = make_embedder(tmp_path) / name
+    contents = file.read_bytes()
+    file.write_bytes(contents[: len(contents) // 2])
+    with pytest.raises(ProviderStartError, match=f"{tmp_path} can't be loaded"):
+        async with running(tmp_path):
+            pass
+
+
 def test_batches_hold_every_text_once_and_little_padding() -> None:
     lengths = [3, 500, 7, 4000, 500, 1, 500, 500, 500, 500, 500, 500, 5000]
     batches = _batches(lengths, 512)

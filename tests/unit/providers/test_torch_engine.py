@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -612,6 +613,24 @@ async def test_a_folder_without_weights(folder: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((Path(folder) / "config.json").read_text())
     with pytest.raises(ProviderStartError, match="can't be loaded"):
         await started(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"]
+)
+@pytest.mark.parametrize("damage", ["torn", "empty", "of something else"])
+async def test_a_damaged_file(folder: str, tmp_path: Path, name: str, damage: str) -> None:
+    damaged = tmp_path / "model"
+    shutil.copytree(folder, damaged)
+    contents = (damaged / name).read_bytes()
+    half = contents[: len(contents) // 2]
+    other = b'{"version": "1.0", "model": {"type": "of something else"}}'
+    (damaged / name).write_bytes({"torn": half, "empty": b""}.get(damage, other))
+    if name == "generation_config.json" and damage == "of something else":
+        await (await started(damaged)).stop()
+        return
+    with pytest.raises(ProviderStartError, match=f"{damaged} can't be loaded"):
+        await started(damaged)
 
 
 def test_a_model_that_does_not_run(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

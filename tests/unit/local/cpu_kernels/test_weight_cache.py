@@ -17,6 +17,7 @@ from providers.local.engine import Generation
 from providers.local.torch_engine import linear, loader
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loader import LoadOptions, load
+from providers.local.torch_engine.runners import BLOCK_SIZE
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.sequence import Sequence
 from tests.tiny_models import make_model
@@ -42,15 +43,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return kinds
 
 
-def logits(folder: Path, quantization: str = "auto", context_length: int = 64) -> torch.Tensor:
-    """Of the last of some tokens, once the model is loaded."""
+def logits(folder: Path, quantization: str = "auto", context_length: int = 32) -> torch.Tensor:
+    """Of the last of as many tokens as there can be, once the model is loaded."""
     options = LoadOptions(
         device="cpu", quantization=quantization, context_length=context_length, max_sequences=1
     )
     runner = load("tiny", folder, options).runner
-    tokens = tuple(range(7, 37))
+    tokens = tuple(range(7, 7 + context_length))
     sequence = Sequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
-    sequence.blocks = [0, 1]
+    sequence.blocks = list(range(context_length // BLOCK_SIZE))
     return on_cpu_thread(runner.forward, [Chunk(sequence, len(tokens))])
 
 
@@ -70,8 +71,11 @@ def test_what_is_kept_computes_the_same_to_the_bit(
     assert torch.equal(logits(tmp_path), first)
     assert made == ["int8"]
     # With another number of positions.
-    assert torch.equal(logits(tmp_path, context_length=96), first)
+    longer = logits(tmp_path, context_length=96)
     assert made == ["int8"]
+    weight_cache.file_in(tmp_path).unlink()
+    assert torch.equal(logits(tmp_path, context_length=96), longer)
+    assert made == ["int8", "int8"]
 
 
 def test_other_weights_are_made_anew(tmp_path: Path, made: list[str]) -> None:
