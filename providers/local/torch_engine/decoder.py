@@ -100,6 +100,18 @@ class Layer:
     rope: int
     window: int | None
 
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """In the order in which they are computed."""
+        return (
+            self.input_norm,
+            self.query_norm,
+            self.key_norm,
+            self.attention_norm,
+            self.mlp_input_norm,
+            self.mlp_norm,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Decoder:

@@ -31,7 +31,7 @@ class Weights:
     """A layer's weights: where they are, in the order in which `layer` takes them.
 
     Attributes:
-        addresses: of the parameters from `input_norm` to `down_bias`.
+        addresses: of the parameters from `input_norm` to `down_bias`, 0 for a norm that is missing.
         qkv: outputs of that product.
         intermediate: inputs of the last product.
     """
@@ -43,19 +43,15 @@ class Weights:
 
 def weights_of(layer: Layer) -> Weights | None:
     """The weights; None if `layer` does not compute this kind of layer."""
-    products = (layer.qkv, layer.out, layer.gate_up, layer.down)
-    extra = (layer.query_norm, layer.key_norm, layer.attention_norm, layer.mlp_norm)
-    if any(norm is not None for norm in extra):
-        return None
     found: list[Int8Linear] = []
-    for each in products:
+    for each in (layer.qkv, layer.out, layer.gate_up, layer.down):
         # Rows without gaps, for the next operation.
         if not isinstance(each, Int8Linear) or each.outputs % TILE or each.inputs % GROUP:
             return None
         found.append(each)
     qkv, out, gate_up, down = ((each.packed.data_ptr(), each.bias.data_ptr()) for each in found)
-    norms = layer.input_norm.weight.data_ptr(), layer.mlp_input_norm.weight.data_ptr()
-    addresses = (norms[0], *qkv, *out, norms[1], *gate_up, *down)
+    of_norms = (0 if norm is None else norm.weight.data_ptr() for norm in layer.norms)
+    addresses = (*of_norms, *qkv, *out, *gate_up, *down)
     return Weights(addresses, found[0].outputs, found[3].inputs)
 
 
@@ -92,11 +88,15 @@ class Room:
     hidden=FLOAT,
     added=FLOAT,
     input_norm=FLOAT,
+    query_norm=FLOAT,
+    key_norm=FLOAT,
+    attention_norm=FLOAT,
+    mlp_input_norm=FLOAT,
+    mlp_norm=FLOAT,
     qkv_weights=INT8,
     qkv_bias=FLOAT,
     out_weights=INT8,
     out_bias=FLOAT,
-    mlp_norm=FLOAT,
     gate_up_weights=INT8,
     gate_up_bias=FLOAT,
     down_weights=INT8,
@@ -125,11 +125,15 @@ def layer(
     hidden: Pointer,
     added: Pointer,
     input_norm: Pointer,
+    query_norm: Pointer,
+    key_norm: Pointer,
+    attention_norm: Pointer,
+    mlp_input_norm: Pointer,
+    mlp_norm: Pointer,
     qkv_weights: Pointer,
     qkv_bias: Pointer,
     out_weights: Pointer,
     out_bias: Pointer,
-    mlp_norm: Pointer,
     gate_up_weights: Pointer,
     gate_up_bias: Pointer,
     down_weights: Pointer,
@@ -162,11 +166,15 @@ def layer(
     block_size: int,
     scale: float,
     epsilon: float,
+    norms_heads: bool,
+    norms_results: bool,
     activation: str,
 ) -> None:
     """See `decoder.Step.layer`; `added` is what the layer before adds, and becomes this one's.
 
-    The parameters are those of the operations in `rows`, `products` and `attention`.
+    The parameters are those of the operations in `rows`, `products` and `attention`. With
+    `norms_heads` there are norms of queries and keys, with `norms_results` those behind attention
+    and MLP.
     """
     everything, queries = (heads + 2 * kv_heads) * head_dim, heads * head_dim
 
@@ -175,17 +183,25 @@ def layer(
         product.within(code, x, integers, scales, weights, bias, into, tokens, groups, tiles)
         code.wait_for_all()
 
-    def normalise(x: Pointer, weight: Pointer) -> None:
+    def add_and_norm(x: Pointer, weight: Pointer) -> None:
         rows.norm.within(
             code, hidden, x, weight, normed, tokens, code.integer(size), epsilon=epsilon, adds=True
         )
 
+    def norm_result(x: Pointer, weight: Pointer) -> None:
+        if norms_results:
+            rows.norm.within(
+                code, x, x, weight, x, tokens, code.integer(size), epsilon=epsilon, adds=False
+            )
+
     outputs = {qkv: everything, out: size, gate_up: 2 * intermediate, added: size}
-    normalise(added, input_norm)
+    add_and_norm(added, input_norm)
     multiply(normed, size, qkv_weights, qkv_bias, qkv)
     rows.turn_and_write.within(
         code,
         qkv,
+        query_norm,
+        key_norm,
         rotations,
         slots,
         cached,
@@ -194,6 +210,7 @@ def layer(
         kv_heads=kv_heads,
         head_dim=head_dim,
         pairs=pairs,
+        head_epsilon=epsilon if norms_heads else None,
     )
     code.wait_for_all()
     attend.within(
@@ -217,9 +234,11 @@ def layer(
     )
     code.wait_for_all()
     multiply(attended, queries, out_weights, out_bias, out)
-    normalise(out, mlp_norm)
+    norm_result(out, attention_norm)
+    add_and_norm(out, mlp_input_norm)
     multiply(normed, size, gate_up_weights, gate_up_bias, gate_up)
     rows.gate.within(
         code, gate_up, gated, tokens, code.integer(intermediate), activation=activation
     )
     multiply(gated, intermediate, down_weights, down_bias, added)
+    norm_result(added, mlp_norm)

@@ -45,10 +45,23 @@ def norm(
                 values += other.load(at, LANES)
                 here.store(at, values)
             squares.value = values.times(values, squares.value)
-        mean = squares.value.sum() / size.to(FLOAT) + epsilon
-        inverse = (code.like(1.0, FLOAT) / code.call("llvm.sqrt", mean)).spread()
-        with code.loop(size, step=LANES) as at:
-            into.store(at, here.load(at, LANES) * inverse * weight.load(at, LANES))
+        _scale(code, here, weight, into, size, squares.value, epsilon)
+
+
+def _scale(
+    code: Code,
+    here: Pointer,
+    weight: Pointer,
+    into: Pointer,
+    size: Value,
+    squares: Value,
+    epsilon: float,
+) -> None:
+    """Write `size` numbers, times `weight`, over the root of their mean square."""
+    mean = squares.sum() / size.to(FLOAT) + epsilon
+    inverse = (code.like(1.0, FLOAT) / code.call("llvm.sqrt", mean)).spread()
+    with code.loop(size, step=LANES) as at:
+        into.store(at, here.load(at, LANES) * inverse * weight.load(at, LANES))
 
 
 @kernel(gate_up=FLOAT, gated=FLOAT, rows=None, size=None)
@@ -66,10 +79,20 @@ def gate(
         gated.store(row * size + at, x / (exp(turned * -1.0) + 1.0) * up)
 
 
-@kernel(heads=FLOAT, rotations=FLOAT, slots=INT64, cached=FLOAT, rows=None)
+@kernel(
+    heads=FLOAT,
+    query_norm=FLOAT,
+    key_norm=FLOAT,
+    rotations=FLOAT,
+    slots=INT64,
+    cached=FLOAT,
+    rows=None,
+)
 def turn_and_write(
     code: Code,
     heads: Pointer,
+    query_norm: Pointer,
+    key_norm: Pointer,
     rotations: Pointer,
     slots: Pointer,
     cached: Pointer,
@@ -79,24 +102,31 @@ def turn_and_write(
     kv_heads: int,
     head_dim: int,
     pairs: int,
+    head_epsilon: float | None,
 ) -> None:
     """Turn the queries and keys of rows, in place, and write keys and values into the cache.
 
     Args:
         code: of the kernel.
         heads: `[rows, query_heads + 2 * kv_heads, head_dim]`.
+        query_norm, key_norm: weights of the norms of each head, `[head_dim]`.
         rotations: `[rows, pairs, 2]`, complex numbers.
         slots: of the cache, `[rows]`.
         cached: `[slots, 2 * kv_heads, head_dim]`.
         rows: how many there are.
         query_heads, kv_heads, head_dim: of the model.
         pairs: how many pairs of dimensions of a head turn; they are the first ones.
+        head_epsilon: of the norms of heads; None if there are none.
     """
     width = (query_heads + 2 * kv_heads) * head_dim
+    turned = query_heads + kv_heads
     first, end = code.share_of(rows)
     with code.loop(end, first) as row:
         here, turns = heads.at(row * width), rotations.at(row * (2 * pairs))
-        with code.loop(query_heads + kv_heads) as head, code.loop(2 * pairs, step=2) as at:
+        if head_epsilon is not None:
+            _norm_heads(code, here, 0, query_heads, head_dim, query_norm, head_epsilon)
+            _norm_heads(code, here, query_heads, turned, head_dim, key_norm, head_epsilon)
+        with code.loop(turned) as head, code.loop(2 * pairs, step=2) as at:
             real, imaginary = turns.load(at), turns.load(at + 1)
             pair = here.at(head * head_dim + at)
             x, y = pair.load(0), pair.load(1)
@@ -106,3 +136,22 @@ def turn_and_write(
         keys = here.at(query_heads * head_dim)
         with code.loop(2 * kv_heads * head_dim, step=LANES) as at:
             into.store(at, keys.load(at, LANES))
+
+
+def _norm_heads(
+    code: Code,
+    row: Pointer,
+    first: int,
+    end: int,
+    head_dim: int,
+    weight: Pointer,
+    epsilon: float,
+) -> None:
+    """Normalise some of a row's heads, in place."""
+    with code.loop(end, first) as head:
+        here = row.at(head * head_dim)
+        squares = Variable(code, code.zeros(FLOAT))
+        with code.loop(head_dim, step=LANES) as at:
+            values = here.load(at, LANES)
+            squares.value = values.times(values, squares.value)
+        _scale(code, here, weight, here, code.integer(head_dim), squares.value, epsilon)

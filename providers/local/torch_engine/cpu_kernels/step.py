@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 
@@ -30,6 +31,9 @@ class CPUKernels:
     def __init__(self, decoder: Decoder, block_size: int) -> None:
         epsilon = decoder.norm.epsilon
         sizes = {"kv_heads": decoder.kv_heads, "head_dim": decoder.head_dim}
+        # All layers are alike in this.
+        norms_heads = any(layer.query_norm is not None for layer in decoder.layers)
+        norms_results = any(layer.attention_norm is not None for layer in decoder.layers)
         self._decoder = decoder
         self.block_size = block_size
         self.group = decoder.heads // decoder.kv_heads
@@ -38,7 +42,10 @@ class CPUKernels:
         self.gate = rows.gate.compiled(activation=decoder.activation)
         self.turn_and_write = [
             rows.turn_and_write.compiled(
-                **sizes, query_heads=decoder.heads, pairs=rope.dimensions // 2
+                **sizes,
+                query_heads=decoder.heads,
+                pairs=rope.dimensions // 2,
+                head_epsilon=epsilon if norms_heads else None,
             )
             for rope in decoder.ropes
         ]
@@ -59,6 +66,8 @@ class CPUKernels:
                     **attention,
                     scale=scale,
                     epsilon=epsilon,
+                    norms_heads=norms_heads,
+                    norms_results=norms_results,
                     activation=decoder.activation,
                     size=decoder.embedding.shape[1],
                     intermediate=next(iter(self.weights.values())).intermediate,
@@ -80,14 +89,14 @@ class CPUKernels:
 
 def supports(decoder: Decoder) -> bool:
     """Whether there are kernels for this model: its rows are whole vectors of float32."""
-    norms = [decoder.norm, *(layer.input_norm for layer in decoder.layers)]
+    norms = [decoder.norm, *chain.from_iterable(layer.norms for layer in decoder.layers)]
     return (
         decoder.embedding.device.type == "cpu"
         and decoder.embedding.dtype == torch.float32
         and decoder.embedding.shape[1] % LANES == 0
         and decoder.head_dim % LANES == 0
         and decoder.activation in rows.ACTIVATIONS
-        and len({norm.epsilon for norm in norms}) == 1
+        and len({norm.epsilon for norm in norms if norm is not None}) == 1
     )
 
 
@@ -159,16 +168,16 @@ class CPUStep(TorchStep):
 
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """See `Step`."""
-        heads = qkv.unflatten(-1, (-1, self._decoder.head_dim))
-        self._norm_heads(heads, layer)
+        norms = (layer.query_norm, layer.key_norm)
         self._kernels.turn_and_write[layer.rope](
             qkv.data_ptr(),
+            *(0 if norm is None else norm.weight.data_ptr() for norm in norms),
             self._rotations[layer.rope].data_ptr(),
             self._slots.data_ptr(),
             cached.data_ptr(),
             len(qkv),
         )
-        return heads[:, : self._decoder.heads]
+        return qkv.unflatten(-1, (-1, self._decoder.head_dim))[:, : self._decoder.heads]
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See `Step`."""

@@ -51,8 +51,7 @@ def test_every_layer_with_weights_of_8_bits(tmp_path: Path, name: str) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(make_architecture(tmp_path, name))
     decoder = decoder_of(model.eval(), linear.int8, 512)
     kernels = CPUKernels(decoder, BLOCK_SIZE)
-    # Norms of queries and keys, and those behind attention, are operations of their own.
-    assert len(kernels.weights) == (0 if name in ("qwen3", "gemma3_text") else 2)
+    assert len(kernels.weights) == len(decoder.layers)
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
 
 
@@ -82,7 +81,7 @@ def decoded(folder: Path, *, whole: bool) -> list[torch.Tensor]:
     return steps
 
 
-@pytest.mark.parametrize("name", ["qwen2", "mistral", "phi3"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "mistral", "gemma3_text", "phi3"])
 def test_a_layer_in_one_kernel_is_the_same_to_the_bit(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

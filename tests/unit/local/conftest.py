@@ -1,6 +1,6 @@
-"""Kernels run in Triton's interpreter, on the CPU, and compiled where there is a GPU.
+"""Triton kernels run in Triton's interpreter, on the CPU, and compiled where there is a GPU.
 
-The interpreter has to be chosen before Triton is imported, and it is the process's: where there is
+The interpreter has to be chosen before Triton is imported, as some transformers do, and it is the process's: where there is
 a GPU the kernels are compiled, and the tests in the interpreter are skipped.
 """
 
