@@ -1,7 +1,8 @@
 """Triton kernels run in Triton's interpreter, on the CPU, and compiled where there is a GPU.
 
-The interpreter has to be chosen before Triton is imported, as some transformers do, and it is the process's: where there is
-a GPU the kernels are compiled, and the tests in the interpreter are skipped.
+The interpreter has to be chosen before Triton is imported, as some versions of transformers do, and
+it is the process's: where there is a GPU the kernels are compiled, and the tests in the interpreter
+are skipped.
 """
 
 from __future__ import annotations

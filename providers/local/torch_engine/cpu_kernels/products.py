@@ -90,26 +90,23 @@ class Int8Linear:
     Attributes:
         packed: what `quantize` made of the weights.
         outputs: how many there are; the tiles may have more.
+        inputs: how many there are; the groups may have more.
         bias: `[tiles * TILE]`.
     """
 
     packed: torch.Tensor
     outputs: int
+    inputs: int
     bias: torch.Tensor
-
-    @property
-    def inputs(self) -> int:
-        """How many there are, with those that fill up the last group."""
-        return int(self.packed.shape[1] * GROUP)
 
     @classmethod
     def of(cls, weight: torch.Tensor, bias: torch.Tensor | None) -> Int8Linear:
         """One with this weight `[outputs, inputs]` and bias `[outputs]`."""
-        packed, outputs = quantize(weight), len(weight)
+        packed, (outputs, inputs) = quantize(weight), weight.shape
         padded = torch.zeros(len(packed) * TILE)
         if bias is not None:
             padded[:outputs] = bias
-        return cls(packed, outputs, padded)
+        return cls(packed, outputs, inputs, padded)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """The outputs of `rows`: both are float32."""

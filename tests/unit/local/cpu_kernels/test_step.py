@@ -55,6 +55,24 @@ def test_every_layer_with_weights_of_8_bits(tmp_path: Path, name: str) -> None:
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"hidden_size": 64, "intermediate_size": 48},
+        {"hidden_size": 48, "head_dim": 16},
+        {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8},
+        {"hidden_size": 64, "num_key_value_heads": 1, "num_attention_heads": 1, "head_dim": 8},
+    ],
+)
+def test_layers_whose_sizes_do_not_fit_are_computed_one_operation_after_the_other(
+    tmp_path: Path, sizes: dict[str, int]
+) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(make_model(tmp_path, **sizes))
+    decoder = decoder_of(model.eval(), linear.int8, 512)
+    assert CPUKernels(decoder, BLOCK_SIZE).weights == {}
+    assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
+
+
 def decoded(folder: Path, *, whole: bool) -> list[torch.Tensor]:
     """The logits of three sequences that have been read and then decode two tokens together."""
     engine = opened(folder, quantization="int8")
