@@ -214,6 +214,18 @@ def test_kernels_that_do_nothing_are_found_out(
         opened(tmp_path, kernels="llvm")
 
 
+def test_results_that_are_no_numbers_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = decoder_in(make_model(tmp_path))
+    monkeypatch.setattr(
+        cpu_step.CPUStep, "norm", lambda step, x, norm: torch.full_like(x, torch.nan)
+    )
+    assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) == (
+        "'norm' is off by nan of its result"
+    )
+
+
 def test_a_layer_that_does_nothing_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
