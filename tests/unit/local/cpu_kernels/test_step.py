@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,19 @@ def test_results_that_are_no_numbers_are_found_out(
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) == (
         "'norm' is off by nan of its result"
     )
+
+
+def test_a_layer_of_every_kind_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = decoder_in(make_model(tmp_path))
+    decoder.layers[1] = replace(decoder.layers[1], window=20)
+    assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
+    right = cpu_step.CPUStep.attend
+
+    def without_window(step: Any, queries: Any, cached: Any, window: int | None) -> Any:
+        return right(step, queries, cached, None)
+
+    monkeypatch.setattr(cpu_step.CPUStep, "attend", without_window)
+    assert "'attention' is off" in str(self_check.find_fault(decoder, BLOCK_SIZE, step_of))
 
 
 def test_a_layer_that_does_nothing_is_found_out(
