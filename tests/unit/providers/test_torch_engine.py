@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 import sys
@@ -631,6 +632,36 @@ async def test_a_damaged_file(folder: str, tmp_path: Path, name: str, damage: st
         return
     with pytest.raises(ProviderStartError, match=f"{damaged} can't be loaded"):
         await started(damaged)
+
+
+@pytest.mark.parametrize("kv_cache", [2, 100, 1e-12])
+async def test_a_cache_with_room_for_nothing(folder: str, kv_cache: float) -> None:
+    with pytest.raises(ProviderStartError, match="set a larger 'kv_cache'"):
+        await started(folder, kv_cache=kv_cache)
+
+
+def test_a_share_of_the_memory_and_a_number_of_bytes(folder: str) -> None:
+    def blocks(kv_cache: float) -> int:
+        options = LoadOptions(device="cpu", dtype="float32", kv_cache=kv_cache, max_sequences=2)
+        return load("tiny", Path(folder), options).blocks.total
+
+    everything = blocks(1)
+    assert everything == blocks(0.5) == 2 * 512 // 16
+    # Two layers with keys and values of two heads of 16 numbers.
+    block = 16 * 2 * 2 * 2 * 16 * 4
+    assert blocks(3 * block) == blocks(4 * block - 1) == 3
+
+
+@pytest.mark.parametrize("where", ["generation_config.json", "config.json"])
+def test_end_tokens_that_the_model_itself_names(folder: str, tmp_path: Path, where: str) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    for name in ("generation_config.json", "config.json"):
+        file = tmp_path / "model" / name
+        settings = json.loads(file.read_text())
+        settings["eos_token_id"] = [7, 11] if name == where else None
+        file.write_text(json.dumps(settings))
+    stop_tokens = load("tiny", tmp_path / "model", LoadOptions(device="cpu")).model.stop_tokens
+    assert {7, 11} < stop_tokens.keys()
 
 
 def test_a_model_that_does_not_run(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
