@@ -105,6 +105,7 @@ def open_engine(
         limits,
         kv_cache=0.85,
         kernels=options.kernels,
+        prompt_attention=options.prompt_attention,
         cuda_graphs=options.cuda_graphs,
     )
     loaded = LoadedModel(
@@ -193,7 +194,7 @@ def time_attention(batch: int, context: int, splits: int | None) -> tuple[float,
     numbers = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
     lengths = torch.full((batch,), context, device="cuda", dtype=torch.int32)
     tables = order.view(batch, blocks).T.contiguous()
-    places = Places(numbers, numbers, lengths, numbers, tables, batch, 0)
+    places = Places(numbers, numbers, lengths, numbers, tables, batch, ())
     scale = head_dim**-0.5
 
     def attend() -> None:
@@ -364,6 +365,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="which, in this order")
     parser.add_argument("--kernels", default="triton", choices=("auto", "triton", "sdpa"))
+    parser.add_argument(
+        "--prompt-attention",
+        default="triton",
+        choices=("auto", "flashinfer", "flash_attn", "triton"),
+    )
     parser.add_argument("--no-cuda-graphs", dest="cuda_graphs", action="store_false")
     parser.add_argument("--no-overlap", dest="overlap", action="store_false")
     parser.add_argument("--shape", choices=SHAPES, help="in place of a part's own")

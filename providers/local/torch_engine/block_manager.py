@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+BLOCK_SIZE = 16
+"""Tokens in a block of a model's KV cache."""
+
 
 class BlockManager:
     """Gives out blocks of the KV cache and takes them back.

@@ -21,12 +21,12 @@ from providers.local.detokenizer import Vocabulary
 from providers.local.end_tokens import known_end_tokens
 from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
-from providers.local.torch_engine.block_manager import BlockManager
+from providers.local.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.model_runner import Runner, UnbatchedRunner
-from providers.local.torch_engine.runners import BLOCK_SIZE, paged
+from providers.local.torch_engine.runners import paged
 from providers.local.torch_engine.scheduler import Limits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 from providers.local.torch_engine.weights import decoder_of, why_not
@@ -90,6 +90,7 @@ class LoadOptions:
     dtype: str = "auto"
     quantization: str = "auto"
     kernels: str = "auto"
+    prompt_attention: str = "auto"
     cuda_graphs: bool = True
     overlap: bool = True
     tool_format: str = "auto"
@@ -156,6 +157,7 @@ def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
             limits,
             kv_cache=options.kv_cache,
             kernels=options.kernels,
+            prompt_attention=options.prompt_attention,
             cuda_graphs=options.cuda_graphs,
         )
     else:

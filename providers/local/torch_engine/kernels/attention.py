@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from providers.local.torch_engine.kernels.places import Places
+from providers.local.torch_engine.kernels.prompts import Attend
 
 LOG2_E = 1.4426950408889634
 """The kernels use powers of 2, which the hardware has."""
@@ -177,6 +178,7 @@ def paged_attention(
     scale: float,
     window: int | None,
     splits: int | None = None,
+    prompts: Attend | None = None,
 ) -> torch.Tensor:
     """Attention of each sequence's new tokens over all that it has in the cache, them included.
 
@@ -190,6 +192,7 @@ def paged_attention(
         window: how many tokens one looks back at, itself included; None for all.
         splits: programs, a power of 2, among which a sequence with one token is split; by default
             as many as keep the device busy.
+        prompts: what computes those in the kernel's stead.
 
     Returns:
         `[tokens, heads * head_dim]`.
@@ -199,8 +202,6 @@ def paged_attention(
     group = heads // kv_heads
     padded_dim = max(16, triton.next_power_of_2(head_dim))
     out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
-    sequences = len(places.lengths)
-    scale *= LOG2_E
 
     def launch(
         first: int, count: int, longest: int, rows: int, splits: int, warps: int, stages: int
@@ -220,7 +221,7 @@ def paged_attention(
             out,
             partial,
             lse,
-            scale,
+            scale * LOG2_E,
             places.tables.stride(0),
             QUERY_STRIDE=queries.stride(0),
             KV_HEADS=kv_heads,
@@ -246,9 +247,13 @@ def paged_attention(
         if splits is None:
             splits = splits_for(places.decoding * kv_heads, _processors(queries.device))
         launch(0, places.decoding, 1, fewest_rows, splits, 4, 3)
-    if places.decoding < sequences:
+    if places.prompts and prompts is not None:
+        attended = prompts(queries[places.decoding :], layer, scale=scale, window=window)
+        out[places.decoding :] = attended.flatten(1)
+    elif places.prompts:
+        longest = max(prompt.tokens for prompt in places.prompts)
         rows = max(fewest_rows, 128 if padded_dim <= 128 else 64)
-        launch(places.decoding, sequences - places.decoding, places.longest, rows, 1, 8, 2)
+        launch(places.decoding, len(places.prompts), longest, rows, 1, 8, 2)
     return out
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from providers.local.torch_engine.kernels.places import Places
+from providers.local.torch_engine.kernels.places import Places, Prompt
 from providers.local.torch_engine.model_runner import flattened
 from providers.local.torch_engine.scheduler import Chunk
 
@@ -100,9 +100,9 @@ class InputBuffer:
         decoding = 0
         while decoding < len(chunks) and chunks[decoding].tokens == 1:
             decoding += 1
-        longest = max((chunk.tokens for chunk in chunks[decoding:]), default=0)
+        prompts = [Prompt(count, each.computed + count) for each, count in chunks[decoding:]]
         if decoding == len(chunks):
             decoding = sequences
-        places = Places(parts[1], parts[2], lengths, starts, tables, decoding, longest)
+        places = Places(parts[1], parts[2], lengths, starts, tables, decoding, prompts)
         rows = None if wanted is None or wanted == tokens else parts[3, :wanted]
         return Inputs(parts[0], rows, places)

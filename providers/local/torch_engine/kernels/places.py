@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+
+
+class Prompt(NamedTuple):
+    """How many of a sequence's tokens are in the step, and how many there are with those before."""
+
+    tokens: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Places:
             `[sequences + 1]`.
         tables: the blocks of each sequence, in order, `[blocks, sequences]`.
         decoding: how many sequences, the first ones, have a single token.
-        longest: the most tokens that one of the others has.
+        prompts: the others.
     """
 
     positions: torch.Tensor
@@ -29,4 +38,4 @@ class Places:
     starts: torch.Tensor
     tables: torch.Tensor
     decoding: int
-    longest: int
+    prompts: Sequence[Prompt]

@@ -11,6 +11,7 @@ import torch
 from providers.local.torch_engine.attention import KVCache
 from providers.local.torch_engine.decoder import Decoder
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
+from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
 from providers.local.torch_engine.model_runner import fill_in
 from providers.local.torch_engine.scheduler import Chunk
@@ -32,13 +33,22 @@ class KernelRunner:
         tokens: how many a step has at most.
         sequences: likewise.
         blocks: how many of the cache's blocks a sequence has at most.
+        prompts: computes their attention; None for our own kernel.
     """
 
     def __init__(
-        self, decoder: Decoder, cache: KVCache, *, tokens: int, sequences: int, blocks: int
+        self,
+        decoder: Decoder,
+        cache: KVCache,
+        *,
+        tokens: int,
+        sequences: int,
+        blocks: int,
+        prompts: PromptAttention | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
+        self._prompts = prompts
         self._device = decoder.embedding.device
         self._sizes = graph_sizes(sequences)
         self._inputs = InputBuffer(
@@ -91,7 +101,7 @@ class KernelRunner:
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
     def _compute(self, inputs: Inputs) -> torch.Tensor:
-        step = KernelStep(self._decoder, inputs.places, self._cache.block_size)
+        step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
         hidden = self._decoder.hidden_states(inputs.token_ids, step, self._cache)
         if inputs.rows is not None:
             hidden = hidden.index_select(0, inputs.rows)
@@ -108,9 +118,14 @@ def graph_sizes(sequences: int) -> list[int]:
     return [*sizes, *range(16, sequences, 16), sequences]
 
 
-def step_of(decoder: Decoder, chunks: Sequence[Chunk], block_size: int) -> KernelStep:
+def step_of(
+    decoder: Decoder,
+    chunks: Sequence[Chunk],
+    block_size: int,
+    prompts: PromptAttention | None = None,
+) -> KernelStep:
     """The step of these chunks alone; see `self_check`."""
     tokens = sum(chunk.tokens for chunk in chunks)
     widest = max(len(chunk.sequence.blocks) for chunk in chunks)
     buffer = InputBuffer(tokens, len(chunks), widest, block_size, decoder.embedding.device)
-    return KernelStep(decoder, buffer.load(chunks).places, block_size)
+    return KernelStep(decoder, buffer.load(chunks).places, block_size, prompts)

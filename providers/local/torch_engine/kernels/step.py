@@ -10,6 +10,7 @@ from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
+from providers.local.torch_engine.kernels.prompts import Attend, PromptAttention
 
 
 class KernelStep(Step):
@@ -19,12 +20,22 @@ class KernelStep(Step):
         decoder: the model.
         places: of the step's tokens.
         block_size: tokens in a block of the cache.
+        prompts: computes their attention; None for our own kernel.
     """
 
-    def __init__(self, decoder: Decoder, places: Places, block_size: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        places: Places,
+        block_size: int,
+        prompts: PromptAttention | None = None,
+    ) -> None:
         self._decoder = decoder
         self._places = places
         self._block_size = block_size
+        self._prompts: Attend | None = None
+        if prompts is not None and places.prompts:
+            self._prompts = prompts.of(places, block_size)
         self._rotations = [torch.view_as_real(rope.rotations) for rope in decoder.ropes]
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
@@ -64,6 +75,7 @@ class KernelStep(Step):
             block_size=self._block_size,
             scale=self._decoder.attention_scale,
             window=window,
+            prompts=self._prompts,
         )
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 
 from providers.local.torch_engine.attention import SequenceSpan, attend
 from providers.local.torch_engine.kernels.attention import paged_attention, splits_for
-from providers.local.torch_engine.kernels.places import Places
+from providers.local.torch_engine.kernels.places import Places, Prompt
 
 BLOCK_SIZE = 16
 DECODING = [(1, 1), (1, 16), (1, 17), (1, 200)]
@@ -68,7 +68,7 @@ class Case:
             torch.tensor(starts, dtype=torch.int32).to(device),
             tables.to(device),
             decoding,
-            max((new for new, _ in sequences[decoding:]), default=0),
+            [Prompt(*each) for each in sequences[decoding:]],
         )
 
     def expected(self, window: int | None) -> Any:

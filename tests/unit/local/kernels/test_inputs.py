@@ -47,12 +47,12 @@ def test_a_step_of_prompts_and_replies(device: Any) -> None:
     used = [2, 3, 2, 1]
     tables = [places.tables[:count, column].tolist() for column, count in enumerate(used)]
     assert tables == [[7, 3], [1, 4, 6], [0, 2], [5]]
-    assert (places.decoding, places.longest) == (2, 5)
+    assert (places.decoding, places.prompts) == (2, [(5, 7), (3, 4)])
 
 
 def test_a_reply_behind_a_prompt_is_no_longer_first(device: Any) -> None:
     places = buffer(device).load([chunk(range(9), 0, 2, [0]), *DECODING]).places
-    assert (places.decoding, places.longest) == (0, 2)
+    assert (places.decoding, places.prompts) == (0, [(2, 2), (1, 6), (1, 9)])
 
 
 def test_a_batch_that_is_filled_up(device: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_batch_that_is_filled_up(device: Any) -> None:
     assert places.starts.tolist() == [0, 1, 2, 3, 4, 5]
     assert places.tables[:2, 0].tolist() == [7, 3]
     assert places.tables[:3, 1].tolist() == [1, 4, 6]
-    assert (places.decoding, places.longest) == (5, 0)
+    assert (places.decoding, places.prompts) == (5, [])
     empty = inputs.load((), padded=3)
     assert empty.places.lengths.tolist() == [0, 0, 0]
     assert empty.places.decoding == 3
