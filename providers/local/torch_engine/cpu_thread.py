@@ -14,6 +14,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from providers.local.torch_engine.devices import current
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -32,7 +34,11 @@ def on_cpu_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
 def on_device(
     device: torch.device, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """Call `function`, which computes on `device`, in the thread for that: this one for a GPU."""
+    """Call `function`, which computes on `device`.
+
+    For the CPU in the thread for that, for a GPU in this one, whose current device it is meanwhile.
+    """
     if device.type == "cpu":
         return on_cpu_thread(function, *args, **kwargs)
-    return function(*args, **kwargs)
+    with current(device):
+        return function(*args, **kwargs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from providers.base import ProviderStartError
@@ -37,3 +40,16 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if device.type == "cpu":
         return torch.float32
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+@contextmanager
+def current(device: torch.device) -> Iterator[None]:
+    """Make a GPU this thread's own: there Triton launches and events are recorded.
+
+    PyTorch's operations go where their tensors are.
+    """
+    if device.type == "cpu":
+        yield
+    else:
+        with torch.cuda.device(device):
+            yield

@@ -175,9 +175,8 @@ class Engine(EngineThread[LocalSequence]):
             return Launched(batch, sequences, chosen, chosen, None)
         copy = torch.empty(len(chosen), dtype=chosen.dtype, pin_memory=True)
         copied = torch.cuda.Event()
-        with torch.cuda.device(chosen.device):
-            copy.copy_(chosen, non_blocking=True)
-            copied.record()
+        copy.copy_(chosen, non_blocking=True)
+        copied.record()
         return Launched(batch, sequences, chosen, copy, copied)
 
     def _finish(self, launched: Launched, following: Batch) -> None:

@@ -24,7 +24,7 @@ from providers.local.torch_engine import linear
 from providers.local.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.decoder import Decoder
-from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.model_runner import Runner, UnbatchedRunner
 from providers.local.torch_engine.runners import paged
 from providers.local.torch_engine.scheduler import Limits
@@ -113,11 +113,11 @@ def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     Raises:
         ProviderStartError: the folder or the device won't do.
     """
-    return on_cpu_thread(_load, name, folder, options)
-
-
-def _load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
     device = choose_device(options.device)
+    return on_cpu_thread(current(device)(_load), name, folder, options, device)
+
+
+def _load(name: str, folder: Path, options: LoadOptions, device: torch.device) -> LoadedModel:
     dtype = choose_dtype(options.dtype, device)
     transformers_logging.disable_progress_bar()
     with _explained(name, folder):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,43 @@ def test_calls_come_one_after_the_other_with_what_they_were_given() -> None:
         on_cpu_thread(divmod, 1, 0)
 
 
-def test_what_a_gpu_computes_is_called_here() -> None:
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """The GPUs that are the current ones, the innermost last; there need not be any."""
+    devices: list[torch.device] = []
+
+    @contextmanager
+    def enter(device: torch.device) -> Iterator[None]:
+        devices.append(device)
+        yield
+        devices.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", enter)
+    return devices
+
+
+def test_what_a_gpu_computes_is_called_here(entered: list[torch.device]) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda:0")
     assert on_device(cpu, threading.current_thread) is the_thread()
     assert on_device(cuda, threading.current_thread) is threading.current_thread()
+
+
+def test_a_gpu_is_the_current_one_of_what_it_computes(entered: list[torch.device]) -> None:
+    second = torch.device("cuda:1")
+    assert on_device(second, entered.copy) == [second]
+    assert on_device(torch.device("cpu"), entered.copy) == []
+    assert entered == []
+
+
+def test_a_gpu_is_the_current_one_of_what_is_loaded_on_it(
+    entered: list[torch.device], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from providers.local.torch_engine import loader
+
+    second = torch.device("cuda:1")
+    monkeypatch.setattr(loader, "choose_device", lambda device: second)
+    monkeypatch.setattr(loader, "_load", lambda *_: entered.copy())
+    assert loader.load("a model", tmp_path, loader.LoadOptions()) == [second]
 
 
 async def test_models_are_loaded_warmed_and_run_in_it(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -49,10 +48,9 @@ class KernelRunner:
         self._decoder = decoder
         self._cache = cache
         self._prompts = prompts
-        self._device = decoder.embedding.device
         self._sizes = graph_sizes(sequences)
         self._inputs = InputBuffer(
-            max(tokens, sequences), sequences, blocks, cache.block_size, self._device
+            max(tokens, sequences), sequences, blocks, cache.block_size, decoder.embedding.device
         )
         self._graphs: dict[int, Graph] = {}
 
@@ -63,7 +61,7 @@ class KernelRunner:
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
-        with torch.inference_mode(), self._on_device():
+        with torch.inference_mode():
             size = self._graph_size(chunks)
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
@@ -81,7 +79,7 @@ class KernelRunner:
         """
         pool = torch.cuda.graph_pool_handle()
         graphs = {}
-        with torch.inference_mode(), self._on_device():
+        with torch.inference_mode():
             # The largest first, so that the others find the memory they need in the pool.
             for size in reversed(self._sizes):
                 inputs = self._inputs.load((), padded=size)
@@ -106,10 +104,6 @@ class KernelRunner:
         if inputs.rows is not None:
             hidden = hidden.index_select(0, inputs.rows)
         return self._decoder.logits(hidden, step)
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        # Triton launches on the thread's current device.
-        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
 
 
 def graph_sizes(sequences: int) -> list[int]:

@@ -8,7 +8,6 @@ thirty passes over a row, which lies in the device's cache, find it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 import triton
@@ -167,7 +166,6 @@ class KernelSampler:
         if self._copied is not None:
             self._copied.synchronize()
         rows, size = logits.shape
-        device = nullcontext() if self._copied is None else torch.cuda.device(logits.device)
         settings = [_settings(sampling) for sampling in samplings]
         draws = [
             each.random.random() if temperature else 0.0
@@ -179,18 +177,17 @@ class KernelSampler:
             self._copied.record()
         out = torch.empty(rows, dtype=torch.int64, device=logits.device)
         tile = min(LARGEST_TILE, triton.next_power_of_2(size))
-        with device:
-            sample_kernel[(rows,)](
-                logits,
-                out,
-                self._device,
-                logits.stride(0),
-                self._device.stride(0),
-                size,
-                LOG2_E=LOG2_E,
-                TILE=tile,
-                num_warps=8,
-            )
+        sample_kernel[(rows,)](
+            logits,
+            out,
+            self._device,
+            logits.stride(0),
+            self._device.stride(0),
+            size,
+            LOG2_E=LOG2_E,
+            TILE=tile,
+            num_warps=8,
+        )
         return out
 
 
