@@ -12,7 +12,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -256,14 +256,27 @@ def options(device: Any, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("quick_check", "flash_attn", "flashinfer")
-@pytest.mark.parametrize("package", PACKAGES)
-async def test_whole_models(device: Any, folder: Path, package: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "kind"), [("flashinfer", FlashInfer), ("flash_attn", FlashAttention)]
+)
+async def test_whole_models(
+    device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, kind: Any
+) -> None:
     prompts = [tuple(range(5, 45)), tuple(range(7, 30))]
     expected = reference(folder, prompts, 3)
     settings = options(device, prompt_attention=package, max_step_tokens=24)
+    steps: list[list[tuple[int, int]]] = []
+    of = kind.of
+
+    def watched(self: Any, places: Any, block_size: int) -> Any:
+        steps.append(places.prompts)
+        return of(self, places, block_size)
+
     async with running(folder, **settings) as engine:
+        monkeypatch.setattr(kind, "of", watched)
         found = [(await generate(engine, prompt, 3)).token_ids for prompt in prompts]
     assert found == expected
+    assert steps == [[(24, 24)], [(16, 40)], [(23, 23)]]
 
 
 @pytest.mark.usefixtures("quick_check")
@@ -335,6 +348,34 @@ def test_auto_goes_on_without_one_that_fails(
     assert "attention by flash_attn" in caplog.text
 
 
-@pytest.mark.usefixtures("quick_check", "flash_attn", "flashinfer")
-def test_auto_leaves_float32_alone(device: Any, folder: Path) -> None:
+@pytest.mark.usefixtures("quick_check", "as_on_gpu")
+def test_auto_goes_on_without_one_that_can_not_be_imported(
+    device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(name: str) -> Any:
+        raise RuntimeError("another driver")
+
+    provide(monkeypatch, "flashinfer", __getattr__=refuse)
     assert step_attention(opened(folder, **options(device))) == "NoneType"
+    assert "RuntimeError: another driver" in caplog.text
+
+
+@pytest.mark.usefixtures("flash_attn")
+@pytest.mark.parametrize(
+    ("where", "dtype", "kernels", "expected"),
+    [
+        ("cuda:1", torch.bfloat16, "triton", True),
+        ("cuda", torch.float16, "triton", True),
+        ("cuda", torch.float32, "triton", False),
+        ("cuda", torch.float16, "sdpa", False),
+        ("cpu", torch.float16, "triton", False),
+    ],
+)
+def test_what_auto_tries(
+    monkeypatch: pytest.MonkeyPatch, where: str, dtype: Any, kernels: str, expected: bool
+) -> None:
+    embedding = SimpleNamespace(device=torch.device(where), dtype=dtype)
+    decoder: Any = SimpleNamespace(embedding=embedding)
+    assert kernel_choice._may_serve("flash_attn", decoder, kernels) == expected
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    assert not kernel_choice._may_serve("flash_attn", decoder, kernels)
