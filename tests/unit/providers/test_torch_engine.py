@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -698,3 +699,38 @@ async def test_dtypes(folder: str, dtype: str) -> None:
     assert engine.loaded.dtype == getattr(torch, dtype)
     assert (await complete(provider)).text
     await provider.stop()
+
+
+async def test_every_setting_reaches_the_loader(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is left out on the way."""
+    given: dict[str, Any] = {
+        "device": "cpu",
+        "dtype": "float16",
+        "quantization": "none",
+        "kernels": "sdpa",
+        "prompt_attention": "triton",
+        "cuda_graphs": False,
+        "overlap": False,
+        "tool_format": "hermes",
+        "max_sequences": 3,
+        "max_waiting": 5,
+        "max_step_tokens": 7,
+        "kv_cache": 0.25,
+        "prefix_cache": False,
+    }
+    options: list[LoadOptions] = []
+
+    def refuse(name: str, folder: Path, asked: LoadOptions) -> Any:
+        options.append(asked)
+        raise ProviderStartError("seen enough")
+
+    monkeypatch.setattr("providers.local.torch_engine.loader.load", refuse)
+    provider = TorchProvider("local", TorchConfig(**given), [ProviderModel(folder, 100)])
+    with pytest.raises(ProviderStartError, match="seen enough"):
+        await provider.start()
+    expected = LoadOptions(**given, context_length=100)
+    assert options == [expected]
+    defaults = dataclasses.asdict(LoadOptions())
+    assert not defaults.items() & dataclasses.asdict(expected).items()
