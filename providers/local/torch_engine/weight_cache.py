@@ -11,13 +11,13 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -66,16 +66,24 @@ def write(folder: Path, decoder: Decoder) -> None:
     file = file_in(folder)
     try:
         file.parent.mkdir(exist_ok=True)
-        # Whole or not at all, for other processes and after a power failure.
-        with tempfile.TemporaryDirectory(dir=file.parent) as unfinished:
-            written = Path(unfinished, file.name)
-            save_file(tensors, written, metadata)
-            written.chmod(0o644)
-            with written.open("r+b") as opened:
-                os.fsync(opened.fileno())
-            written.replace(file)
+        with FileLock(file.with_suffix(".lock"), timeout=0):
+            # What a process left that ended meanwhile is written over.
+            unfinished = file.with_suffix(".unfinished")
+            try:
+                save_file(tensors, unfinished, metadata)
+                unfinished.chmod(0o644)
+                with unfinished.open("r+b") as opened:
+                    os.fsync(opened.fileno())
+                # Whole or not at all, for other processes and after a power failure.
+                unfinished.replace(file)
+            finally:
+                unfinished.unlink(missing_ok=True)
+    except Timeout:
+        log.info("another process is keeping the weights of 8 bits in %s", file)
     except (OSError, SafetensorError) as error:
         log.info("the weights of 8 bits can't be kept in %s: %s", file.parent, error)
+    else:
+        log.info("the weights of 8 bits are kept in %s", file)
 
 
 def _source(folder: Path) -> str:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
@@ -15,9 +17,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine import linear, loader
+from providers.local.torch_engine.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loader import LoadOptions, load
-from providers.local.torch_engine.runners import BLOCK_SIZE
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.sequence import Sequence
 from tests.tiny_models import make_model
@@ -137,6 +139,53 @@ def test_a_folder_that_cannot_be_written(
     assert made == ["int8", "int8"]
     assert "can't be kept in" in caplog.text
     assert str(tmp_path) in caplog.text
+
+
+def files_kept(folder: Path) -> set[str]:
+    """But for the lock, which filelock may remove or leave."""
+    files = weight_cache.file_in(folder).parent.iterdir()
+    return {file.name for file in files} - {"int8.lock"}
+
+
+def test_what_a_process_left_that_was_killed_is_written_over(tmp_path: Path) -> None:
+    make_model(tmp_path)
+    unfinished = weight_cache.file_in(tmp_path).with_suffix(".unfinished")
+    unfinished.parent.mkdir()
+    unfinished.write_bytes(b"half of it")
+    first = logits(tmp_path)
+    assert files_kept(tmp_path) == {"int8.safetensors"}
+    assert torch.equal(logits(tmp_path), first)
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_model(tmp_path)
+
+    def save(tensors: object, file: Path, metadata: object) -> None:
+        file.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(weight_cache, "save_file", save)
+    with caplog.at_level(logging.INFO):
+        logits(tmp_path)
+    assert "No space left on device" in caplog.text
+    assert not files_kept(tmp_path)
+
+
+def test_two_processes_do_not_write_at_once(
+    tmp_path: Path, made: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    make_model(tmp_path)
+    file = weight_cache.file_in(tmp_path)
+    file.parent.mkdir()
+    with FileLock(file.with_suffix(".lock")), caplog.at_level(logging.INFO):
+        first = logits(tmp_path)
+    assert "another process" in caplog.text
+    assert not file.exists()
+    assert torch.equal(logits(tmp_path), first)
+    assert file.exists()
+    assert made == ["int8", "int8"]
 
 
 @pytest.mark.parametrize("quantization", ["none", "float16"])
