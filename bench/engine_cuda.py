@@ -41,6 +41,7 @@ from bench.served import Served, serve
 from providers.local.engine import LocalModel
 from providers.local.torch_engine import linear
 from providers.local.torch_engine.engine import Engine
+from providers.local.torch_engine.kernels.prompts import PACKAGES
 from providers.local.torch_engine.loader import LoadedModel
 from providers.local.torch_engine.runners import paged
 from providers.local.torch_engine.scheduler import Limits
@@ -194,7 +195,7 @@ def time_attention(batch: int, context: int, splits: int | None) -> tuple[float,
     numbers = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
     lengths = torch.full((batch,), context, device="cuda", dtype=torch.int32)
     tables = order.view(batch, blocks).T.contiguous()
-    places = Places(numbers, numbers, lengths, numbers, tables, batch, ())
+    places = Places(numbers, numbers, lengths, numbers, tables, ())
     scale = head_dim**-0.5
 
     def attend() -> None:
@@ -368,7 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--prompt-attention",
         default="triton",
-        choices=("auto", "flashinfer", "flash_attn", "triton"),
+        choices=("auto", "triton", *PACKAGES),
     )
     parser.add_argument("--no-cuda-graphs", dest="cuda_graphs", action="store_false")
     parser.add_argument("--no-overlap", dest="overlap", action="store_false")

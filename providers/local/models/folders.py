@@ -44,7 +44,7 @@ def partial_folder(name: str) -> Path:
 
 @contextmanager
 def fresh_folder(path: Path) -> Iterator[Path]:
-    """An empty folder, gone afterwards; what an interrupted pull left in it goes first."""
+    """An empty folder, gone afterwards; what an interruption left in it goes first."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     try:

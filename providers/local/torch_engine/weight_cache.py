@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine import decoder as decoder_module
 from providers.local.torch_engine import weights
 from providers.local.torch_engine.cpu_kernels import products
@@ -66,18 +67,15 @@ def write(folder: Path, decoder: Decoder) -> None:
     file = file_in(folder)
     try:
         file.parent.mkdir(exist_ok=True)
-        with FileLock(file.with_suffix(".lock"), timeout=0):
-            # What a process left that ended meanwhile is written over.
-            unfinished = file.with_suffix(".unfinished")
-            try:
-                save_file(tensors, unfinished, metadata)
-                unfinished.chmod(0o644)
-                with unfinished.open("r+b") as opened:
-                    os.fsync(opened.fileno())
-                # Whole or not at all, for other processes and after a power failure.
-                unfinished.replace(file)
-            finally:
-                unfinished.unlink(missing_ok=True)
+        lock = FileLock(file.with_suffix(".lock"), timeout=0)
+        with lock, fresh_folder(file.with_suffix(".unfinished")) as unfinished:
+            written = unfinished / file.name
+            save_file(tensors, written, metadata)
+            written.chmod(0o644)
+            with written.open("r+b") as opened:
+                os.fsync(opened.fileno())
+            # Whole or not at all, for other processes and after a power failure.
+            written.replace(file)
     except Timeout:
         log.info("another process is keeping the weights of 8 bits in %s", file)
     except (OSError, SafetensorError) as error:

@@ -202,6 +202,7 @@ def paged_attention(
     group = heads // kv_heads
     padded_dim = max(16, triton.next_power_of_2(head_dim))
     out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
+    decoding = places.decoding
 
     def launch(
         first: int, count: int, longest: int, rows: int, splits: int, warps: int, stages: int
@@ -242,18 +243,18 @@ def paged_attention(
             )
 
     fewest_rows = max(16, triton.next_power_of_2(group))
-    if places.decoding:
+    if decoding:
         # They are the first in the step, so that a token's row is its sequence's number.
         if splits is None:
-            splits = splits_for(places.decoding * kv_heads, _processors(queries.device))
-        launch(0, places.decoding, 1, fewest_rows, splits, 4, 3)
+            splits = splits_for(decoding * kv_heads, _processors(queries.device))
+        launch(0, decoding, 1, fewest_rows, splits, 4, 3)
     if places.prompts and prompts is not None:
-        attended = prompts(queries[places.decoding :], layer, scale=scale, window=window)
-        out[places.decoding :] = attended.flatten(1)
+        attended = prompts(queries[decoding:], layer, scale=scale, window=window)
+        out[decoding:] = attended.flatten(1)
     elif places.prompts:
         longest = max(prompt.tokens for prompt in places.prompts)
         rows = max(fewest_rows, 128 if padded_dim <= 128 else 64)
-        launch(places.decoding, len(places.prompts), longest, rows, 1, 8, 2)
+        launch(decoding, len(places.prompts), longest, rows, 1, 8, 2)
     return out
 
 

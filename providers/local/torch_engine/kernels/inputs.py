@@ -101,8 +101,6 @@ class InputBuffer:
         while decoding < len(chunks) and chunks[decoding].tokens == 1:
             decoding += 1
         prompts = [Prompt(count, each.computed + count) for each, count in chunks[decoding:]]
-        if decoding == len(chunks):
-            decoding = sequences
-        places = Places(parts[1], parts[2], lengths, starts, tables, decoding, prompts)
+        places = Places(parts[1], parts[2], lengths, starts, tables, prompts)
         rows = None if wanted is None or wanted == tokens else parts[3, :wanted]
         return Inputs(parts[0], rows, places)

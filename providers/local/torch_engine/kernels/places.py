@@ -28,8 +28,7 @@ class Places:
         starts: the row of each sequence's first token, and behind them the number of all tokens,
             `[sequences + 1]`.
         tables: the blocks of each sequence, in order, `[blocks, sequences]`.
-        decoding: how many sequences, the first ones, have a single token.
-        prompts: the others.
+        prompts: the sequences but for the first ones, which have a single token.
     """
 
     positions: torch.Tensor
@@ -37,5 +36,9 @@ class Places:
     lengths: torch.Tensor
     starts: torch.Tensor
     tables: torch.Tensor
-    decoding: int
     prompts: Sequence[Prompt]
+
+    @property
+    def decoding(self) -> int:
+        """How many sequences, the first ones, have a single token."""
+        return len(self.lengths) - len(self.prompts)

@@ -112,9 +112,12 @@ class FlashInfer:
         counts = (lengths + block_size - 1) // block_size
         on_device = (places.lengths[first:] + block_size - 1) // block_size
         owners, pages = _spread(on_device, int(counts.sum()))
-        blocks = places.tables[pages, first + owners]
-        starts = _starts(torch.tensor([prompt.tokens for prompt in prompts]))
-        filled = lengths - (counts - 1) * block_size
+        where = (
+            _starts(torch.tensor([prompt.tokens for prompt in prompts])),
+            _starts(counts),
+            places.tables[pages, first + owners],
+            lengths - (counts - 1) * block_size,
+        )
         planned = set[int | None]()
 
         def attend(
@@ -124,10 +127,7 @@ class FlashInfer:
             wrapper = self._wrapper(window)
             if window not in planned:
                 wrapper.plan(
-                    starts,
-                    _starts(counts),
-                    blocks,
-                    filled,
+                    *where,
                     queries.shape[1],
                     keys.shape[2],
                     queries.shape[2],

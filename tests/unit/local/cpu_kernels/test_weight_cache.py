@@ -150,8 +150,8 @@ def files_kept(folder: Path) -> set[str]:
 def test_what_a_process_left_that_was_killed_is_written_over(tmp_path: Path) -> None:
     make_model(tmp_path)
     unfinished = weight_cache.file_in(tmp_path).with_suffix(".unfinished")
-    unfinished.parent.mkdir()
-    unfinished.write_bytes(b"half of it")
+    unfinished.mkdir(parents=True)
+    (unfinished / "int8.safetensors").write_bytes(b"half of it")
     first = logits(tmp_path)
     assert files_kept(tmp_path) == {"int8.safetensors"}
     assert torch.equal(logits(tmp_path), first)

@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from providers.local.torch_engine.attention import SequenceSpan, attend
 from providers.local.torch_engine.kernels.attention import paged_attention, splits_for
 from providers.local.torch_engine.kernels.places import Places, Prompt
+from providers.local.torch_engine.kernels.prompts import Attend
 
 BLOCK_SIZE = 16
 DECODING = [(1, 1), (1, 16), (1, 17), (1, 200)]
@@ -67,7 +68,6 @@ class Case:
             torch.tensor([length for _, length in sequences], dtype=torch.int32).to(device),
             torch.tensor(starts, dtype=torch.int32).to(device),
             tables.to(device),
-            decoding,
             [Prompt(*each) for each in sequences[decoding:]],
         )
 
@@ -77,8 +77,10 @@ class Case:
             self.queries.float(), self.cached.float(), self.spans, scale=self.scale, window=window
         )
 
-    def found(self, window: int | None, splits: int | None = None) -> Any:
-        """What the kernels find."""
+    def found(
+        self, window: int | None, splits: int | None = None, prompts: Attend | None = None
+    ) -> Any:
+        """What the kernels find, or `prompts` of those."""
         return paged_attention(
             self.queries,
             self.cached,
@@ -87,6 +89,7 @@ class Case:
             scale=self.scale,
             window=window,
             splits=splits,
+            prompts=prompts,
         )
 
 

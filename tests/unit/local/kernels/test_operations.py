@@ -85,8 +85,7 @@ def test_heads(device: Any, rotated: int, normed: bool, dtype: Any, tolerance: f
         nothing,
         nothing,
         nothing,
-        0,
-        0,
+        (),
     )
     queries = turn_and_write(
         qkv,

@@ -21,10 +21,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
 from providers.base import ProviderStartError
-from providers.local.torch_engine import kernel_choice, self_check
-from providers.local.torch_engine.kernels.attention import paged_attention
+from providers.local.torch_engine import kernel_choice
 from providers.local.torch_engine.kernels.prompts import FlashAttention, FlashInfer, PromptAttention
-from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, opened, reference, running
 from tests.unit.local.kernels.test_attention import (
     BLOCK_SIZE,
@@ -34,6 +32,7 @@ from tests.unit.local.kernels.test_attention import (
     Case,
     distance,
 )
+from tests.unit.local.kernels.test_runner import options
 
 PACKAGES = ("flashinfer", "flash_attn")
 
@@ -164,21 +163,9 @@ def flashinfer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_prompts(case: Case, prompts: PromptAttention, window: int | None) -> Any:
     attend = prompts.of(case.places, BLOCK_SIZE)
-
-    def compute() -> Any:
-        return paged_attention(
-            case.queries,
-            case.cached,
-            case.places,
-            block_size=BLOCK_SIZE,
-            scale=case.scale,
-            window=window,
-            prompts=attend,
-        )
-
-    first = compute()
+    first = case.found(window, prompts=attend)
     # A layer more: what was planned for the step holds for all of its layers.
-    assert torch.equal(compute(), first)
+    assert torch.equal(case.found(window, prompts=attend), first)
     return first
 
 
@@ -225,34 +212,10 @@ def test_steps_without_prompts_need_no_package(device: Any) -> None:
     def refuse(*arguments: Any, **settings: Any) -> Any:
         raise AssertionError
 
-    found = paged_attention(
-        case.queries,
-        case.cached,
-        case.places,
-        block_size=BLOCK_SIZE,
-        scale=case.scale,
-        window=None,
-        prompts=refuse,
-    )
-    assert distance(found, case.expected(None)) < 1e-5
+    assert distance(case.found(None, prompts=refuse), case.expected(None)) < 1e-5
 
 
 # Which is taken ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "tiny", num_hidden_layers=1)
-
-
-@pytest.fixture
-def quick_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time."""
-    monkeypatch.setattr(self_check, "SEQUENCES", ((1, 1), (20, 25), (18, 18)))
-
-
-def options(device: Any, **settings: Any) -> dict[str, Any]:
-    return {"device": device.type, "dtype": "float32", "kernels": "triton", **settings}
 
 
 @pytest.mark.usefixtures("quick_check", "flash_attn", "flashinfer")

@@ -17,14 +17,12 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from llama_compat.types import SamplingParams, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.torch_engine import self_check
 from providers.local.torch_engine.kernels import heads, norms
 from providers.local.torch_engine.kernels import runner as kernel_runner
 from providers.local.torch_engine.kernels.runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loader import LoadOptions, load
 from providers.local.torch_engine.scheduler import Chunk
 from providers.local.torch_engine.sequence import Sequence
-from tests.tiny_models import make_model
 from tests.unit.local.engines import (
     ARCHITECTURES,
     generate,
@@ -35,17 +33,6 @@ from tests.unit.local.engines import (
 )
 
 PROMPTS = [tuple(range(5, 5 + length)) for length in (3, 17, 40)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "tiny", num_hidden_layers=1)
-
-
-@pytest.fixture
-def quick_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time."""
-    monkeypatch.setattr(self_check, "SEQUENCES", ((1, 1), (1, 40), (20, 25)))
 
 
 def options(device: Any, **settings: Any) -> dict[str, Any]:
