@@ -1,10 +1,14 @@
-# Two commands: `make serve` and `make test`. Both need Python 3.11 or newer and nothing else.
+# Two commands: `make serve` and `make test`; and `make check`, which takes two minutes, while one
+# works. They need Python 3.11 or newer and nothing else.
 
 TEMPLATE ?= starter
 HOST ?=
 PORT ?=
 PYTHON ?=
 PYTEST_ARGS ?=
+# How many processes run the tests side by side: for `make test`, empty is one.
+PYTEST_WORKERS ?=
+CHECK_WORKERS ?= logical --maxprocesses 8
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
 OPENRESPONSES ?= ../openresponses
 # The address of an index with another build of torch. Without it a Linux machine that has no NVIDIA
@@ -17,19 +21,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
-.PHONY: help serve test abuse floors conformance clean
+.PHONY: help serve check test abuse floors conformance reference docs docs-serve clean
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
 	@echo '             TEMPLATE=echo   another template, by name or path; starter-llama-cpp'
 	@echo '             compiles llama.cpp first, once on this machine, which takes minutes'
 	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
+	@echo 'make check   format, lint, types, and the unit tests that start no server and load no model;'
+	@echo '             needs neither torch nor llama.cpp; CHECK_WORKERS=1   processes; else one a core'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
+	@echo '             PYTEST_WORKERS=2   processes that run the tests; one without it'
 	@echo 'make abuse   what abuses a server for minutes; on a machine that does nothing else'
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make conformance OPENRESPONSES=FOLDER'
 	@echo '             run the Open Responses suite, of which FOLDER is a checkout with bun and zod'
+	@echo 'make reference  write the reference pages and the schema of templates anew, from the code'
+	@echo 'make docs    build the site of the documentation, in .artifacts/site; a dead link is an error'
+	@echo 'make docs-serve  the same on port 8000, anew with each change'
 	@echo 'make clean   delete the environment and what tools left; models stay'
 	@echo
 	@echo 'For these:   PYTHON=python3.12   the Python to make the environment with'
@@ -49,16 +59,31 @@ serve: $(VENV)/.has-$(SERVED)
 	esac
 	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
+# What a change is held against while it is made; `make test` holds it against everything.
+check: $(VENV)/.has-dev
+	@failed=; \
+	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
+	step $(BIN)/ruff format --check; \
+	step $(BIN)/ruff check; \
+	step $(BIN)/mypy; \
+	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
+	step $(BIN)/python -m pytest tests/unit --light -q -n $(CHECK_WORKERS) $(PYTEST_ARGS); \
+	[ -z "$$failed" ]
+
+# Tests of one module share what it starts, so they stay together where several processes run.
+SIDE_BY_SIDE := $(if $(PYTEST_WORKERS),-n $(PYTEST_WORKERS) --dist loadscope)
+
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
 test: $(VENV)/.has-torch,llama-cpp,dev,abuse
 	@failed=; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
 	step $(BIN)/llama-compat pull starter; \
 	step $(BIN)/llama-compat pull starter.gguf; \
+	step $(BIN)/ruff format --check; \
 	step $(BIN)/ruff check; \
 	step $(BIN)/mypy; \
 	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
-	step $(BIN)/python -m pytest $(PYTEST_ARGS); \
+	step $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
 abuse: $(VENV)/.has-torch,llama-cpp,dev,abuse,fuzz
@@ -71,9 +96,22 @@ floors: $(VENV)/.has-torch,llama-cpp,dev
 conformance: $(VENV)/.has-dev
 	@$(BIN)/python -m tests.clients.openresponses '$(OPENRESPONSES)' --record tests/clients/results/openresponses.json
 
+reference: $(VENV)/.has-dev
+	@$(BIN)/python -m scripts.reference
+
+docs: $(VENV)/.has-docs
+	@$(BIN)/python -m scripts.site
+
+docs-serve: $(VENV)/.has-docs
+	@$(BIN)/zensical serve
+
 clean:
-	rm -rf $(VENV) $(VENV)-floors build dist .artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-floors build dist .artifacts .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The folder that llama.cpp was installed from: another has the same version, compiled in another way,
+# which pip takes for what it has already.
+LLAMA_CPP_FROM := $(VENV)/.llama-cpp-from
 
 # `.has-EXTRAS` says that the environment has what those extras need, as pinned today.
 $(VENV)/.has-%: pyproject.toml constraints.txt scripts/llama_cpp.cmake
@@ -97,6 +135,9 @@ $(VENV)/.has-%: pyproject.toml constraints.txt scripts/llama_cpp.cmake
 	fi
 	@echo '== Installing llama-compat[$*] into $(VENV); the first time this takes minutes'
 	@links=; $(if $(findstring llama-cpp,$*),links="$$($(BIN)/python scripts/llama_cpp_wheel.py)" || exit 1;) \
+	if [ -n "$$links" ] && [ "$$links" != "$$(cat $(LLAMA_CPP_FROM) 2>/dev/null)" ]; then \
+	  $(BIN)/python -m pip uninstall --disable-pip-version-check -q -y llama_cpp_python || exit 1; \
+	fi; \
 	index='$(TORCH_INDEX)'; \
 	if [ -z "$$index" ] && [ -n '$(findstring torch,$*)' ] && [ "$$(uname -s)" = Linux ] && ! nvidia-smi -L >/dev/null 2>&1; then \
 	  if $(BIN)/python -c 'from urllib.request import urlopen; urlopen("$(TORCH_CPU_INDEX)/torch/", timeout=5)' 2>/dev/null; then \
@@ -108,5 +149,6 @@ $(VENV)/.has-%: pyproject.toml constraints.txt scripts/llama_cpp.cmake
 	$(BIN)/python -m pip install --disable-pip-version-check --use-pep517 -c constraints.txt $${index:+--extra-index-url "$$index"} $${links:+--find-links "$$links"} -e '.[$*]' || { \
 	  echo "pip could not install what is needed; the lines above say why. Check the network and pip's index ($(BIN)/pip config list), then run make again." >&2; \
 	  exit 1; \
-	}
+	}; \
+	if [ -n "$$links" ]; then echo "$$links" > $(LLAMA_CPP_FROM); fi
 	@touch '$@'

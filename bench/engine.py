@@ -37,8 +37,8 @@ from bench.served import Served, serve
 from providers.local.models import store as model_store
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.linear import MAKES
-from providers.local.torch_engine.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.model.linear import MAKES
 
 CONCURRENCY = (1, 8)
 CLIENTS = 32

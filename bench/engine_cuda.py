@@ -39,13 +39,13 @@ from bench.engine import metrics, prompts_of
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.engine import LocalModel
-from providers.local.torch_engine import linear
 from providers.local.torch_engine.engine import Engine
 from providers.local.torch_engine.kernels.prompts import PACKAGES
-from providers.local.torch_engine.loader import LoadedModel
+from providers.local.torch_engine.loading.loader import LoadedModel
+from providers.local.torch_engine.loading.weights import decoder_of
+from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.runners import paged
-from providers.local.torch_engine.scheduler import Limits
-from providers.local.torch_engine.weights import decoder_of
+from providers.local.torch_engine.scheduling.scheduler import Limits
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama 3.1 8b": {
@@ -98,8 +98,8 @@ def open_engine(
     limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128, waiting=999)
     vocab_size = module.config.vocab_size
     with torch.inference_mode():
-        decoder = decoder_of(module, linear.plain, context)
-    runner, blocks, kernels = paged(
+        decoder = decoder_of(module, linear.plain)
+    runner, blocks, kernels, _ = paged(
         name,
         decoder,
         context,

@@ -39,8 +39,8 @@ from bench.machine import write_results
 from bench.served import Served
 from providers.local.models import store as model_store
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.linear import MAKES
-from providers.local.torch_engine.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.model.linear import MAKES
 
 CONCURRENCY = (1, 8)
 PREFILLED = 512

@@ -20,12 +20,12 @@ from bench.machine import write_results
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.models import store as model_store
-from providers.local.torch_engine.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
-from providers.local.torch_engine.linear import MAKES
-from providers.local.torch_engine.loader import LoadedModel, LoadOptions, load
-from providers.local.torch_engine.scheduler import Chunk
-from providers.local.torch_engine.sequence import Sequence
+from providers.local.torch_engine.loading.loader import LoadedModel, LoadOptions, load
+from providers.local.torch_engine.model.linear import MAKES
+from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
+from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import Sequence
 
 WINDOW = 256
 

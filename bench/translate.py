@@ -26,23 +26,22 @@ from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.gemini.operations import STREAM_EVENTS as GEMINI_STREAM
 from llama_compat.dialects.ollama.operations import CHAT as OLLAMA_CHAT
-from llama_compat.dialects.openai.mending import CHAT as CHAT_REPLY
-from llama_compat.dialects.openai.mending import StreamMender
 from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
+from llama_compat.dialects.openai.repair import StreamMender
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.exchange import Call, Target
 from llama_compat.mixins import OpenAIChatCompletionUnsupportedMixin
 from llama_compat.types import ChatCompletionRequest, StreamEvent
 from llama_compat.wire.json_fields import parse_fields, to_raw
-from llama_compat.wire.json_lines import NEWLINE, JSONLines
+from llama_compat.wire.json_lines import NEWLINE
 from providers.base import Provider, ProviderConfig
-from providers.remote.event_stream import EventStream
-from providers.remote.json_events import JSONEvents
-from providers.remote.json_objects import read_events
-from providers.remote.messages_relay import MessagesStream
-from providers.remote.openai_events import read_chat
-from providers.remote.relay import RelayedStream, relay_stream
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.anthropic.relay import MessagesStream
+from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.events import read_chat
+from providers.remote.relaying.json_objects import read_events, read_lines
+from providers.remote.relaying.streams import RelayedStream, relay_stream
+from providers.remote.upstream.exchanges import UpstreamResponse
 
 PIECE = " several"
 
@@ -70,7 +69,7 @@ Read = Callable[[UpstreamResponse], Events]
 
 def read_messages(response: UpstreamResponse) -> Events:
     """Anthropic's stream in the vocabulary."""
-    return read_events("recorded", response, JSONEvents("recorded"), StreamParser())
+    return read_events("recorded", response, StreamParser())
 
 
 def read_chats(response: UpstreamResponse) -> Events:
@@ -80,12 +79,12 @@ def read_chats(response: UpstreamResponse) -> Events:
 
 def read_gemini(response: UpstreamResponse) -> Events:
     """Gemini's stream in the vocabulary."""
-    return read_events("recorded", response, JSONEvents("recorded"), gemini.StreamParser())
+    return read_events("recorded", response, gemini.StreamParser())
 
 
 def read_ollama(response: UpstreamResponse) -> Events:
     """Ollama's stream in the vocabulary."""
-    return read_events("recorded", response, JSONLines(NEWLINE), ollama.StreamParser())
+    return read_lines("recorded", response, ollama.StreamParser(), NEWLINE)
 
 
 class ReplayingProvider(OpenAIChatCompletionUnsupportedMixin, Provider):

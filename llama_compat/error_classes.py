@@ -1,9 +1,11 @@
 """What kind of error it is, whoever made it: by status, type, code and the vendors' wordings.
 
-The table is read from the top; the first row that fits counts. Sources: OpenAI's error codes
-(https://platform.openai.com/docs/guides/error-codes), Anthropic's
+The table is read from the top; the first row that fits counts, and what is 500 or more and in no
+row is a server's error: proxies in front of vendors have numbers of their own. Sources:
+OpenAI's error codes (https://platform.openai.com/docs/guides/error-codes), Anthropic's
 (https://platform.claude.com/docs/en/api/errors), google.rpc.Code, and the messages of vLLM,
-llama.cpp, SGLang, Ollama, Mistral, Groq, Together, Fireworks, DeepSeek and Azure.
+llama.cpp, SGLang, Ollama, Mistral, Groq, Together, Fireworks, DeepSeek and Azure; Cloudflare's 5xx
+(https://developers.cloudflare.com/support/troubleshooting/http-status-codes/).
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ class Handling:
         blames_target: it counts against the target, which cools after some of them.
         cools_at_once: the next request would meet it too: the target cools after the first.
         heeds_retry_after: the vendor may have said when to come back.
-        skips: nothing was sent: another target is looked for, whatever the template lists.
     """
 
     retries: bool = False
@@ -30,7 +31,6 @@ class Handling:
     blames_target: bool = True
     cools_at_once: bool = False
     heeds_retry_after: bool = False
-    skips: bool = False
 
 
 class ErrorClass(StrEnum):
@@ -48,7 +48,8 @@ class ErrorClass(StrEnum):
     bad_request = "bad_request"
     server_error = "server_error"
     unsupported = "unsupported"
-    """A provider here can't do what the request asks for, and has not sent it."""
+    """A provider here can't do what the request asks for, and has not sent it, so that another
+    target is looked for (`APIError.was_sent`)."""
     other = "other"
 
     @property
@@ -58,7 +59,7 @@ class ErrorClass(StrEnum):
 
 
 _ITS_OWN_FAULT = Handling(falls_back=False, blames_target=False)
-"""The request's: it would be the same everywhere."""
+"""The request's: it would be the same wherever it is sent."""
 
 _HANDLING = {
     ErrorClass.context_length: Handling(blames_target=False),
@@ -72,13 +73,11 @@ _HANDLING = {
     ErrorClass.not_found: Handling(blames_target=False),
     ErrorClass.bad_request: _ITS_OWN_FAULT,
     ErrorClass.server_error: Handling(retries=True, heeds_retry_after=True),
-    ErrorClass.unsupported: Handling(blames_target=False, skips=True),
+    ErrorClass.unsupported: _ITS_OWN_FAULT,
     ErrorClass.other: _ITS_OWN_FAULT,
 }
 
-FALLS_BACK = tuple(
-    kind for kind, handling in _HANDLING.items() if handling.falls_back and not handling.skips
-)
+FALLS_BACK = tuple(kind for kind, handling in _HANDLING.items() if handling.falls_back)
 """What a template may list in `fall_back_on`."""
 
 
@@ -170,7 +169,7 @@ _ROWS = (
     _Row(
         ErrorClass.overloaded,
         frozenset({"overloaded_error", "overloaded", "engine_overloaded", "unavailable"}),
-        frozenset({503, 529}),
+        frozenset({498, 503, 529}),  # 498: Groq's flex tier has no room
     ),
     _Row(
         ErrorClass.rate_limit,
@@ -180,18 +179,21 @@ _ROWS = (
     _Row(
         ErrorClass.timeout,
         frozenset({"timeout_error", "upstream_timeout", "deadline_exceeded"}),
-        frozenset({408, 504}),
+        frozenset({408, 504, 524, 598}),  # the last two: a proxy's, which has sent it on
     ),
     _Row(
         ErrorClass.connection,
         frozenset({"upstream_connection_lost", "upstream_connection_failed"}),
+        frozenset({521, 522, 523, 525, 526, 530, 599}),  # a proxy's, which has not got through
     ),
     _Row(ErrorClass.not_found, frozenset({"model_not_found", "not_found_error"}), frozenset({404})),
     _Row(
         ErrorClass.bad_request,
         statuses=frozenset({400, 405, 409, 413, 415, 422}),
     ),
-    _Row(ErrorClass.server_error, statuses=frozenset({500, 502})),
+    # 424: Text Generation Inference, whose model failed. 499: a proxy of the vendor's, or Google,
+    # takes somebody to have left who has not.
+    _Row(ErrorClass.server_error, statuses=frozenset({424, 499})),
 )
 
 
@@ -202,7 +204,7 @@ def classify(status: int, type: str | None, code: str | None, message: str) -> E
     for row in _ROWS:
         if row.fits(status, words, lowered):
             return row.error_class
-    return ErrorClass.other
+    return ErrorClass.server_error if status >= 500 else ErrorClass.other
 
 
 OPENAI_CODES = {

@@ -28,8 +28,11 @@ TYPE_BY_STATUS = {
     413: "invalid_request_error",
     415: "invalid_request_error",
     422: "invalid_request_error",
+    424: "server_error",
     429: "rate_limit_error",
     431: "invalid_request_error",
+    498: "overloaded_error",
+    499: "server_error",
     500: "server_error",
     502: "upstream_error",
     503: "service_unavailable_error",
@@ -53,7 +56,11 @@ class APIError(Exception):
         vendor_body: the dialect of the vendor's own words for it (empty until a relay says which)
             and the words, where it is a vendor's error: a client that speaks the same gets them
             as they are.
+        was_sent: whether the request was sent anywhere. Where it was refused before, here, that
+            says nothing of a target, and another is looked for whatever the template lists.
     """
+
+    was_sent = True
 
     def __init__(
         self,
@@ -80,6 +87,11 @@ class APIError(Exception):
     def error_class(self) -> ErrorClass:
         """What kind of error it is."""
         return classify(self.status, self.type, self.code, self.message)
+
+    @property
+    def blames_target(self) -> bool:
+        """Whether it counts against the target that gave it."""
+        return self.was_sent and self.error_class.handling.blames_target
 
     @property
     def retry_after(self) -> float | None:
@@ -110,10 +122,35 @@ class APIError(Exception):
 class UnsupportedHere(APIError):
     """A provider here can't do what the request asks for, and has sent nothing: another may."""
 
+    was_sent = False
+
     @property
     def error_class(self) -> ErrorClass:
         """What kind of error it is."""
         return ErrorClass.unsupported
+
+
+class StaleConnection(APIError):
+    """502: a connection that was kept from an earlier request was closed under this one, at once
+    and without an answer.
+
+    The vendor may have read the request, so sending it once more is an attempt like any other. But
+    that it closes what is idle says nothing of how it is: it is not blamed, and need not be given
+    time.
+    """
+
+    def __init__(self, provider: str, what: str) -> None:
+        super().__init__(
+            502,
+            f"Provider '{provider}': {what}",
+            type="upstream_error",
+            code="upstream_connection_failed",
+        )
+
+    @property
+    def blames_target(self) -> bool:
+        """Whether it counts against the target that gave it."""
+        return False
 
 
 def _number(text: str | None) -> float | None:
@@ -166,6 +203,16 @@ def unsupported_capability(provider: str, capability: str) -> APIError:
     return UnsupportedHere(
         400,
         f"Provider '{provider}' does not support {capability}. Choose a model of another provider.",
+        code="unsupported_capability",
+    )
+
+
+def image_in_reply(provider: str) -> APIError:
+    """400: the model said more than the client's API has words for."""
+    return UnsupportedHere(
+        400,
+        f"Provider '{provider}': the model replied with an image, for which this API has no place."
+        " Ask in OpenAI's chat completions or in Gemini's API, or a model that writes text.",
         code="unsupported_capability",
     )
 
@@ -328,6 +375,17 @@ def invalid_api_key() -> APIError:
         type="invalid_request_error",
         code="invalid_api_key",
         headers={"www-authenticate": "Bearer"},
+    )
+
+
+def team_not_found(team: str) -> APIError:
+    """403: the key that came with the request is of a team that the template has not."""
+    return APIError(
+        403,
+        f"This API key is of the team '{team}', which this server's template does not have (any"
+        " more), so that nobody knows what the team may use. Whoever runs this server can add the"
+        " team to the template, or give the key another.",
+        code="team_not_found",
     )
 
 

@@ -12,6 +12,7 @@ from llama_compat.types import (
     CompletionResponse,
     Delta,
     ImageContent,
+    ImageDelta,
     MessagePart,
     ReasoningContent,
     ReasoningDelta,
@@ -116,7 +117,11 @@ def _part(deltas: Sequence[Delta]) -> MessagePart:
     if isinstance(last, ToolCallDelta):
         assert last.tool_call is not None
         return last.tool_call
-    text = "".join(delta.text for delta in deltas if not isinstance(delta, ToolCallDelta))
+    if isinstance(last, ImageDelta):
+        return last.image
+    text = "".join(
+        delta.text for delta in deltas if not isinstance(delta, ToolCallDelta | ImageDelta)
+    )
     if isinstance(last, TextDelta):
         return TextContent(text)
     if isinstance(last, RefusalDelta):
@@ -131,7 +136,7 @@ def says_something(event: StreamEvent) -> bool:
     delta = event.delta
     if isinstance(delta, ReasoningDelta):
         return bool(delta.text or delta.signature)
-    return isinstance(delta, ToolCallDelta) or bool(delta.text)
+    return isinstance(delta, ToolCallDelta | ImageDelta) or bool(delta.text)
 
 
 def add_usage(
@@ -178,7 +183,7 @@ def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
             case RefusalContent(text):
                 yield parts.progress(RefusalDelta(text))
             case ImageContent():
-                continue
+                yield parts.progress(ImageDelta(part))
             case _:
                 yield parts.progress(_whole_call(calls, part))
                 calls += 1

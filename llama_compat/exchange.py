@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
+from llama_compat.extent import Extent
 from llama_compat.types import Usage
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ class Call(Struct, frozen=True):
         headers: those of the client's that its dialect hands to vendors, names in lower case.
         principal: who is asking.
         counts_usage: somebody here needs the reply's usage, asked for by the client or not.
-        max_tokens: how many tokens may be generated at most, where the request says so.
+        extent: what it may come to, as its dialect has read it.
+        relayed: the members that it is relayed with; None for `fields`.
+        may_be_relayed: whether a vendor may answer it that speaks the client's API itself.
     """
 
     operation: Operation
@@ -73,7 +77,9 @@ class Call(Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     principal: Principal = ANYBODY
     counts_usage: bool = False
-    max_tokens: int | None = None
+    extent: Extent = Extent()
+    relayed: Mapping[str, Raw] | None = None
+    may_be_relayed: bool = True
 
     @property
     def size(self) -> int:
@@ -93,7 +99,7 @@ class Target(Struct, frozen=True):
     context_length: int | None = None
 
 
-class Reply(Struct):
+class Reply(Struct, eq=False):
     """What a provider answers a call with: a whole body, or a stream in the client's language.
 
     A stream has begun when it is handed over: its first content is there, in `first` with all that
@@ -109,7 +115,8 @@ class Reply(Struct):
         dropped: names of parameters left out because the template sets `unsupported: drop`.
         read_usage: gives the usage, once the body has come to its end.
         render_error: how this stream tells of an error, where that depends on what it has said.
-        at_end: is told, once, that the reply was closed.
+        at_end: called once when the reply closes; what they return sees to the rest.
+        translation: what it was rendered by; None for one that was relayed.
         error: what a stream broke off with, as whoever read it noted.
         read_to_end: whether a stream came to its end, as whoever read it noted.
     """
@@ -121,7 +128,8 @@ class Reply(Struct):
     dropped: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
-    at_end: Callable[[Reply], None] | None = None
+    at_end: tuple[Callable[[Reply], asyncio.Task[None] | None], ...] = ()
+    translation: object | None = None
     error: APIError | None = None
     read_to_end: bool = False
 
@@ -135,18 +143,9 @@ class Reply(Struct):
         """What was counted, known when the body has ended; None if nobody counted."""
         return self.read_usage()
 
-    def when_closed(self, tell: Callable[[Reply], None]) -> None:
-        """Have `tell` told too, once, that the reply was closed."""
-        before = self.at_end
-        if before is None:
-            self.at_end = tell
-            return
-
-        def tell_both(reply: Reply) -> None:
-            before(reply)
-            tell(reply)
-
-        self.at_end = tell_both
+    def when_closed(self, tell: Callable[[Reply], asyncio.Task[None] | None]) -> None:
+        """Have `tell` called, once, when the reply closes; what it returns sees to the rest."""
+        self.at_end += (tell,)
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""
@@ -154,9 +153,20 @@ class Reply(Struct):
             if not isinstance(self.body, bytes):
                 await self.body.aclose()
         finally:
-            at_end, self.at_end = self.at_end, None
-            if at_end is not None:
-                at_end(self)
+            at_end, self.at_end = self.at_end, ()
+            for task in [tell(self) for tell in at_end]:
+                if task is not None:
+                    await done_soon(task)
+
+
+DONE_SECONDS = 0.5
+"""So long the end of a reply waits for what has to be settled before a client knows of it."""
+
+
+async def done_soon(task: asyncio.Task[None]) -> None:
+    """Wait for `task`, which is somebody else's, but not for long: it goes on whatever happens."""
+    if not task.done():
+        await asyncio.wait([task], timeout=DONE_SECONDS)
 
 
 async def until_content(

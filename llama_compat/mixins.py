@@ -105,6 +105,7 @@ class ChatOnlyMixin:
             stream=request.stream,
             request_id=request.request_id,
             context_length=request.context_length,
+            prepared=request.prepared,
         )
         async with aclosing(self.chat_completion(chat)) as events:
             async for event in events:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from llama_compat.types import Delta, StreamProgress, TextDelta, TokenLogProbs, ToolCallDelta
+from llama_compat.types import (
+    Delta,
+    ImageDelta,
+    StreamProgress,
+    TextDelta,
+    TokenLogProbs,
+    ToolCallDelta,
+)
 
 
 class ReplyParts:
     """Makes the `StreamProgress` events of one reply, each with the number of its part.
 
     Text follows text, and reasoning reasoning, in one part until something else comes between them
-    or `end_part` is called. Every tool call is a part of its own, whenever its deltas come. A delta
-    of no text, which only brings log probabilities, begins none.
+    or `end_part` is called. Every image is a part of its own, and every tool call, whenever its
+    deltas come. A delta of no text, which only brings log probabilities, begins none.
     """
 
     def __init__(self) -> None:
@@ -45,6 +52,6 @@ class ReplyParts:
         elif isinstance(delta, TextDelta) and not delta.text:
             return max(self._count - 1, 0)
         else:
-            self._open = kind
+            self._open = None if kind is ImageDelta else kind
         self._count += 1
         return self._count - 1

@@ -7,7 +7,7 @@ as one reply or one stream of the client's API.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar, cast
 
@@ -20,16 +20,23 @@ from llama_compat.dialects.base import (
     TokenCountTranslation,
     Translation,
 )
-from llama_compat.errors import nested_too_deeply, unsupported_parameter, upstream_error
+from llama_compat.errors import (
+    image_in_reply,
+    nested_too_deeply,
+    unsupported_parameter,
+    upstream_error,
+)
 from llama_compat.events import Collector, add_usage, says_something
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target, until_content
 from llama_compat.fan_out import Events, interleave
 from llama_compat.off_loop import off_loop
+from llama_compat.once import Once
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    ImageDelta,
     StreamComplete,
     StreamProgress,
     ToolCallDelta,
@@ -82,13 +89,12 @@ async def answer_generation(
         call.size, honoured, provider, provider.parameters, call, target
     )
     translation = cast(Translation, translation)
-    requests = [
-        structs.replace(request, request_id=call.request_id, context_length=target.context_length)
-        for request in translation.requests
-    ]
+    requests = _choices(provider, translation, call, target)
     streams = [generate(cast(Asked, request)) for request in requests]
     if getattr(requests[0], "parallel_tool_calls", None) is False:
         streams = [_first_call_only(stream) for stream in streams]
+    if not call.operation.shows_images:
+        streams = [_without_images(provider.id, stream) for stream in streams]
     generation = _Generation(
         streams, translation.choices_per_prompt, pays_each_choice=provider.pays_each_choice
     )
@@ -102,6 +108,7 @@ async def answer_generation(
             dropped=dropped,
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
+            translation=translation,
         )
     collectors = await generation.collected()
     is_chat = isinstance(requests[0], ChatCompletionRequest)
@@ -112,7 +119,38 @@ async def answer_generation(
         headers=JSON_HEADERS,
         dropped=dropped,
         read_usage=lambda: generation.usage,
+        translation=translation,
     )
+
+
+def _choices(
+    provider: VocabularyProvider, translation: Translation, call: Call, target: Target
+) -> list[GenerationRequest]:
+    """The request of each choice; those of one prompt, in a row, share what is made of it."""
+    requests: list[GenerationRequest] = []
+    prepared = Once()
+    for index, request in enumerate(translation.requests):
+        if index % translation.choices_per_prompt == 0:
+            prepared = Once()
+        own = structs.replace(
+            _without_what_is_unknown(provider, cast(GenerationRequest, request)),
+            request_id=call.request_id,
+            context_length=target.context_length,
+            prepared=prepared,
+        )
+        requests.append(own)
+    return requests
+
+
+def _without_what_is_unknown(
+    provider: VocabularyProvider, request: GenerationRequest
+) -> GenerationRequest:
+    """`request` without the wish not to think, which a provider that knows of no thinking fulfils
+    without a word, and would not know the word for."""
+    effort = getattr(request, "reasoning_effort", None)
+    if effort == "none" and "reasoning_effort" not in provider.parameters:
+        return structs.replace(request, reasoning_effort=None)
+    return request
 
 
 async def answer_embedding(
@@ -218,7 +256,8 @@ def honoured(
     operation, body = call.operation, _decoded(call)
     asked = operation.parameters(body)
     refused = {path: "" for path, name in asked.items() if name not in honoured}
-    _refuse_or_drop(provider, refused, body)
+    usual = operation.usual(body)
+    _refuse_or_drop(provider, refused, body, usual)
     translation = operation.parse(body, target.model)
     if operation.kind in ("chat", "completion"):
         whys = provider.unsupported_values(cast(Translation, translation).requests[0])
@@ -226,17 +265,20 @@ def honoured(
             path: whys[name] for path, name in asked.items() if name in whys and path not in refused
         }
         if values:
-            _refuse_or_drop(provider, values, body)
+            _refuse_or_drop(provider, values, body, usual)
             translation = operation.parse(body, target.model)
             refused |= values
     return translation, tuple(refused)
 
 
 def _refuse_or_drop(
-    provider: VocabularyProvider, refused: Mapping[str, str], body: dict[str, Any]
+    provider: VocabularyProvider,
+    refused: Mapping[str, str],
+    body: dict[str, Any],
+    usual: Collection[str],
 ) -> None:
     for path, why in refused.items():
-        if provider.config.unsupported != "drop":
+        if provider.config.unsupported != "drop" and path not in usual:
             raise unsupported_parameter(path, provider.id, why)
         _remove(body, path)
 
@@ -263,6 +305,19 @@ def _decoded(call: Call) -> dict[str, Any]:
     if name is not None:
         raise nested_too_deeply(name, MAX_DEPTH)
     return {name: unicode_from_raw(raw) for name, raw in call.fields.items()}
+
+
+async def _without_images(provider: str, events: Events) -> Events:
+    """`events`, of which none may be an image.
+
+    Raises (from the generator):
+        APIError: 400, one is: the client's API has no place for it.
+    """
+    async with aclosing(events) as stream:
+        async for event in stream:
+            if isinstance(event, StreamProgress) and isinstance(event.delta, ImageDelta):
+                raise image_in_reply(provider)
+            yield event
 
 
 async def _first_call_only(events: Events) -> Events:

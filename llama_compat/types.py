@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
+from llama_compat.once import Once
+
 # --------------------------------------------------------------------------------------------------
 # Content and messages
 # --------------------------------------------------------------------------------------------------
@@ -329,7 +331,8 @@ class CompletionRequest(Struct, frozen=True):
     caller reads along: the events are the same either way, but a vendor may be asked differently.
     `request_id` names the request to whoever else takes part in it. `context_length` is how many
     tokens prompt and completion may have together, where that is to be less than the model's own.
-    With `return_token_ids` the events say of which tokens prompt and reply consist.
+    With `return_token_ids` the events say of which tokens prompt and reply consist. `prepared` is
+    what the choices of one prompt share: what a provider makes of the prompt is made there, once.
     """
 
     model: str
@@ -341,13 +344,14 @@ class CompletionRequest(Struct, frozen=True):
     request_id: str = ""
     context_length: int | None = None
     return_token_ids: bool = False
+    prepared: Once | None = None
 
 
 class ChatCompletionRequest(Struct, frozen=True):
     """Say the next message of a conversation.
 
     `verbosity` is OpenAI's (`low`, `medium`, `high`). `logprobs`, `stream`, `request_id`,
-    `context_length` and `return_token_ids` as in `CompletionRequest`.
+    `context_length`, `return_token_ids` and `prepared` as in `CompletionRequest`.
     """
 
     model: str
@@ -364,6 +368,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     request_id: str = ""
     context_length: int | None = None
     return_token_ids: bool = False
+    prepared: Once | None = None
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -501,6 +506,12 @@ class RefusalDelta(Struct, frozen=True, tag="refusal"):
     text: str
 
 
+class ImageDelta(Struct, frozen=True, tag="image"):
+    """An image, which comes whole."""
+
+    image: ImageContent
+
+
 class ToolCallParseStatus(StrEnum):
     """Where a streamed tool call stands."""
 
@@ -526,7 +537,7 @@ class ToolCallDelta(Struct, frozen=True, tag="tool_call"):
     tool_call: AnyToolCall | None = None
 
 
-Delta = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
+Delta = TextDelta | ReasoningDelta | RefusalDelta | ImageDelta | ToolCallDelta
 
 
 class StreamStart(Struct, frozen=True, tag="start"):

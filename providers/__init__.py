@@ -1,0 +1,1 @@
+"""The first floor: where answers come from, in this process or at a vendor's."""

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 
-from llama_compat.exchange import Call, Reply, Target
-from llama_compat.translation import answer_token_count
+from msgspec.structs import replace
+
+from llama_compat.dialects.base import Kind
+from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from providers.base import Provider
 
+METHODS: Mapping[Kind, str] = {
+    "chat": "openai_chat_completion",
+    "completion": "openai_completion",
+    "embedding": "openai_embeddings",
+    "token_count": "openai_token_count",
+}
+"""The method of a provider that answers a call, by what the call comes down to."""
 
-def answer(
-    provider: Provider, call: Call, target: Target, *, relays: bool = True
-) -> Awaitable[Reply]:
+
+def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     """Have `provider` answer `call` from its model `target`.
 
-    A wire that it speaks itself is relayed; for all others the call is put into the vocabulary, and
-    for those as well if not `relays`.
+    A wire that it speaks itself is relayed; for all others the call is put into the vocabulary.
 
     Raises:
         APIError: the call can't be answered, or was not.
     """
     operation = call.operation
-    if relays and operation.name in provider.relays:
-        return provider.relay(call, target)
-    match operation.kind:
-        case "chat":
-            return provider.openai_chat_completion(call, target)
-        case "completion":
-            return provider.openai_completion(call, target)
-        case "embedding":
-            return provider.openai_embeddings(call, target)
-        case "token_count":
-            return answer_token_count(provider.count_tokens, call, target)
+    if call.may_be_relayed and operation.name in provider.relays:
+        relayed = call if call.relayed is None else replace(call, fields=call.relayed)
+        return provider.relay(relayed, target)
+    nothing = operation.nothing(call.fields, call.model)
+    if nothing is not None:
+        return _said(nothing)
+    method: Callable[[Call, Target], Awaitable[Reply]] = getattr(provider, METHODS[operation.kind])
+    return method(call, target)
+
+
+async def _said(nothing: bytes) -> Reply:
+    return Reply(nothing, headers=JSON_HEADERS)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.translation import answer_token_count
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -164,6 +165,10 @@ class Provider:
     async def openai_embeddings(self, call: Call, target: Target) -> Reply:
         """Answer a call for embeddings."""
         raise unsupported_capability(self.id, "embeddings")
+
+    async def openai_token_count(self, call: Call, target: Target) -> Reply:
+        """Answer a call that counts a conversation's tokens, from `count_tokens`."""
+        return await answer_token_count(self.count_tokens, call, target)
 
     # The vocabulary -------------------------------------------------------------------------------
 

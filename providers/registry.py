@@ -1,24 +1,68 @@
-"""Provider type -> class, imported only when a template names it."""
+"""Provider type -> what makes providers of it, imported only when a template names it."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from typing import Any
 
+from llama_compat.distribution import ConfigModel
 from llama_compat.distribution.problems import UnknownProviderType
-from providers.base import Provider, ProviderConfig
-from providers.remote.vendors import VENDORS
+from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.remote.openai.vendors import VENDORS, Vendor
 
-CLASSES = {
+CLASSES: Mapping[str, str] = {
     "local::echo": "providers.local.echo:EchoProvider",
     "local::llama_cpp": "providers.local.llama_cpp_engine.provider:LlamaCppProvider",
     "local::torch": "providers.local.torch_engine.provider:TorchProvider",
-    "remote::anthropic-messages": "providers.remote.anthropic_messages:AnthropicMessagesProvider",
+    "remote::anthropic-messages": "providers.remote.anthropic.provider:AnthropicMessagesProvider",
     "remote::fastchat": "providers.remote.fastchat:FastChatProvider",
-    "remote::gemini-native": "providers.remote.gemini_native:GeminiProvider",
-    "remote::ollama-native": "providers.remote.ollama_native:OllamaProvider",
+    "remote::gemini-native": "providers.remote.gemini.provider:GeminiProvider",
+    "remote::ollama-native": "providers.remote.ollama.provider:OllamaProvider",
 }
 """Types with a class of their own; those that speak OpenAI are rows of `VENDORS`."""
+
+_OPENAI = "providers.remote.openai.provider:RemoteOpenAIProvider"
+
+_CONFIGS: Mapping[str, str] = {"remote::azure": "providers.remote.openai.provider:AzureConfig"}
+"""Settings of types that have more of them than their class."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderType:
+    """What a template's `type` stands for; nothing is imported before it is used.
+
+    Attributes:
+        path: module and name of the class.
+        config_path: module and name of its settings' class; None for the class's own `Config`.
+        defaults: settings that differ from that class's.
+        arguments: what the class is made with besides id, settings and models.
+    """
+
+    path: str
+    config_path: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def provider(self) -> type[Provider]:
+        """The class."""
+        loaded: type[Provider] = _load(self.path)
+        return loaded
+
+    @property
+    def config(self) -> ConfigModel:
+        """What its settings have to be."""
+        path = self.config_path
+        return ConfigModel(self.provider.Config if path is None else _load(path), self.defaults)
+
+    def make(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> Provider:
+        """A provider of this type."""
+        made: Callable[..., Provider] = self.provider
+        return made(provider_id, config, models, **self.arguments)
 
 
 def provider_types() -> list[str]:
@@ -26,28 +70,29 @@ def provider_types() -> list[str]:
     return sorted({*CLASSES, *VENDORS})
 
 
-@cache
-def provider_class(provider_type: str) -> type[Provider]:
-    """The class that serves `provider_type`, such as `remote::openai`.
+def provider_type(name: str) -> ProviderType:
+    """The type `name`, such as `remote::openai`.
 
     Raises:
         UnknownProviderType: there is no such type.
     """
-    if provider_type in VENDORS:
-        from providers.remote.openai import vendor_provider
-
-        return vendor_provider(provider_type)
-    if provider_type not in CLASSES:
-        raise UnknownProviderType(provider_type, provider_types())
-    module, _, name = CLASSES[provider_type].partition(":")
-    loaded: type[Provider] = getattr(import_module(module), name)
-    return loaded
+    if name in VENDORS:
+        return _of_vendor(name, VENDORS[name])
+    if name in CLASSES:
+        return ProviderType(CLASSES[name])
+    raise UnknownProviderType(name, provider_types())
 
 
-def config_model(provider_type: str) -> type[ProviderConfig]:
-    """The class of the settings that `provider_type` has.
+def config_model(name: str) -> ConfigModel:
+    """What the settings of the type `name` have to be; raises as `provider_type`."""
+    return provider_type(name).config
 
-    Raises:
-        UnknownProviderType: there is no such type.
-    """
-    return provider_class(provider_type).Config
+
+def _of_vendor(name: str, vendor: Vendor) -> ProviderType:
+    defaults = {} if vendor.base_url is None else {"base_url": vendor.base_url}
+    return ProviderType(_OPENAI, _CONFIGS.get(name), defaults, {"vendor": vendor})
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

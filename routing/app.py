@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,22 +16,23 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from llama_compat import __version__
+from llama_compat.dialects.base import Operation
 from llama_compat.distribution import CorsSettings, Distribution, ServerSettings
 from llama_compat.errors import APIError, internal_error, invalid_parameter
-from llama_compat.exchange import ANYBODY
+from llama_compat.exchange import ANYBODY, Principal
 from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
 from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
 from routing.docs import add_docs, add_errors, add_operations, add_summaries
 from routing.health import health
-from routing.ingress.answer import Answer, request_id_of
+from routing.ingress.answer import request_id_of
 from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
-from routing.ingress.endpoint import NO_PATH, Endpoint
+from routing.ingress.edge import NO_PARAMETERS, refuse, serve
 from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
-from routing.logs import BoundedLog
+from routing.observability.logs import BoundedLog
 from routing.page import files
 from routing.runtime import Runtime, runtime_of
 
@@ -39,6 +41,9 @@ refusals = BoundedLog(log)
 
 OPEN_PATHS = frozenset({"/health", *files.PATHS})
 """What is answered without a key."""
+
+METRICS_PATH = "/metrics"
+"""Opened by the keys of who watches the server, which need open no model."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
@@ -67,10 +72,18 @@ class Application(FastAPI):
         self.runtime = Runtime(distribution)
         self._retiring: dict[asyncio.Task[None], Runtime] = {}
         self.apis = tuple(api for api in CLIENT_APIS if api.name in distribution.server.apis)
-        self._endpoints = {
-            path: endpoint for api in self.apis for path, endpoint in api.endpoints.items()
+        self._operations = {
+            path: operation for api in self.apis for path, operation in api.operations.items()
         }
         self._patterns = [pattern for api in self.apis for pattern in api.patterns]
+        self._api_of = {
+            operation.name: api
+            for api in self.apis
+            for operation in (
+                *api.operations.values(),
+                *(pattern.operation for pattern in api.patterns),
+            )
+        }
         _add_routes(self)
         add_docs(self)
         files.add_page(self)
@@ -103,25 +116,33 @@ class Application(FastAPI):
             runtime.release()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, runtime: Runtime) -> None:
-        path, principal = scope["path"], ANYBODY
-        endpoint, parameters = self._endpoint(path)
+        path = scope["path"]
+        principal: Principal | None = None
+        operation, parameters = self._operation(scope)
         try:
             if path.startswith(ADMIN):
                 runtime.admin.check(scope["headers"])
+                principal = ANYBODY
+            elif path == METRICS_PATH:
+                await runtime.check_overseer(scope["headers"])
+                principal = ANYBODY
             elif path not in OPEN_PATHS:
                 principal = await runtime.principal(scope["headers"])
-            if endpoint is not None and scope["method"] != "POST":
+            else:
+                principal = ANYBODY
+            if operation is not None and scope["method"] != "POST":
                 raise _method_not_allowed(scope)
         except APIError as error:
-            answer = Answer(send, scope, self.api_of(scope).dialect)
-            _say_refused(scope, answer.request_id, error.status)
-            if endpoint is None:
-                await answer.error(error)
+            if operation is None:
+                told = self._rendered(scope, error)
+                await told(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
             else:
-                await endpoint.refuse(answer, scope, runtime, error)
+                _say_refused(scope, request_id_of(scope), error.status)
+                dialect = self.api_of(scope).dialect
+                await refuse(scope, send, runtime, operation, dialect, error, principal)
             return
-        if endpoint is not None:
-            await endpoint(scope, receive, send, runtime, principal, parameters)
+        if operation is not None:
+            await serve(scope, receive, send, runtime, operation, principal, parameters)
             return
         scope = {
             **scope,
@@ -143,17 +164,23 @@ class Application(FastAPI):
             return method
         return "GET"
 
-    def _endpoint(self, path: str) -> tuple[Endpoint | None, Mapping[str, str]]:
-        endpoint = self._endpoints.get(path)
-        if endpoint is not None:
-            return endpoint, NO_PATH
-        for pattern, with_parameters in self._patterns:
-            if match := pattern.fullmatch(path):
+    def _operation(self, scope: Scope) -> tuple[Operation | None, Mapping[str, str]]:
+        """Which call of a client API a request is for, and the parameters in its path."""
+        path = scope["path"]
+        operation = self._operations.get(path)
+        if operation is not None:
+            return operation, NO_PARAMETERS
+        for pattern, with_parameters, query in self._patterns:
+            if (match := pattern.fullmatch(path)) and (query is None or query in _query(scope)):
                 return with_parameters, match.groupdict()
-        return None, NO_PATH
+        return None, NO_PARAMETERS
 
     def api_of(self, scope: Scope) -> ClientAPI:
-        """The client API that a request is for, by its path or headers; OpenAI's if by neither."""
+        """The client API that a request is for: whose call it is, or whose it would be by its path
+        or headers; OpenAI's if nobody's."""
+        operation, _ = self._operation(scope)
+        if operation is not None:
+            return self._api_of[operation.name]
         return next((api for api in self.apis if api.owns(scope)), OPENAI_API)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -244,8 +271,11 @@ class Application(FastAPI):
 
     def _render_api_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, APIError)
-        dialect = self.api_of(request.scope).dialect
-        request_id = request_id_of(request.scope)
+        return self._rendered(request.scope, error)
+
+    def _rendered(self, scope: Scope, error: APIError) -> Response:
+        dialect = self.api_of(scope).dialect
+        request_id = request_id_of(scope)
         return Response(
             dialect.render_error(error, request_id),
             dialect.status(error),
@@ -265,7 +295,7 @@ class Application(FastAPI):
     def _meant(self, path: str) -> str | None:
         """The path of an operation that a client with a base URL not quite right asks for."""
         known = "/" + path.strip("/").removeprefix("v1/")
-        return next((each for each in (f"/v1{known}", known) if each in self._endpoints), None)
+        return next((each for each in (f"/v1{known}", known) if each in self._operations), None)
 
     def _render_invalid_query(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -295,6 +325,10 @@ def _cors(app: ASGIApplication, settings: CorsSettings | None) -> ASGIApplicatio
         max_age=settings.max_age_seconds,
     )
     return cast(ASGIApplication, with_cors)
+
+
+def _query(scope: Scope) -> Sequence[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"))
 
 
 async def _retire(runtime: Runtime) -> None:
@@ -341,16 +375,17 @@ def _add_routes(app: Application) -> None:
     async def tell_health(request: Request) -> Response:
         """200 once every provider has started and all local models are loaded, 503 before.
 
-        `running` and `waiting` count the requests in the engines of this process. `targets`, which
-        only those are told who may ask the models, says of each provider's models how many requests
-        are in flight there, how many there were, how many failed and of what class the last failure
-        was, for how many seconds it is left alone, and how long it takes to the first content.
+        Where there are keys, more is told to who brings the metrics key, the admin key or one of
+        the server's own: `running` and `waiting` count the requests in the engines of this process.
+        `targets` says of each provider's models how many requests are in flight there, how many
+        there were, how many failed and of what class the last failure was, for how many seconds it
+        is left alone, and how long it takes to the first content.
         """
         told = health(runtime_of(request), request.scope["headers"])
         return JSONResponse(told, 200 if told["status"] == "ok" else 503)
 
     @app.get(
-        "/metrics",
+        METRICS_PATH,
         tags=["server"],
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}}},

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from pydantic import SecretStr
 
-from llama_compat.errors import APIError, invalid_api_key
+from llama_compat.distribution import ServerSettings
+from llama_compat.errors import APIError, invalid_api_key, team_not_found
 from llama_compat.exchange import ANYBODY, Principal
-from routing.operations.keys.ring import KeyRing
-from routing.operations.keys.secret import digest_of
+from routing.access.keys.ring import KeyRing
+from routing.access.keys.secret import digest_of
 
 ADMIN = "/admin/"
 """What the paths begin with that the admin key opens, and no other key."""
@@ -38,15 +40,68 @@ class Authenticator:
         Keys are looked up by their hash, so that timing tells nothing of them.
 
         Raises:
-            APIError: 401.
+            APIError: 401; 403, the key's team is not in the template any more.
         """
         if self._ring.is_open:
             return ANYBODY
         for sent in _sent_keys(headers):
             key = self._ring.find(digest_of(sent))
             if key is not None and key.is_good(self._clock()):
+                if not self._ring.has_team(key.principal):
+                    # Nobody knows its team's limits; without them it would have none.
+                    raise team_not_found(key.principal.team or "")
                 return key.principal
         raise invalid_api_key()
+
+    def is_new(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether there is a key among a request's `headers` that nobody here has heard of."""
+        return any(self._ring.find(digest_of(sent)) is None for sent in _sent_keys(headers))
+
+
+def keys_unavailable() -> APIError:
+    """503 for a key that is not known here, while nobody can look whether there is one."""
+    return APIError(
+        503,
+        "This server does not know this key, and can't look for it at the moment. Ask again later.",
+        code="keys_unavailable",
+        headers={"retry-after": "2", "retry-after-ms": "2000"},
+    )
+
+
+class Overseers:
+    """Who may see how all of the server does: `/metrics`, and the targets in `/health`.
+
+    They are who brings the metrics key, the admin key or one of the server's own keys; where there
+    are no keys at all, everybody. Keys that were made for somebody are for asking models.
+
+    Args:
+        settings: the server's.
+        is_open: whether everybody is let in.
+    """
+
+    def __init__(self, settings: ServerSettings, *, is_open: bool) -> None:
+        special = (key for key in (settings.metrics_key, settings.admin_key) if key is not None)
+        self._keys = [key.get_secret_value().encode() for key in (*special, *settings.api_keys)]
+        self._is_open = is_open and settings.metrics_key is None
+
+    def see(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a request with these `headers` comes from one of them."""
+        return self._is_open or any(_same(sent, self._keys) for sent in _sent_keys(headers))
+
+
+def not_an_overseer() -> APIError:
+    """403: a good key that does not open what tells of all of the server."""
+    return APIError(
+        403,
+        "This API key does not open the server's metrics: they are for `server.metrics_key`,"
+        " `server.admin_key` and `server.api_keys` of its template.",
+        code="metrics_not_allowed",
+    )
+
+
+def _same(sent: bytes, keys: Iterable[bytes]) -> bool:
+    """Whether `sent` is one of `keys`; in constant time, so that timing tells nothing of them."""
+    return any(list(map(partial(hmac.compare_digest, sent), keys)))
 
 
 class AdminGate:
@@ -71,8 +126,7 @@ class AdminGate:
                 "This server has no admin routes: set `server.admin_key` in its template.",
                 code="admin_disabled",
             )
-        # In constant time, so that timing tells nothing of the key.
-        if not any(hmac.compare_digest(sent, self._key) for sent in _sent_keys(headers)):
+        if not any(_same(sent, [self._key]) for sent in _sent_keys(headers)):
             raise APIError(
                 401,
                 "Incorrect or missing admin key. Send it as 'Authorization: Bearer KEY'.",

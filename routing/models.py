@@ -1,4 +1,4 @@
-"""Public model ids and aliases, and the provider and own model id behind each."""
+"""Public model ids, aliases and patterns, and the provider and own model id behind each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
+from llama_compat.distribution.aliases import letters, matches
 from llama_compat.distribution.routing import flat_targets, routing_of
-from llama_compat.errors import model_not_found
-from llama_compat.exchange import Target
+from llama_compat.errors import APIError, model_not_allowed, model_not_found
+from llama_compat.exchange import ANYBODY, Principal, Target
 from llama_compat.types import ModelInfo
 from providers.base import Provider
 from routing.policy.group import Targets
@@ -23,6 +24,7 @@ class Route:
         targets: the model's, at least one.
         policy: which of them gets a request; None for the only one of a model without policies.
         name: the model's id in the template; `provider/*` for what a vendor lists.
+        names: all that it is called in lists: its id and aliases, but no patterns.
 
     Attributes:
         limit: how many tokens the template lets any of the targets hold; None for no limit.
@@ -30,22 +32,36 @@ class Route:
             provider's settings say so.
     """
 
-    __slots__ = ("keepalive_seconds", "limit", "name", "policy", "targets")
+    __slots__ = ("keepalive_seconds", "limit", "name", "names", "policy", "targets")
 
     def __init__(
-        self, targets: Sequence[LiveTarget], policy: Policy | None = None, name: str = ""
+        self,
+        targets: Sequence[LiveTarget],
+        policy: Policy | None = None,
+        name: str = "",
+        names: Sequence[str] = (),
     ) -> None:
         self.name = name
+        self.names = names
         self.targets = Targets(targets)
         self.policy = policy
         self.limit = _most(each.target.context_length for each in self.targets)
         patient = (each.provider.keepalive_seconds for each in self.targets)
         self.keepalive_seconds = next((seconds for seconds in patient if seconds), None)
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether the template lists the model."""
-        return not self.name.endswith("/*")
+    def is_open_to(self, principal: Principal) -> bool:
+        """Whether `principal` may ask for the model: a key opens it by any of its own names, but
+        not by what a client calls it that asks by a pattern."""
+        return any(map(principal.may_use, self.names))
+
+    def check_open_to(self, principal: Principal, model: str) -> None:
+        """Make sure that `principal` may go there.
+
+        Raises:
+            APIError: 403 `model_not_allowed`, naming the `model` as the client has it.
+        """
+        if not self.is_open_to(principal):
+            raise model_not_allowed(model)
 
     @property
     def provider(self) -> Provider:
@@ -80,6 +96,9 @@ class ModelTable:
         providers: by id.
         routing: the policies that count for every model, unless it says otherwise.
         states: what is known of the targets.
+
+    Attributes:
+        has_mirrors: whether requests for any of them are mirrored.
     """
 
     def __init__(
@@ -93,14 +112,18 @@ class ModelTable:
         self._states = States() if states is None else states
         self._created = int(time.time())
         self._routes: dict[str, Route] = {}
-        by_name = {name: model for model in models for name in (model.id, *model.aliases)}
+        self._patterns: list[tuple[str, Route]] = []
+        by_name = {name: model for model in models for name in model.names}
         for model in models:
             targets = [self._live(each) for each in flat_targets(model, by_name)]
             settings = routing_of(model, routing)
             policy = None if settings is None else Policy(settings)
-            route = Route(targets, policy, model.id)
-            for name in (model.id, *model.aliases):
-                self._routes[name] = route
+            route = Route(targets, policy, model.id, model.names)
+            self._routes.update(dict.fromkeys(model.names, route))
+            self._patterns += [(pattern, route) for pattern in model.patterns]
+        self._patterns.sort(key=lambda each: letters(each[0]), reverse=True)
+        policies = [each.policy for each in self._routes.values() if each.policy is not None]
+        self.has_mirrors = any(each.mirrors for each in policies)
 
     def _live(self, flat: FlatTarget) -> LiveTarget:
         return LiveTarget(
@@ -111,34 +134,70 @@ class ModelTable:
             flat.priority,
         )
 
-    def _discovered(self, provider: Provider, name: str) -> Route:
-        return Route([self._live(FlatTarget(provider.id, name))], name=f"{provider.id}/*")
+    def look_up(
+        self, model: str, principal: Principal = ANYBODY, others: Sequence[str] = ()
+    ) -> Route:
+        """The route of what a client calls `model`: an id, an alias, or what a pattern stands for,
+        whether `principal` may go there or not. A name counts for more than a pattern, and of
+        patterns the one with the most letters.
 
-    async def resolve(self, model: str) -> Route:
-        """The route of the public id or alias `model`.
+        Args:
+            model: as the client has it.
+            principal: who is asking.
+            others: what else the client's API calls the same model.
 
         Raises:
-            APIError: 404 `model_not_found`, naming some models that there are.
+            APIError: 404 `model_not_found`, naming some models that `principal` may ask for.
         """
-        route = self._routes.get(model)
-        return route or await self._resolve_discovered(model)
+        route = self._routes.get(model) or self._find((model, *others))
+        if route is None:
+            raise self._not_found(model, principal)
+        return route
 
-    async def _resolve_discovered(self, model: str) -> Route:
+    async def seen(
+        self, model: str, principal: Principal = ANYBODY, others: Sequence[str] = ()
+    ) -> Route:
+        """As `look_up`, but who may not ask for the model is told that there is none.
+
+        Raises:
+            APIError: 404 `model_not_found`.
+        """
+        route = self.look_up(model, principal, others)
+        if not route.is_open_to(principal):
+            raise self._not_found(model, principal)
+        return route
+
+    def _find(self, names: Sequence[str]) -> Route | None:
+        ways = self._routes.get, self._discovered, self._meant
+        return next((route for way in ways for name in names if (route := way(name))), None)
+
+    def _discovered(self, model: str) -> Route | None:
         for provider in self._providers.values():
             if model.startswith(f"{provider.id}/"):
-                names = provider.discovered_models()
-                for name in names:
+                for name in provider.discovered_models():
                     if _public_id(provider, name) == model:
-                        return self._discovered(provider, name)
-        raise model_not_found(model, list(self._routes))
+                        live = self._live(FlatTarget(provider.id, name))
+                        return Route([live], name=f"{provider.id}/*", names=(model,))
+        return None
 
-    async def list(self) -> list[ModelInfo]:
-        """Every model that can be asked for, aliases included."""
-        entries = [self.describe(name, route) for name, route in self._routes.items()]
+    def _meant(self, model: str) -> Route | None:
+        return next((route for pattern, route in self._patterns if matches(pattern, model)), None)
+
+    def _not_found(self, model: str, principal: Principal) -> APIError:
+        known = (name for name, route in self._routes.items() if route.is_open_to(principal))
+        return model_not_found(model, list(known))
+
+    async def list(self, principal: Principal = ANYBODY) -> list[ModelInfo]:
+        """Every model that `principal` may ask for, aliases included; patterns are no names."""
+        entries = [
+            self.describe(name, route)
+            for name, route in self._routes.items()
+            if route.is_open_to(principal)
+        ]
         for provider in self._providers.values():
             for name in provider.discovered_models():
                 public_id = _public_id(provider, name)
-                if public_id not in self._routes:
+                if public_id not in self._routes and principal.may_use(public_id):
                     entries.append(
                         ModelInfo(
                             public_id, self._created, provider.id, provider.context_length(name)
@@ -146,13 +205,13 @@ class ModelTable:
                     )
         return entries
 
-    async def get(self, model: str) -> ModelInfo:
+    async def get(self, model: str, principal: Principal = ANYBODY) -> ModelInfo:
         """One model.
 
         Raises:
-            APIError: 404 `model_not_found`.
+            APIError: 404 `model_not_found`; so too if `principal` may not ask for it.
         """
-        return self.describe(model, await self.resolve(model))
+        return self.describe(model, await self.seen(model, principal))
 
     def describe(self, public_id: str, route: Route) -> ModelInfo:
         """What a list shows of the model that `route` leads to."""

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from fastapi import Request
+from fastapi import Request as HTTPRequest
 
-from llama_compat.distribution import Distribution, ResponsesStoreSettings
-from llama_compat.errors import APIError, model_not_found
+from llama_compat.distribution import Distribution, ServerSettings
+from llama_compat.errors import APIError
+from llama_compat.text.one_line import one_line
 from llama_compat.types import ModelInfo
 from providers import registry
 from providers.base import Provider, ProviderModel
 from providers.shared import Shared
-from routing.auth import AdminGate, Authenticator
+from routing.access.keys.ring import KeyRing
+from routing.auth import AdminGate, Authenticator, Overseers, keys_unavailable, not_an_overseer
 from routing.ingress.body import Bodies
+from routing.layers.background import BackgroundResponses
+from routing.layers.chain import Owner, chain_of
 from routing.models import ModelTable
-from routing.operations.assembly import observers_of
-from routing.operations.background import BackgroundResponses
-from routing.operations.keys.ring import KeyRing
-from routing.operations.store.responses import ResponseStore
-from routing.policy.mirror import Mirrors
+from routing.observability.assembly import observers_of
+from routing.observability.sample import HEAD_BYTES
 from routing.policy.targets import States
+from routing.request import Request
+from routing.routes import find_route
+from routing.storage.responses import ResponseStore
+from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from llama_compat.exchange import Principal
-    from routing.operations.access import Access
-    from routing.operations.limits.requests import RequestLimits
+    from routing.access.access import Access
+    from routing.access.limits.requests import RequestLimits
+    from routing.observability.observers import Observers
+    from routing.observability.records.ledger import Ledger
+
+log = logging.getLogger(__name__)
 
 
 class Runtime:
@@ -55,20 +66,21 @@ class Runtime:
         bodies: what the bodies of all requests come to.
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
+        overseers: who may see how all of it does.
         limits: which limits hold for whom; None where there are none.
         responses: where responses are kept; None where the template wants none kept.
         background: the responses that nobody waits for.
-        mirrors: the copies of requests whose answers nobody wants.
+        ledger: makes records of requests; None where nobody needs any.
         observers: who wants to know of requests; None where nobody does.
+        running: the requests that have not ended.
+        answer: answers a request that has been begun and whose route is known.
         ready: whether every provider has started.
     """
 
     def __init__(self, distribution: Distribution, previous: Runtime | None = None) -> None:
         self.distribution = distribution
         self.settings = distribution.server
-        self._providers: Mapping[str, Shared[Provider]] = _providers(
-            distribution, previous._providers if previous else {}
-        )
+        self._providers: Mapping[str, Shared[Provider]] = _providers(distribution, previous)
         self.providers = {id: shared.value for id, shared in self._providers.items()}
         self.states: States = States(distribution.providers, previous.states if previous else None)
         self.models = ModelTable(
@@ -80,13 +92,30 @@ class Runtime:
         self.keys = KeyRing.of(distribution, stored)
         self.authenticator = Authenticator(self.keys)
         self.admin = AdminGate(self.settings.admin_key)
+        self.overseers = Overseers(self.settings, is_open=self.keys.is_open)
         self.bodies = Bodies(distribution.server.max_bodies_bytes)
-        self._store = _response_store(distribution.server.responses_store, previous)
+        self._store = _response_store(distribution.server, previous)
         self.responses = self._store.value if self._store else None
         self.limits = _limits(distribution, self.access)
-        self.observers = observers_of(distribution, self.providers, self.states, self.limits)
-        self.mirrors = Mirrors()
+        self.ledger = _ledger(distribution, self.limits)
+        self.observers = (
+            observers_of(distribution, self.providers, self.states, self.ledger)
+            if self.ledger is not None
+            else None
+        )
+        self.running: set[Request] = set()
+        self._sample_bytes = _sample_bytes(self.observers, self.ledger)
         self.background = BackgroundResponses(self.responses)
+        chain = chain_of(
+            Owner(self.begin, self.route, self.hold, self.release),
+            limits=self.limits,
+            ledger=self.ledger,
+            tracer=self.observers.tracer if self.observers is not None else None,
+            responses=self.responses,
+            background=self.background,
+            mirrors=self.models.has_mirrors,
+        )
+        self.answer, self._mirrors = chain
         self.ready = False
         self._running = AsyncExitStack()
         self._requests = 0
@@ -101,7 +130,12 @@ class Runtime:
         """
         if self._access is not None:
             await self._start(self._access)
+            self._say_teams_gone()
+        if self.ledger is not None:
+            await self.ledger.prices.start()
         if self.observers is not None:
+            if self.observers.meter is not None:
+                self.observers.meter.watch(self.running)
             self._running.push_async_callback(self.observers.stop)
             await self.observers.start()
         if self._store is not None:
@@ -115,7 +149,8 @@ class Runtime:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         self._running.push_async_callback(self.background.stop)
-        self._running.push_async_callback(self.mirrors.stop)
+        if self._mirrors is not None:
+            self._running.push_async_callback(self._mirrors.stop)
         self.background.start()
         self.ready = True
 
@@ -124,25 +159,50 @@ class Runtime:
         if part.hold():
             await part.value.start()
 
+    def _say_teams_gone(self) -> None:
+        """Name the stored keys that open nothing, as the template has not (any more) their team."""
+        for key in self.keys.of_no_team(time.time()):
+            who = key.principal
+            log.warning(
+                "key %s (%s) opens nothing: the template has no team '%s'. Add it to `teams`, or"
+                " change the key's.",
+                who.id,
+                one_line(who.name),
+                one_line(who.team or ""),
+            )
+
     async def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
         """Whose key there is among a request's headers; one that is new is looked for.
 
         Raises:
-            APIError: 401.
+            APIError: 401; 503, nobody can look for it now.
         """
         try:
             return self.authenticator.principal(headers)
         except APIError:
-            if self.access is None or self.access.keeper is None:
+            keeper = self.access.keeper if self.access and self.settings.stored_keys else None
+            if keeper is None or not self.authenticator.is_new(headers):
                 raise
-            await self.access.keeper.refresh()
-            return self.authenticator.principal(headers)
+        try:
+            await keeper.refresh()
+        except StorageError:
+            raise keys_unavailable() from None
+        return self.authenticator.principal(headers)
+
+    async def check_overseer(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Make sure that who asks may see how all of the server does.
+
+        Raises:
+            APIError: 401, nobody knows who asks; 403, it is somebody else.
+        """
+        if not self.overseers.see(headers):
+            await self.principal(headers)
+            raise not_an_overseer()
 
     @property
     def counts_usage(self) -> bool:
         """Whether somebody here needs the usage of every request."""
-        observers = self.observers
-        return self.settings.log_usage or (observers is not None and observers.count_usage)
+        return self.settings.log_usage or self.ledger is not None
 
     async def stop(self) -> None:
         """Stop every provider whose start was begun, but for those that another runtime has."""
@@ -150,6 +210,25 @@ class Runtime:
         await self._running.aclose()
 
     # Its requests ---------------------------------------------------------------------------------
+
+    def begin(self, request: Request) -> None:
+        """A request has come in; whoever answers it calls `request.end`."""
+        self.running.add(request)
+        request.sample_bytes = self._sample_bytes
+        request.when_ended(self._ended)
+
+    def _ended(self, request: Request) -> None:
+        self.running.discard(request)
+        if self.observers is not None:
+            self.observers.ended(request)
+
+    def route(self, request: Request) -> None:
+        """Look up where a request goes whose call is there.
+
+        Raises:
+            APIError: as `find_route`.
+        """
+        find_route(request, self.models, self.settings.max_choices)
 
     def hold(self) -> None:
         """Keep what it has running until `release`: a request begins."""
@@ -173,45 +252,41 @@ class Runtime:
             await self._unused.wait()
 
 
-def runtime_of(request: Request) -> Runtime:
+def runtime_of(request: HTTPRequest) -> Runtime:
     """The runtime that `request` keeps to its end."""
     runtime: Runtime = request.scope["runtime"]
     return runtime
 
 
-async def list_models(request: Request) -> list[ModelInfo]:
+async def list_models(request: HTTPRequest) -> list[ModelInfo]:
     """Every model that the request's key opens, aliases included."""
     principal: Principal = request.scope["principal"]
-    models = await runtime_of(request).models.list()
-    return [model for model in models if principal.may_use(model.id)]
+    return await runtime_of(request).models.list(principal)
 
 
-async def find_model(request: Request, model: str) -> ModelInfo:
+async def find_model(request: HTTPRequest, model: str) -> ModelInfo:
     """One model.
 
     Raises:
         APIError: 404, there is none, or the request's key does not open it.
     """
     principal: Principal = request.scope["principal"]
-    found = await runtime_of(request).models.get(model)
-    if not principal.may_use(model):
-        raise model_not_found(model)
-    return found
+    return await runtime_of(request).models.get(model, principal)
 
 
-def _providers(
-    distribution: Distribution, running: Mapping[str, Shared[Provider]]
-) -> dict[str, Shared[Provider]]:
-    """Those of `running` that the distribution has too, and new ones for the others."""
+def _providers(distribution: Distribution, previous: Runtime | None) -> dict[str, Shared[Provider]]:
+    """Those of `previous` that the distribution has too, and new ones for the others."""
     wanted = _wanted_models(distribution)
+    running = previous._providers if previous else {}
+    types = {each.id: each.type for each in previous.distribution.providers} if previous else {}
     providers = {}
     for settings in distribution.providers:
         models, before = wanted.get(settings.id, []), running.get(settings.id)
-        kind = registry.provider_class(settings.type)
-        if before and type(before.value) is kind and before.value.serves(settings.config, models):
+        same_type = settings.type == types.get(settings.id)
+        if before and same_type and before.value.serves(settings.config, models):
             providers[settings.id] = before
             continue
-        provider = kind(settings.id, settings.config, models)
+        provider = registry.provider_type(settings.type).make(settings.id, settings.config, models)
         if before:
             provider.adopt(before.value)
         providers[settings.id] = Shared(provider, provider.stop)
@@ -221,19 +296,36 @@ def _providers(
 def _access(distribution: Distribution, previous: Runtime | None) -> Shared[Access] | None:
     if not (distribution.server.stored_keys or distribution.has_limits or distribution.has_budgets):
         return None
-    from routing.operations.access import Access, access_settings
+    from routing.access.access import Access, access_settings
 
     before = previous._access if previous else None
     if before is not None and before.value.settings == access_settings(distribution):
         return before
-    access = Access(distribution)
+    # Who knows its keys does not forget them for a storage that is away: a reload is refused then.
+    access = Access(distribution, waits=previous is None)
     return Shared(access, access.stop)
+
+
+def _ledger(distribution: Distribution, limits: RequestLimits | None) -> Ledger | None:
+    server = distribution.server
+    if not (server.records or server.traces or server.metrics or limits is not None):
+        return None
+    from routing.observability.records.ledger import Ledger
+    from routing.observability.records.prices import Prices
+
+    return Ledger(Prices(distribution))
+
+
+def _sample_bytes(observers: Observers | None, ledger: Ledger | None) -> int:
+    if observers is not None:
+        return observers.sample_bytes
+    return 0 if ledger is None else HEAD_BYTES
 
 
 def _limits(distribution: Distribution, access: Access | None) -> RequestLimits | None:
     if access is None:
         return None
-    from routing.operations.limits.requests import RequestLimits
+    from routing.access.limits.requests import RequestLimits
 
     return RequestLimits(distribution, access.limiter)
 
@@ -255,11 +347,14 @@ def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]
 
 
 def _response_store(
-    settings: ResponsesStoreSettings | None, previous: Runtime | None
+    server: ServerSettings, previous: Runtime | None
 ) -> Shared[ResponseStore] | None:
+    settings = server.responses_store
     if settings is None:
         return None
-    if previous is not None and settings == previous.settings.responses_store:
-        return previous._store
-    store = ResponseStore(settings)
+    if previous is not None:
+        before = previous.settings
+        if (settings, server.storage) == (before.responses_store, before.storage):
+            return previous._store
+    store = ResponseStore(settings, server.storage.get_secret_value())
     return Shared(store, store.stop)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import signal
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +19,30 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 STARTER_MODEL = "SmolLM2-135M-Instruct"
+
+ROOT = Path(__file__).parents[1]
+
+ENGINES = (
+    "gguf",
+    "llama_cpp",
+    "providers.local.llama_cpp_engine",
+    "providers.local.torch_engine",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "triton",
+)
+"""What runs models, and takes seconds to import."""
+
+SERVERS = frozenset({"postgres_server", "redis"})
+"""Fixtures that start one, whoever asks for them."""
+
+needs_torch = pytest.mark.skipif(
+    find_spec("torch") is None,
+    reason="torch is not installed, as for `make check`; `make test` has it",
+)
+"""For what is said where torch is there, and no model of it is loaded."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,3 +68,63 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run what takes long in tests/abuse too, and hold the rest against the bounds of a"
         " machine that has nothing else to do",
     )
+    group.addoption(
+        "--light",
+        action="store_true",
+        help="leave out what imports an engine, starts a server, or measures: for `make check`",
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# With --light: what needs no engine, no server, and not the machine for itself
+# --------------------------------------------------------------------------------------------------
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A module that imports an engine is not imported; nor is what shares its folder's conftest."""
+    if not config.getoption("--light"):
+        return None
+    module = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    return imports_engine(module) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--light"):
+        return
+    heavy = [item for item in items if starts_server(item) or item.get_closest_marker("alone")]
+    config.hook.pytest_deselected(items=heavy)
+    items[:] = [item for item in items if item not in set(heavy)]
+
+
+def starts_server(item: pytest.Item) -> bool:
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return item.get_closest_marker("server") is not None or not SERVERS.isdisjoint(fixtures)
+
+
+@cache
+def imports_engine(module: Path) -> bool:
+    """Whether importing `module` imports an engine, by itself or by another module of the tests."""
+    if module.suffix != ".py" or not module.is_file():
+        return False
+    names = list(_imported(ast.parse(module.read_text("utf-8"))))
+    if any(name == each or name.startswith(f"{each}.") for name in names for each in ENGINES):
+        return True
+    helpers = {_file_of(name) for name in names if name.startswith("tests.")}
+    return any(imports_engine(each) for each in helpers - {module})
+
+
+def _imported(tree: ast.AST) -> list[str]:
+    """The modules that are imported as `tree` is: outside of its functions."""
+    found: list[str] = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found += _imported(node)
+    return found
+
+
+def _file_of(module: str) -> Path:
+    return ROOT / f"{module.replace('.', '/')}.py"

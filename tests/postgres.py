@@ -6,16 +6,20 @@ the tests do, it runs as its own user or as nobody.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 STOP_SECONDS = 30
+
+SOCKET = ".s.PGSQL.5432"
 
 HOW_TO_INSTALL = "no PostgreSQL on this machine; on Debian: apt install postgresql"
 
@@ -38,10 +42,11 @@ class PostgresServer:
 
     Attributes:
         address: of its database, as a template names it.
+        folder: where its socket is.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"postgres://postgres@/postgres?host={folder}"
 
@@ -61,6 +66,22 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 continue
         raise RuntimeError((self._folder / "log").read_text())
+
+    def pause(self) -> None:
+        """Let it answer nothing any more, as one does whose disk hangs, until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after a `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for each in (pid, *map(int, children)):
+            with suppress(ProcessLookupError):  # a connection that has just ended
+                os.kill(each, number)
 
     def stop(self) -> None:
         """End it at once, as a machine that is switched off does."""
@@ -91,15 +112,93 @@ def postgres() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def emptied(address: str) -> None:
-    """Delete all that the gateway has in a database."""
+async def execute(address: str, *statements: str) -> None:
+    """Execute statements, each in no transaction but its own."""
     import asyncpg
 
     connection = await asyncpg.connect(address)
     try:
-        await connection.execute("DROP SCHEMA IF EXISTS llama_compat CASCADE")
+        for each in statements:
+            await connection.execute(each)
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def read_only(address: str) -> AsyncIterator[None]:
+    """For a while the server lets everybody read, and nobody write."""
+    setting = "default_transaction_read_only"
+    await execute(address, f"ALTER SYSTEM SET {setting} = on", "SELECT pg_reload_conf()")
+    try:
+        # The connections that there are hear of it a moment later.
+        await asyncio.sleep(0.2)
+        yield
+    finally:
+        may_write = f"SET {setting} = off"
+        reset = (may_write, f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()")
+        await execute(address, *reset)
+
+
+class LossyWay:
+    """A way to a server on which the answer to every so many-th COMMIT is lost.
+
+    Args:
+        server: where it leads.
+        every: of so many COMMITs, the first one's.
+
+    Attributes:
+        address: of the database, over this way.
+        lost: how many answers were lost.
+    """
+
+    def __init__(self, server: PostgresServer, every: int) -> None:
+        self._to = str(server.folder / SOCKET)
+        self._every = every
+        self._seen = self.lost = 0
+        self._folder = tempfile.mkdtemp(prefix="pg-")
+        self.address = f"postgres://postgres@/postgres?host={self._folder}"
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[LossyWay]:
+        """Itself, while it leads there."""
+        path = f"{self._folder}/{SOCKET}"
+        try:
+            async with await asyncio.start_unix_server(self._carry, path):
+                yield self
+        finally:
+            shutil.rmtree(self._folder)
+
+    async def _carry(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        server, there = await asyncio.open_unix_connection(self._to)
+        loses = asyncio.Event()
+
+        async def answers() -> None:
+            while data := await server.read(1 << 16):
+                if loses.is_set():
+                    self.lost += 1
+                    return
+                back.write(data)
+
+        async def questions() -> None:
+            while data := await client.read(1 << 16):
+                if b"COMMIT;" in data:
+                    if self._seen % self._every == 0:
+                        loses.set()
+                    self._seen += 1
+                there.write(data)
+
+        ways = [asyncio.create_task(each) for each in (answers(), questions())]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        there.close()
+        back.close()
+
+
+async def emptied(address: str) -> None:
+    """Delete all that the gateway has in a database."""
+    await execute(address, "DROP SCHEMA IF EXISTS llama_compat CASCADE")
 
 
 def _unprivileged() -> dict[str, str]:

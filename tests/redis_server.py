@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -25,7 +26,7 @@ class RedisServer:
     """The process, at `url`; it may be killed and started again.
 
     Args:
-        folder: for its socket; it keeps nothing.
+        folder: for its socket; it keeps nothing there but what it is told to with `SAVE`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,6 +50,16 @@ class RedisServer:
         # The file is there a moment before anybody listens.
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(str(self._socket)) == 0
+
+    def pause(self) -> None:
+        """Let it answer nothing any more until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after a `pause`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it at once."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from llama_compat.dialects.rate_limits import RateLimit, openai_headers
 from llama_compat.errors import APIError
+from llama_compat.extent import Extent
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -73,14 +74,21 @@ class Asked(Struct, frozen=True):
     Attributes:
         model: the public id.
         stream: whether a stream is wanted.
-        max_tokens: how many tokens may be generated at most, where the request says so.
-        choices: how many replies are to be generated, those of all prompts together.
+        extent: what it may come to.
+        operation: what it comes down to, where the request says more than its path.
+        other_names: by which the API knows the same model as well.
     """
 
     model: str
     stream: bool = False
-    max_tokens: int | None = None
-    choices: int = 1
+    extent: Extent = Extent()
+    operation: Operation | None = None
+    other_names: Sequence[str] = ()
+
+
+def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
+    """Every request asks for something."""
+    return None
 
 
 Kind = Literal["chat", "completion", "embedding", "token_count"]
@@ -99,8 +107,14 @@ class Operation:
             Raises APIError (400).
         parameters: the members of a decoded request that ask something of the provider, by their
             path (`text.format`), and OpenAI's name for what each asks.
+        usual: the paths among `parameters` that ask for what the API does anyway, which clients say
+            with every request: a provider that can't honour them leaves them out, and they are
+            named, but never refused.
+        shows_images: whether its replies have a place for what a model draws.
         parse: a decoded request and the provider's name for the model, in the vocabulary. Raises
             APIError (400).
+        nothing: the whole reply to a request that asks nothing of the model, given its members and
+            the public model; None for all others.
     """
 
     dialect: Dialect
@@ -111,6 +125,9 @@ class Operation:
     parse: Callable[
         [Mapping[str, Any], str], Translation | EmbeddingTranslation | TokenCountTranslation
     ]
+    nothing: Callable[[Mapping[str, Raw], str], bytes | None] = _something
+    usual: Callable[[Mapping[str, Any]], Collection[str]] = lambda body: ()
+    shows_images: bool = False
 
 
 @dataclass(frozen=True, slots=True)

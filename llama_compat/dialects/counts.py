@@ -1,4 +1,5 @@
-"""What a vendor counted, read without trust: a reply that is paid for is not lost to its usage."""
+"""Counts in JSON, whoever sends them: how large one may be, and what a vendor counted, read without
+trust, as a reply that is paid for is not lost to its usage."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_COUNT = (1 << 53) - 1
-"""The largest whole number that all readers of JSON agree on (RFC 8259, section 6)."""
+"""The largest whole number that all readers of JSON agree on (RFC 8259, section 6). As much may a
+client ask for where its API names no bound: what 128 choices may come to then still fits into the
+64 bits in which it is counted."""
+
+MAX_INT32 = (1 << 31) - 1
+"""The largest token id, and the largest setting of an engine whose integers have 32 bits."""
 
 
 def count(value: Any) -> int | None:

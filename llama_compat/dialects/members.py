@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from llama_compat.dialects.counts import MAX_COUNT
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 
 
@@ -72,7 +73,7 @@ def optional_flag_in(parent: Mapping[str, Any], name: str, path: str) -> bool | 
 def optional_number_in(
     parent: Mapping[str, Any], name: str, path: str, low: float, high: float | None = None
 ) -> float | None:
-    """The member `name`, which is a number from `low` to `high` if it is there."""
+    """The member `name`, which is a number from `low` to `high` (`MAX_COUNT`) if it is there."""
     number, where = parent.get(name), path_of(path, name)
     if number is None:
         return None
@@ -84,7 +85,7 @@ def optional_number_in(
 def optional_integer_in(
     parent: Mapping[str, Any], name: str, path: str, low: int, high: int | None = None
 ) -> int | None:
-    """The member `name`, which is an integer from `low` to `high` if it is there."""
+    """The member `name`, which is an integer from `low` to `high` (`MAX_COUNT`) if it is there."""
     number, where = parent.get(name), path_of(path, name)
     if number is None:
         return None
@@ -94,7 +95,8 @@ def optional_integer_in(
 
 
 def _in_range(number: float, where: str, low: float, high: float | None) -> float:
-    if number >= low and (high is None or number <= high):
+    most = MAX_COUNT if high is None else high
+    if low <= number <= most:
         return number
-    bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+    bounds = f"at least {low}" if high is None and number < low else f"between {low} and {most}"
     raise invalid_parameter(where, f"Invalid value for '{where}': expected {bounds}.")

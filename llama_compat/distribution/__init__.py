@@ -18,6 +18,7 @@ from llama_compat.distribution.operations import (
 )
 from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.template import (
+    ConfigModel,
     Distribution,
     ModelSettings,
     ProviderSettings,
@@ -25,11 +26,13 @@ from llama_compat.distribution.template import (
     ServerSettings,
     list_templates,
     load_distribution,
+    schema_path,
     template_path,
 )
 
 __all__ = [
     "BudgetSettings",
+    "ConfigModel",
     "CorsSettings",
     "Distribution",
     "FlatTarget",
@@ -51,5 +54,6 @@ __all__ = [
     "default_storage",
     "list_templates",
     "load_distribution",
+    "schema_path",
     "template_path",
 ]

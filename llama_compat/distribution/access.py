@@ -33,9 +33,15 @@ class AccessSettings(BaseModel):
 
 
 class LimitSettings(AccessSettings):
-    """How much may be asked at most; what is not set is not limited."""
+    """How much may be asked at most; what is not set is not limited.
+
+    What is used of a limit a minute drains steadily. Who has been idle may use all of it at once,
+    and what drains meanwhile besides: of 10 requests a minute up to 19 in the first minute.
+    """
 
     requests_per_minute: Positive | None = None
+    """They drain steadily: there is no full minute to wait for."""
+
     tokens_per_minute: Positive | None = None
     """Of prompts and completions together."""
 
@@ -50,6 +56,7 @@ class BudgetSettings(AccessSettings):
     """In US dollars."""
 
     period: Period = "month"
+    """After which it begins anew; days, weeks and months are UTC's."""
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -74,6 +81,8 @@ class KeyGrant(AccessSettings):
     """For people: in lists, messages and logs."""
 
     team: Name | None = None
+    """The id of the team whose limits and budget hold too."""
+
     expires: Annotated[datetime, AfterValidator(_in_utc)] | None = None
     """Without a time zone it is UTC."""
 
@@ -81,8 +90,13 @@ class KeyGrant(AccessSettings):
     """Patterns of models that it opens, as in `gpt-*`; with none, all."""
 
     limits: LimitSettings | None = None
+    """How much may be asked with it."""
+
     budget: BudgetSettings | None = None
+    """What its requests may cost."""
+
     metadata: dict[str, str] = {}
+    """Anything to note of it."""
 
 
 def _check_not_empty(key: SecretStr) -> SecretStr:
@@ -97,7 +111,10 @@ class KeySettings(KeyGrant):
     """A key that stands in the template, by reference to the environment or as a hash."""
 
     key: Annotated[SecretStr, AfterValidator(_check_not_empty)] | None = None
+    """The key itself, as `${env.NAME}`; this or `hash`."""
+
     hash: Annotated[str, AfterValidator(_check_hash)] | None = None
+    """`sha256:` and its hash, which `llama-compat keys hash` prints."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -110,8 +127,13 @@ class TeamSettings(AccessSettings):
     """What the keys of a team may use together."""
 
     id: Name
+    """What its keys name as their `team`."""
+
     limits: LimitSettings | None = None
+    """How much its keys may ask together."""
+
     budget: BudgetSettings | None = None
+    """What the requests of its keys may cost together."""
 
 
 def _store_alone(value: Any) -> Any:
@@ -133,6 +155,9 @@ class LimitStoreSettings(AccessSettings):
 
     when_away: Literal["open", "closed"] = "open"
     """While Redis can't be asked: let everything in uncounted, or nothing."""
+
+    timeout: Annotated[float, Field(gt=0)] = 0.05
+    """Seconds that Redis may take to answer; after that it is away, and nobody waits for it."""
 
 
 LimitStore = Annotated[LimitStoreSettings, BeforeValidator(_store_alone)]

@@ -57,6 +57,7 @@ class RecordsSettings(OperationsSettings):
     """What is longer is cut off."""
 
     body_keep_days: Days = 7
+    """Days after which a body is forgotten."""
 
     redact: list[Annotated[str, AfterValidator(_is_pattern)]] = []
     """Regular expressions: what they match is not kept of a body."""
@@ -85,6 +86,7 @@ class TracesSettings(OperationsSettings):
     """The share of requests that are traced, of those that bring no trace of their own."""
 
     service_name: str = "llama-compat"
+    """What the spans say that they come from."""
 
     content: bool = False
     """Whether spans have what was asked and what was said."""
@@ -98,7 +100,10 @@ class PriceSettings(OperationsSettings):
     """What a model costs, in US dollars for a million tokens."""
 
     input: Annotated[float, Field(ge=0)]
+    """A million tokens of prompts."""
+
     output: Annotated[float, Field(ge=0)]
+    """A million tokens of replies."""
 
     cached_input: Annotated[float, Field(ge=0)] | None = None
     """Input that was read from a cache; as other input by default."""

@@ -53,7 +53,10 @@ class BackoffSettings(_Settings):
     """How long a retry of the same target waits, in seconds: twice as long each time."""
 
     first: _Seconds = 0.25
+    """Before the first retry."""
+
     most: _Seconds = 8.0
+    """Before any; a vendor's `Retry-After` may ask for more."""
 
 
 class RetrySettings(_Settings):
@@ -66,30 +69,42 @@ class RetrySettings(_Settings):
     """In all, the first among them."""
 
     budget: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Retries and hedges that a provider gets, as a share of its recent requests."""
+    """Retries that a provider gets, as a share of its recent requests; and hedges, as a share of
+    the model's."""
 
     backoff: BackoffSettings = BackoffSettings()
+    """How long a retry waits."""
 
 
 class CooldownSettings(_Settings):
     """After so many failures in a row within so many seconds a target is left alone."""
 
     failures: _Count = 3
+    """How many in a row."""
+
     within: _Seconds = 30
+    """In how many seconds."""
+
     seconds: _Seconds = 15
+    """How long it is left alone, before one request probes it."""
 
 
 class MirrorSettings(_Settings):
     """Another model that gets a share of the requests too; what it says is thrown away."""
 
     model: _Name
+    """The id of that model in the template."""
+
     sample: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """The share of the requests."""
 
 
 class RoutingSettings(_Settings):
     """The policies of a model with several targets."""
 
     balance: Balance = "weighted"
+    """Which target of the first priority is asked first: by weight, the less busy of two, the one
+    with the fastest first content, the same for what belongs together, or each in turn."""
 
     sticky_on: Annotated[
         tuple[Annotated[_Name, AfterValidator(_check_sticky)], ...], _NothingIsEmpty
@@ -103,6 +118,7 @@ class RoutingSettings(_Settings):
     that a request has."""
 
     retries: RetrySettings = RetrySettings()
+    """How often a request is sent again."""
 
     fall_back_on: Annotated[tuple[FallBackOn, ...], _NothingIsEmpty] = (
         "rate_limit",
@@ -114,16 +130,19 @@ class RoutingSettings(_Settings):
         "quota",
         "context_length",
     )
+    """The classes of errors after which another target is asked."""
 
     cooldown: CooldownSettings = CooldownSettings()
+    """When a target that fails is left alone, and for how long."""
 
     deadline: _Seconds | None = 60
-    """_Seconds until a stream's first content, whatever it takes; no attempt begins after it."""
+    """Seconds until a stream's first content, whatever it takes; no attempt begins after it."""
 
     hedge_after: _Seconds | None = None
     """After so many seconds without content a second target is asked too."""
 
     mirror: MirrorSettings | None = None
+    """Sends a share of the requests to another model too."""
 
     pin: bool = False
     """Whether a client may name its target in the header `x-llama-compat-target`."""
@@ -133,6 +152,7 @@ class TargetSettings(_Settings):
     """One place that a model's requests may go to."""
 
     provider: _Name | None = None
+    """The id of the provider; without it, `model` is another model of the template."""
 
     model: _Name | None = None
     """What the provider calls it; the public id, if that is the same. Without a `provider`, the id
@@ -189,52 +209,52 @@ def _merge(defaults: Any, own: Any) -> Any:
 def flat_targets(model: ModelSettings, models: Mapping[str, ModelSettings]) -> list[FlatTarget]:
     """Where requests for `model` go, in the order of the file.
 
-    A target that is another model gives its place to that model's targets: they share its weight,
-    and come after one another within its priority. One that can be reached twice counts once.
+    A target that is another model gives its place to that model's targets: those that are asked
+    first there stand beside the others of its priority and share its weight, those of each later
+    priority come after them and before the next priority here. One that can be reached twice
+    counts once.
 
     Args:
         model: whose targets.
         models: all of them, by id and alias; no model leads back to itself.
     """
-    ranked = sorted(_ranked(model, models), key=lambda each: each[0])
-    ranks = {rank: place for place, rank in enumerate(dict.fromkeys(rank for rank, _ in ranked))}
     found: dict[tuple[str, str], FlatTarget] = {}
-    for rank, target in ranked:
-        target, key = replace(target, priority=ranks[rank]), (target.provider, target.model)
-        first = found.setdefault(key, target)
+    for target in _in_order(model, models):
+        first = found.setdefault((target.provider, target.model), target)
         if first is not target and first.priority == target.priority:
-            found[key] = replace(first, weight=first.weight + target.weight)
+            found[target.provider, target.model] = replace(
+                first, weight=first.weight + target.weight
+            )
     return list(found.values())
 
 
-_Rank = tuple[int, ...]
-
-
-def _ranked(
-    model: ModelSettings, models: Mapping[str, ModelSettings]
-) -> Sequence[tuple[_Rank, FlatTarget]]:
+def _in_order(model: ModelSettings, models: Mapping[str, ModelSettings]) -> Sequence[FlatTarget]:
+    """The targets as they are asked, with priorities from 0 on without a gap."""
     if model.provider is not None:
         name = model.provider_model or model.id
-        return [((), FlatTarget(model.provider, name, model.context_length, price=model.price))]
-    ranked: list[tuple[_Rank, FlatTarget]] = []
+        return [FlatTarget(model.provider, name, model.context_length, price=model.price)]
+    # The rank of a target is its own priority, and then that within the model whose place it has.
+    ranked: list[tuple[tuple[int, int], FlatTarget]] = []
     for target in model.targets:
         if target.provider is not None:
             length = _least(target.context_length, model.context_length)
             name, price = target.model or model.id, target.price or model.price
             flat = FlatTarget(target.provider, name, length, target.weight, price=price)
-            ranked.append(((target.priority,), flat))
+            ranked.append(((target.priority, 0), flat))
             continue
         assert target.model is not None
-        inner = _ranked(models[target.model], models)
-        for rank, flat in inner:
-            beside = sum(each.weight for other, each in inner if other == rank)
-            flat = replace(
+        inner = _in_order(models[target.model], models)
+        for flat in inner:
+            beside = sum(each.weight for each in inner if each.priority == flat.priority)
+            in_place = replace(
                 flat,
                 weight=target.weight * flat.weight / beside,
                 context_length=_least(flat.context_length, model.context_length),
             )
-            ranked.append(((target.priority, *rank), flat))
-    return ranked
+            ranked.append(((target.priority, flat.priority), in_place))
+    ranked.sort(key=lambda each: each[0])
+    priorities = {rank: place for place, rank in enumerate(dict.fromkeys(r for r, _ in ranked))}
+    return [replace(flat, priority=priorities[rank]) for rank, flat in ranked]
 
 
 def _least(*lengths: int | None) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from llama_compat.distribution.aliases import is_pattern
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.problems import KeyPath, Problem, did_you_mean
 from llama_compat.distribution.routing import RoutingSettings, flat_targets, merged
@@ -127,13 +128,13 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
     yield from _ids(document, "models")
     for path, model in _mappings(document.value.get("models"), ("models",)):
         for index, alias in enumerate(_list(model.get("aliases"))):
-            if isinstance(alias, str) and alias:
+            if isinstance(alias, str) and alias and not is_pattern(alias):
                 yield (*path, "aliases", index), alias
 
 
 def _names(model: Mapping[str, Any]) -> Iterator[str]:
     names = [model.get("id"), *_list(model.get("aliases"))]
-    yield from (name for name in names if isinstance(name, str))
+    yield from (name for name in names if isinstance(name, str) and not is_pattern(name))
 
 
 def _routing(owner: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
@@ -166,7 +167,7 @@ def contradictions(distribution: Distribution, document: ResolvedDocument) -> It
     """
     if distribution.routing is not None:
         yield from _between(document, ("routing",), distribution.routing, distribution.routing)
-    by_name = {name: each for each in distribution.models for name in (each.id, *each.aliases)}
+    by_name = {name: each for each in distribution.models for name in each.names}
     for index, model in enumerate(distribution.models):
         path: KeyPath = ("models", index)
         yield from _twice(document, path, model)

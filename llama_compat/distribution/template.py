@@ -7,7 +7,8 @@ offers from them. `README.md` and the files in `templates/` describe the format.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -30,6 +31,7 @@ from llama_compat.distribution.access import (
     LimitStoreSettings,
     TeamSettings,
 )
+from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.operations import (
     PriceSettings,
@@ -79,6 +81,28 @@ def _check_key(key: SecretStr) -> SecretStr:
     return SecretStr(text)
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigModel:
+    """What the settings of a provider type have to be.
+
+    Attributes:
+        model: the class that checks them.
+        defaults: what they are where a template says nothing, besides the class's own defaults.
+    """
+
+    model: type[BaseModel]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def validate(self, given: Any) -> BaseModel:
+        """The settings that a template gives.
+
+        Raises:
+            ValidationError: they are wrong.
+        """
+        settings = {**self.defaults, **given} if isinstance(given, Mapping) else given
+        return self.model.model_validate(settings)
+
+
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
 
 
@@ -87,10 +111,10 @@ class _Settings(BaseModel):
 
 
 class ResponsesStoreSettings(_Settings):
-    """Where the responses of the Responses API are kept, and for how long."""
+    """For how long the responses of the Responses API are kept, and how many."""
 
-    path: _Name
-    """An SQLite file; it is made if there is none. Several workers share it."""
+    path: _Name | None = None
+    """An SQLite file of their own, as it was once; without it they are in `server.storage`."""
 
     ttl: Annotated[int, Field(ge=1)] = 30 * 24 * 3600
     """Seconds after which a response is forgotten."""
@@ -114,7 +138,11 @@ class ServerSettings(_Settings):
     """Clients send one of them; with none, everybody is let in."""
 
     admin_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
-    """Opens `/admin/`, and nothing else; without it there is none."""
+    """Opens `/admin/`, and what `metrics_key` opens; without it there is no `/admin/`."""
+
+    metrics_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
+    """For who scrapes `/metrics`: opens that and the targets in `/health`, and no model. So do the
+    admin key and `api_keys`; where there are no keys, everybody may, unless this is set."""
 
     stored_keys: bool = False
     """Let in who has a key that was made with `llama-compat keys create` or in `/admin/`; they are
@@ -190,7 +218,11 @@ class ProviderSettings(_Settings):
     """One source of answers."""
 
     id: _Name
+    """What models, messages and metrics call it."""
+
     type: _Name
+    """What it is: `local::torch`, `remote::openai` and so on; it decides what `config` takes."""
+
     config: Any = Field(default_factory=dict)
     """An object of the class that the provider's type asks for, once a template is loaded."""
 
@@ -213,6 +245,7 @@ class ModelSettings(_Settings):
     """A model that clients can ask for."""
 
     id: _Name
+    """What clients ask for."""
 
     provider: _Name | None = None
     """Where its requests go, if that is one place; otherwise there are `targets`."""
@@ -230,6 +263,7 @@ class ModelSettings(_Settings):
     """Tokens that it can hold, prompt and completion together; None leaves that to the provider."""
 
     aliases: Annotated[list[_Name], _NothingIsEmpty] = []
+    """What else it is called; one with a `*` stands for whatever clients may call it."""
 
     limits: LimitSettings | None = None
     """Of all requests for it, whoever asks."""
@@ -237,18 +271,39 @@ class ModelSettings(_Settings):
     price: PriceSettings | None = None
     """What it costs; None leaves that to the list of known prices."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its id, and the aliases that are names."""
+        return (self.id, *(each for each in self.aliases if not is_pattern(each)))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The aliases that stand for more than one name."""
+        return tuple(each for each in self.aliases if is_pattern(each))
+
 
 class Distribution(_Settings):
     """What one server is."""
 
     version: Literal[1] = 1
+    """Of the format."""
+
     server: Annotated[
         ServerSettings, BeforeValidator(lambda value: {} if value is None else value)
     ] = ServerSettings()
+    """How the server listens, and what it accepts."""
+
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
+    """Where answers come from."""
+
     models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+    """What clients can ask for; without any, a provider has to discover its own."""
+
     keys: Annotated[list[KeySettings], _NothingIsEmpty] = []
+    """Who is let in, each with limits and a budget of its own."""
+
     teams: Annotated[list[TeamSettings], _NothingIsEmpty] = []
+    """Keys that share limits and a budget."""
 
     routing: RoutingSettings | None = None
     """What counts for every model, unless it says otherwise."""
@@ -276,17 +331,15 @@ class Distribution(_Settings):
 
     @cached_property
     def _by_name(self) -> dict[str, ModelSettings]:
-        return {name: each for each in self.models for name in (each.id, *each.aliases)}
+        return {name: each for each in self.models for name in each.names}
 
 
-def load_distribution(
-    source: str, provider_config: Callable[[str], type[BaseModel]]
-) -> Distribution:
+def load_distribution(source: str, provider_config: Callable[[str], ConfigModel]) -> Distribution:
     """Read the template `source`, its references to the environment replaced, and check it.
 
     Args:
         source: the name of a template that ships, or the path of a YAML file.
-        provider_config: gives the class of a provider type's settings; raises
+        provider_config: says what a provider type's settings have to be; raises
             `UnknownProviderType`.
 
     Raises:
@@ -323,6 +376,11 @@ def template_path(source: str) -> Path:
     """Where the template `source` is looked for: the name of one that ships, or a path."""
     names = [name for name, _ in list_templates()]
     return _template_folder() / f"{source}.yaml" if source in names else Path(source)
+
+
+def schema_path() -> Path:
+    """Where the JSON Schema of templates is, which `make reference` writes."""
+    return _template_folder() / "schema.json"
 
 
 def list_templates() -> list[tuple[str, str]]:
@@ -391,7 +449,7 @@ def _not_a_template(document: ResolvedDocument) -> Problem:
 
 
 def _configure_providers(
-    document: ResolvedDocument, provider_config: Callable[[str], type[BaseModel]]
+    document: ResolvedDocument, provider_config: Callable[[str], ConfigModel]
 ) -> Iterator[Problem]:
     """Replace each provider's `config` by an object of its class."""
     for path, provider in _mappings(document, "providers"):
@@ -399,16 +457,16 @@ def _configure_providers(
         if not isinstance(type, str):
             continue
         try:
-            model = provider_config(type)
+            wanted = provider_config(type)
         except UnknownProviderType as error:
             at = (*path, "type")
             yield document.problem(at, document.redact(at, str(error)))
             continue
         config = provider.get("config")
         try:
-            provider["config"] = model.model_validate({} if config is None else config)
+            provider["config"] = wanted.validate({} if config is None else config)
         except ValidationError as error:
-            yield from explain(error, model, document, (*path, "config"))
+            yield from explain(error, wanted.model, document, (*path, "config"))
 
 
 def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
@@ -418,6 +476,8 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
+    yield from _ids_like_patterns(document)
+    yield from _ambiguous(document)
     yield from _repeated(document, _texts(document, "keys", "name"))
     teams = list(_texts(document, "teams", "id"))
     yield from _repeated(document, teams)
@@ -435,6 +495,17 @@ def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
                 " would be let in; set it, or take 'api_keys' out if that is meant"
             )
             yield document.problem(path, message)
+        if path == ("server", "metrics_key") and not _lets_in_by_key(document.value):
+            message = (
+                f"the environment variable {variable} is not set, so there is no key, and everybody"
+                " would see the metrics; set it, or take 'metrics_key' out if that is meant"
+            )
+            yield document.problem(path, message)
+
+
+def _lets_in_by_key(template: Mapping[str, Any]) -> bool:
+    server = template["server"]
+    return any((template.get("keys"), server.get("api_keys"), server.get("stored_keys")))
 
 
 def _bodies(document: ResolvedDocument) -> Iterator[Problem]:
@@ -460,6 +531,30 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
         names = [((*path, "id"), model.get("id"))]
         names += [((*path, "aliases", index), alias) for index, alias in aliases]
         yield from ((at, name) for at, name in names if isinstance(name, str))
+
+
+def _ids_like_patterns(document: ResolvedDocument) -> Iterator[Problem]:
+    for path, name in _texts(document, "models", "id"):
+        if is_pattern(name):
+            message = "an id is one name, without '*'; patterns have their place in 'aliases'"
+            yield document.problem(path, message)
+
+
+def _ambiguous(document: ResolvedDocument) -> Iterator[Problem]:
+    """Patterns of two models that stand for the same name, of which neither says more of it."""
+    patterns = [each for each in _model_names(document) if is_pattern(each[1])]
+    for index, (path, pattern) in enumerate(patterns):
+        for before, other in patterns[:index]:
+            if before[:2] == path[:2] or letters(other) != letters(pattern) or other == pattern:
+                continue
+            if overlap(pattern, other):
+                taken_by, line = dotted(before), document.places[before].line
+                message = (
+                    f"{document.shown(path, pattern)} and {document.shown(before, other)}"
+                    f" ({taken_by}, line {line}) stand for some of the same names, and as many"
+                    " letters are in both; make one of them longer"
+                )
+                yield document.problem(path, message)
 
 
 def _unknown_teams(document: ResolvedDocument, teams: Sequence[str]) -> Iterator[Problem]:

@@ -61,14 +61,22 @@ def arguments_text(arguments: Any) -> str:
 
 
 def arguments_object(call: AnyToolCall) -> dict[str, Any]:
-    """The arguments of a call for a vendor that takes nothing but objects.
+    """The arguments of a call on a wire that takes nothing but objects, whichever way it goes.
 
-    Text that is none goes as the member that Anthropic suggests for it:
+    Text that is none, or not all of one, goes as the member that Anthropic suggests for it, whole
+    or streamed: whoever runs the tool sees that it can't be run, and the model what it wrote.
     https://platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming
     """
     if isinstance(call, UnparseableToolCall):
         return {"INVALID_JSON": call.arguments_json}
     return call.arguments
+
+
+def arguments_object_text(call: AnyToolCall) -> str:
+    """The JSON of `arguments_object`, as the model wrote it where that is an object."""
+    if isinstance(call, ToolCall):
+        return call.arguments_json
+    return bytes(to_raw(arguments_object(call))).decode()
 
 
 def parse_json(text: str) -> Any:

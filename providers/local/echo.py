@@ -43,7 +43,7 @@ from llama_compat.types import (
     content_text,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
-from providers.local.call_rules import call_rules
+from providers.local.replies.call_rules import call_rules
 
 _Asked = TypeVar("_Asked", ChatCompletionRequest, CompletionRequest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 from providers.local.engine import Stats
+from providers.local.engine_thread import no_numbers
 
 
 class EmbedderThread:
@@ -94,7 +96,10 @@ class EmbedderThread:
             if gone.is_set() or self._stopping.is_set():
                 break
             made = self._run([encoded[index] for index in batch], request.dimensions)
-            vectors.update(zip(batch, made, strict=True))
+            for index, vector in zip(batch, made, strict=True):
+                if not math.isfinite(sum(vector)):
+                    raise no_numbers(self._name)
+                vectors[index] = vector
         tokens = sum(map(len, encoded))
         self._stats.prompt_tokens += tokens
         in_order = tuple(vectors[index] for index in sorted(vectors))

@@ -18,7 +18,7 @@ from llama_compat.types import (
 )
 
 if TYPE_CHECKING:
-    from providers.local.detokenizer import Detokenizer
+    from providers.local.replies.detokenizer import Detokenizer
 
 
 class Tokenizer(Protocol):
@@ -47,7 +47,16 @@ class Tokenizer(Protocol):
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> str:
-        """What the chat template writes, up to where the reply begins; it may raise anything."""
+        """What the chat template writes, up to where the reply begins.
+
+        Raises:
+            TemplateBrokenOff: it took too much time or memory.
+            RendererClosed: `close` was called.
+            Exception: anything else with which it refuses what it was given.
+        """
+
+    def close(self) -> None:
+        """Break off what is being rendered; the rest goes on to work."""
 
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
         """The tokenizer as llguidance's `LLTokenizer`.

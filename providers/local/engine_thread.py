@@ -289,6 +289,16 @@ def _distribute(items: Sequence[tuple[_Mailbox, Output | APIError]]) -> None:
         mailbox.put(item)
 
 
+def no_numbers(model: str) -> APIError:
+    """The error for a request for which a model computes nothing that can be used."""
+    return APIError(
+        500,
+        f"The model '{model}' computed no numbers for this request (NaN or infinity), so that there"
+        " is no answer: its weights are damaged, or too large for its dtype.",
+        code="invalid_model_output",
+    )
+
+
 def nothing_left() -> APIError:
     """The error for a request that excludes every token."""
     return invalid_parameter(

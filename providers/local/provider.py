@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import structs
+from pydantic import ValidationInfo
 
 from llama_compat.errors import invalid_parameter, unsupported_capability
 from llama_compat.mixins import (
@@ -16,6 +17,7 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
 )
+from llama_compat.once import Once
 from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
 from llama_compat.tools.formats import ForcedCallParser, reply_parser
 from llama_compat.types import (
@@ -27,14 +29,14 @@ from llama_compat.types import (
     StreamEvent,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
-from providers.local.call_rules import CallRules, before_reply, call_rules
 from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel, Stats
-from providers.local.grammar import Grammars
 from providers.local.limits import check_token_ids, max_tokens
-from providers.local.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
-from providers.local.reply import text_events
+from providers.local.prompts.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
+from providers.local.replies.call_rules import CallRules, before_reply, call_rules
+from providers.local.replies.grammar import Grammars
+from providers.local.replies.reply import text_events
+from providers.local.replies.tool_replies import CallingParser, read_reply
 from providers.local.requirements import require
-from providers.local.tool_replies import CallingParser, read_reply
 from providers.shared import Shared
 
 T = TypeVar("T")
@@ -65,14 +67,35 @@ class LocalConfig(ProviderConfig):
     may have been made from its template, in `all` texts, or in `none`."""
 
 
+def enough_for_each(max_step_tokens: int | None, info: ValidationInfo) -> int | None:
+    """A check of the setting: in a step every sequence has a token, or the last ones would wait.
+
+    Raises:
+        ValueError: it is less than `max_sequences`.
+    """
+    sequences = info.data.get("max_sequences")
+    if max_step_tokens is not None and sequences is not None and max_step_tokens < sequences:
+        raise ValueError(
+            f"a step of {max_step_tokens} tokens has none for some of the {sequences} requests of"
+            " 'max_sequences': take as many tokens, or fewer requests"
+        )
+    return max_step_tokens
+
+
 class _Opened(NamedTuple):
-    """A model that runs, and the grammars that its replies can be held to."""
+    """A model that runs, the thread in which its prompts are made, and the grammars that its
+    replies can be held to."""
 
     engine: Engine | Embedder
+    prompts: ThreadPoolExecutor
     grammars: Grammars | None
 
     async def stop(self) -> None:
+        if not isinstance(self.engine, Embedder):
+            self.engine.model.tokenizer.close()
         await asyncio.to_thread(self.engine.stop)
+        # It waits for the prompt that is being tokenized, which may be a long one.
+        await asyncio.to_thread(self.prompts.shutdown, cancel_futures=True)
         if self.grammars is not None:
             self.grammars.close()
 
@@ -145,12 +168,10 @@ class LocalProvider(
     ) -> None:
         super().__init__(provider_id, config, models)
         self.engines: dict[str, Engine] = {}
-        self._tokenizing: ThreadPoolExecutor | None = None
         self.embedders: dict[str, Embedder] = {}
         self._grammars: dict[str, Grammars] = {}
         self._opened: dict[str, Shared[_Opened]] = {}
         self._adopted: dict[str, Shared[_Opened]] = {}
-        self._prompts: dict[tuple[str, int], asyncio.Future[Any]] = {}
 
     # Start and stop -------------------------------------------------------------------------------
 
@@ -171,12 +192,11 @@ class LocalProvider(
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
         require(self.modules, f"by the provider '{self.id}'", self.extra)
-        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         for name in dict.fromkeys(model.name for model in self.models):
             shared = self._adopted.get(name) or await self._open(name)
             shared.hold()
             self._opened[name] = shared
-            engine, grammars = shared.value
+            engine, _, grammars = shared.value
             if isinstance(engine, Embedder):
                 self.embedders[name] = engine
             else:
@@ -196,7 +216,7 @@ class LocalProvider(
                 await asyncio.to_thread((await opening).stop)
             raise
         grammars = None if isinstance(engine, Embedder) else Grammars(engine.model)
-        opened = _Opened(engine, grammars)
+        opened = _Opened(engine, ThreadPoolExecutor(1, thread_name_prefix="prompts"), grammars)
         return Shared(opened, opened.stop)
 
     async def stop(self) -> None:
@@ -205,9 +225,6 @@ class LocalProvider(
         self.engines, self.embedders = {}, {}
         for each in opened.values():
             await each.release()
-        if self._tokenizing is not None:
-            # It waits for the prompt that is being tokenized, which may be a long one.
-            await asyncio.to_thread(self._tokenizing.shutdown, cancel_futures=True)
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
         """An engine or an embedder that runs; called in a thread.
@@ -271,9 +288,7 @@ class LocalProvider(
         engine = self._engine(request.model)
         model, sampling = engine.model, request.sampling
         check_token_ids(sampling, model)
-        prompt_ids = await self._tokenize(
-            request.prompt, text_prompt, model, request, self.config.control_tokens
-        )
+        prompt_ids = await self._prompt(text_prompt, model, request, self.config.control_tokens)
         generation = Generation(
             prompt_ids,
             sampling,
@@ -300,9 +315,7 @@ class LocalProvider(
         model, sampling = engine.model, request.sampling
         rules = call_rules(request)
         check_token_ids(sampling, model)
-        prompt = await self._tokenize(
-            request.messages, chat_prompt, model, request, rules, self.config.control_tokens
-        )
+        prompt = await self._prompt(chat_prompt, model, request, rules, self.config.control_tokens)
         parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
         constraint = await self._chat_constraint(request, rules, prompt)
         if prompt.openings:
@@ -365,31 +378,27 @@ class LocalProvider(
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the model's chat template makes of the conversation."""
         model = self._engine(request.model).model
-        prompt = await self._tokenize(
-            request.messages,
-            chat_prompt,
-            model,
-            request,
-            call_rules(request),
-            self.config.control_tokens,
+        prompt = await self._prompt(
+            chat_prompt, model, request, call_rules(request), self.config.control_tokens
         )
         return len(prompt.token_ids)
 
-    async def _tokenize(self, source: object, make: Callable[..., T], *args: object) -> T:
-        """What `make` returns; the choices of one request, which have `source` in common, share it.
+    async def _prompt(
+        self,
+        make: Callable[..., T],
+        model: LocalModel,
+        request: ChatCompletionRequest | CompletionRequest,
+        *args: object,
+    ) -> T:
+        """What `make` makes of a request's prompt; it is made once for all who share it.
 
-        In one thread, since tokenizers are not made for several, and long prompts take a while.
+        In one thread a model: tokenizers are not made for several, long prompts take a while, and
+        what a chat template does is no other model's affair.
         """
-        key = (make.__name__, id(source))
-        future = self._prompts.get(key)
-        if future is None:
-            loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(self._tokenizing, make, *args)
-            self._prompts[key] = future
-            future.add_done_callback(lambda _: self._prompts.pop(key))
-        # Who waits for it must not take it from the others by being cancelled.
-        result: T = await asyncio.shield(future)
-        return result
+        thread = self._opened[request.model].value.prompts
+        run = asyncio.get_running_loop().run_in_executor
+        prepared = request.prepared or Once()
+        return await prepared.get(lambda: run(thread, make, model, request, *args))
 
 
 def _load_settings(provider: LocalProvider) -> tuple[type[LocalProvider], dict[str, Any]]:

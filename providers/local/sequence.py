@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 
 from llama_compat.errors import APIError
+from providers.local.draw import Key, draw_key
 from providers.local.engine import Generation, Output, TokenScores
 
 Deliver = Callable[[Output | APIError], None]
@@ -25,6 +27,7 @@ class Sequence:
         started: when it came, on the monotonic clock.
         ended: the engine is through with it, one way or the other.
         prompt_scores: of the prompt's tokens but the first, where they are wanted.
+        seed: of what is drawn; by chance, where none was given.
     """
 
     def __init__(self, generation: Generation, deliver: Deliver) -> None:
@@ -36,6 +39,8 @@ class Sequence:
         self.started = time.monotonic()
         self.ended = False
         self.prompt_scores: list[TokenScores] = []
+        given = generation.sampling.seed
+        self.seed = secrets.randbits(64) if given is None else given
 
     @property
     def prompt_tokens(self) -> int:
@@ -46,6 +51,11 @@ class Sequence:
     def completion_tokens(self) -> int:
         """How many tokens were generated."""
         return len(self.token_ids) - self.prompt_tokens
+
+    @property
+    def draw_key(self) -> Key:
+        """Of the draw of its next token: nothing that runs beside it has a part in it."""
+        return draw_key(self.seed, self.completion_tokens)
 
     @property
     def uncomputed(self) -> int:

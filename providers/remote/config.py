@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from providers.base import ProviderConfig
+from providers.remote.http1 import Seconds, Timeouts
 
 
 def _check_http_url(url: str) -> str:
@@ -62,25 +63,7 @@ Headers = dict[
 ]
 HTTPURL = Annotated[str, AfterValidator(_check_http_url)]
 ProxyURL = Annotated[SecretStr, AfterValidator(_check_proxy)]
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class Timeouts(BaseModel):
-    """How long to wait for the vendor, in seconds."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    connect: Seconds = 10
-    """For a connection: the name's look-up, TCP, a proxy's tunnel, and the TLS handshake."""
-
-    first_byte: Seconds = 600
-    """From the request to the first byte of an answer: a model may think for minutes."""
-
-    between_bytes: Seconds = 300
-    """Between two reads, once the answer has begun."""
-
-    total: Seconds | None = None
-    """For the whole exchange; None for as long as it takes."""
+ParameterName = Annotated[str, Field(pattern="^[a-z_]+$")]
 
 
 class RemoteConfig(ProviderConfig):
@@ -90,12 +73,14 @@ class RemoteConfig(ProviderConfig):
     """Where the vendor's API is, up to where its paths begin."""
 
     api_key: APIKey | None = None
+    """Sent in the way that the vendor wants it; never logged, never shown."""
 
     headers: Headers = Field(default_factory=dict)
     """Sent with each request, over those that this kind of provider sends anyway. Their values are
     never shown: a key may be among them."""
 
     timeouts: Timeouts = Timeouts()
+    """How long to wait for the vendor."""
 
     max_connections: int = Field(default=1000, ge=0)
     """Open at a time, 0 for any number; further requests wait for one."""
@@ -112,6 +97,10 @@ class RemoteConfig(ProviderConfig):
 
     proxy: ProxyURL | None = None
     """An HTTP proxy; without it `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` count."""
+
+    unsupported_parameters: frozenset[ParameterName] = frozenset()
+    """Parameters (OpenAI's names) that the models here can't honour, besides those that none of the
+    vendor's can: `reasoning_effort` where none of them thinks."""
 
     models: Literal["discover"] | None = None
     """`discover` offers all models that the vendor lists, as `provider/model`."""

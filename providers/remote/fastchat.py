@@ -27,13 +27,13 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from llama_compat.wire.json_lines import NUL, JSONLines
+from llama_compat.wire.json_lines import NUL
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote import http1
 from providers.remote.config import HTTPURL
-from providers.remote.images import ImageFetchingConfig, ImageFetchingProvider
-from providers.remote.json_objects import encode, read_events, read_object
-from providers.remote.upstream import Upstream, UpstreamResponse
+from providers.remote.relaying.json_objects import encode, read_lines, read_object
+from providers.remote.upstream.exchanges import Upstream, UpstreamResponse
+from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class FastChatProvider(
         Raises:
             APIError: why it does not.
         """
-        async with self.upstream.post("/list_models", b"{}") as response:
+        async with self.upstream.post("/list_models", b"{}", idempotent=True) as response:
             return await read_object(
                 self.id, response, fastchat.parse_models, max_bytes=self.config.max_list_bytes
             )
@@ -134,21 +134,23 @@ class FastChatProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         async with aclosing(self._candidates(request.model, request.request_id)) as workers:
             async for worker in workers:
-                begun = False
+                asked = False
                 try:
-                    async with aclosing(self._ask(worker, request)) as events:
+                    body = await self._body(worker, request)
+                    asked = True
+                    async with aclosing(worker.generate(body, request.request_id)) as events:
                         async for event in events:
-                            begun = True
                             yield event
                     return
                 except APIError as error:
-                    if begun or not _unreachable(error):
+                    if not (_was_not_sent(error) if asked else _unreachable(error)):
                         raise
                     self._give_up(worker, error)
 
-    async def _ask(
+    async def _body(
         self, worker: _Worker, request: ChatCompletionRequest | CompletionRequest
-    ) -> AsyncGenerator[StreamEvent, None]:
+    ) -> Mapping[str, Any]:
+        """What `worker` is asked, by what it says of its model."""
         chat = isinstance(request, ChatCompletionRequest)
         template = await worker.template(request.request_id) if chat else None
         body = fastchat.render_request(request, template)
@@ -158,9 +160,7 @@ class FastChatProvider(
         if context_length is not None:
             prompt_tokens = await worker.count_tokens(body["prompt"], request.request_id)
             body = fastchat.fit_context(body, prompt_tokens, context_length)
-        async with aclosing(worker.generate(body, request.request_id)) as events:
-            async for event in events:
-                yield event
+        return body
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors, `embedding_batch_size` of them in a request.
@@ -173,7 +173,7 @@ class FastChatProvider(
                 try:
                     return await self._embed_in_batches(worker, request)
                 except APIError as error:
-                    if not _unreachable(error):
+                    if not _was_not_sent(error):
                         raise
                     self._give_up(worker, error)
         raise AssertionError("_candidates ends with an error")
@@ -219,7 +219,7 @@ class FastChatProvider(
     async def _worker_address(self, model: str, request_id: str) -> str:
         body = encode({"model": model})
         async with self.upstream.post(
-            "/get_worker_address", body, request_id=request_id
+            "/get_worker_address", body, request_id=request_id, idempotent=True
         ) as response:
             return await read_object(self.id, response, fastchat.parse_address)
 
@@ -227,7 +227,7 @@ class FastChatProvider(
         """Have the controller drop the workers that are gone; by itself it takes 90 seconds."""
         try:
             async with self.upstream.post(
-                "/refresh_all_workers", b"{}", request_id=request_id
+                "/refresh_all_workers", b"{}", request_id=request_id, idempotent=True
             ) as response:
                 await response.read()
         except APIError as error:
@@ -292,9 +292,10 @@ class _Worker:
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors."""
-        parse = partial(fastchat.parse_embeddings, self._provider)
         body = fastchat.render_embedding_request(request)
-        return await self._ask("/worker_get_embeddings", body, parse, request.request_id)
+        async with self._post("/worker_get_embeddings", body, request.request_id) as response:
+            parse = partial(fastchat.parse_embeddings, self._provider)
+            return await read_object(self._provider, response, parse)
 
     async def generate(
         self, body: Mapping[str, Any], request_id: str
@@ -303,7 +304,7 @@ class _Worker:
         parser = fastchat.StreamParser(self._provider, body)
         async with (
             self._post("/worker_generate_stream", body, request_id) as response,
-            aclosing(read_events(self._provider, response, JSONLines(NUL), parser)) as events,
+            aclosing(read_lines(self._provider, response, parser, NUL)) as events,
         ):
             async for event in events:
                 yield event
@@ -315,11 +316,12 @@ class _Worker:
         parse: Callable[[Mapping[str, Any]], Parsed],
         request_id: str,
     ) -> Parsed:
-        async with self._post(path, body, request_id) as response:
+        """What it says of itself or of a prompt, which costs nothing and may be asked twice."""
+        async with self._post(path, body, request_id, idempotent=True) as response:
             return await read_object(self._provider, response, parse)
 
     def _post(
-        self, path: str, body: Mapping[str, Any], request_id: str
+        self, path: str, body: Mapping[str, Any], request_id: str, *, idempotent: bool = False
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         # One worker process may serve several models; those look at the model's name.
         return self._upstream.post(
@@ -327,16 +329,20 @@ class _Worker:
             encode({"model": self.model, **body}),
             request_id=request_id,
             base_url=self.address,
+            idempotent=idempotent,
         )
+
+
+def _was_not_sent(error: APIError) -> bool:
+    """Whether there was no connection to a worker, so that it has not begun to answer either. What
+    it may have read goes to another by the model's policies alone, as an attempt of its own."""
+    return isinstance(
+        error.__cause__, http1.ConnectError | http1.ConnectTimeout | http1.InvalidURLError
+    )
 
 
 def _unreachable(error: APIError) -> bool:
     """Whether a worker is not there, as opposed to slow, or there and unwilling."""
-    return isinstance(
-        error.__cause__,
-        http1.ConnectError
-        | http1.ConnectTimeout
-        | http1.DisconnectedError
-        | http1.InvalidURLError
-        | http1.ProtocolError,
+    return _was_not_sent(error) or isinstance(
+        error.__cause__, http1.DisconnectedError | http1.ProtocolError
     )

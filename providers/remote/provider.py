@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.remote.config import RemoteConfig
-from providers.remote.discovery import Discovery
-from providers.remote.upstream import Upstream
+from providers.remote.upstream.discovery import Discovery
+from providers.remote.upstream.exchanges import Upstream
 
 
 class RemoteProvider(Provider):
@@ -27,6 +27,7 @@ class RemoteProvider(Provider):
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
+        self.parameters = self.parameters - self.config.unsupported_parameters
         self.upstream = Upstream(provider_id, self.config, self.request_headers())
         self._discovery = Discovery(
             provider_id, self.live_models, self.config.models_refresh_seconds
@@ -43,9 +44,13 @@ class RemoteProvider(Provider):
         """The headers of each request, the key's among them."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
+    def is_same_vendor(self, other: RemoteProvider) -> bool:
+        """Whether the other one's vendor is this one's, at the same address."""
+        return type(other) is type(self) and other.config.base_url == self.config.base_url
+
     def adopt(self, previous: Provider) -> None:
         """Take over what is known of the vendor's models, if it is the same vendor."""
-        if isinstance(previous, RemoteProvider) and _vendor(previous) == _vendor(self):
+        if isinstance(previous, RemoteProvider) and self.is_same_vendor(previous):
             self._discovery.models = previous.discovered_models()
 
     async def start(self) -> None:
@@ -64,7 +69,3 @@ class RemoteProvider(Provider):
     def discovered_models(self) -> Sequence[str]:
         """What the vendor listed last, if the template wants its models."""
         return self._discovery.models
-
-
-def _vendor(provider: RemoteProvider) -> tuple[type[RemoteProvider], str]:
-    return type(provider), provider.config.base_url

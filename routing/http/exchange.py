@@ -155,7 +155,7 @@ class Exchange:
         if self._expects_continue:
             self._expects_continue = False
             if not self.started:
-                self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not self.gone and not self.complete and not self.late:
             if self.more_body:
                 self._connection.wants_body()
@@ -191,9 +191,9 @@ class Exchange:
         Raises:
             RuntimeError: not what can come next, or a header that is none.
         """
-        connection = self._connection
-        if connection.writing_paused is not None and not self.gone:
-            await connection.writing_paused
+        connection, writer = self._connection, self._connection.writer
+        if writer.paused is not None and not self.gone:
+            await writer.paused
         if self.gone:
             return
         if not self.started:
@@ -217,7 +217,7 @@ class Exchange:
                 if self._left < 0 or (self._left and not more):
                     raise RuntimeError("the body is not as long as its content-length")
             data += body
-        connection.write(data, at_once=not more)
+        writer.write(data, at_once=not more)
         if not more:
             self.complete = True
             self._tell()

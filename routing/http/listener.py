@@ -12,7 +12,7 @@ from llama_compat.errors import too_many_connections
 from routing.http.connection import Connection
 from routing.http.exchange import STATUS_LINES
 from routing.http.state import ServerState
-from routing.logs import BoundedLog
+from routing.observability.logs import BoundedLog
 
 log = BoundedLog(logging.getLogger(__name__))
 

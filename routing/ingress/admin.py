@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from llama_compat.distribution import BudgetSettings, KeyGrant, LimitSettings
 from llama_compat.errors import APIError, invalid_parameter
+from routing.access.keys.store import KeyRefused, KeyStore, NoSuchKey
 from routing.auth import ADMIN
-from routing.operations.keys.store import KeyStore, NoSuchKey
-from routing.operations.store.storage import StorageError
 from routing.runtime import runtime_of
+from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -86,7 +86,8 @@ def add_admin_routes(app: Application) -> None:
 @asynccontextmanager
 async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
     """The stored keys, for a change that this process knows of at once."""
-    access = runtime_of(request).access
+    runtime = runtime_of(request)
+    access = runtime.access
     if access is None or access.keeper is None:
         raise APIError(
             409,
@@ -94,9 +95,11 @@ async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
             code="no_key_store",
         )
     try:
-        yield access.keeper.store
+        yield access.keeper.store.of_teams(runtime.keys.teams)
     except NoSuchKey as error:
         raise APIError(404, str(error), code="key_not_found") from None
+    except KeyRefused as error:
+        raise invalid_parameter(error.member, str(error)) from None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
@@ -107,4 +110,6 @@ async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
             503, "The keys can't be read or changed now; the server's log says why."
         ) from None
     if request.method != "GET":
-        await access.keeper.refresh(at_once=True)
+        # What was changed is kept; this process may know of it a little later.
+        with suppress(StorageError):
+            await access.keeper.refresh(at_once=True)

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
 from operator import methodcaller
 from random import getrandbits
-from typing import TYPE_CHECKING
 
 from llama_compat.dialects.base import Dialect
-from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
-from llama_compat.text.one_line import one_line
 from routing.asgi import Scope, Send, headers_by_name
-from routing.logs import log_line
-from routing.policy.attempts import Attempts
+from routing.observability.sample import Sample
 from routing.policy.targets import header_text
-from routing.request_log import RequestLine
-
-if TYPE_CHECKING:
-    from routing.operations.observer import Observed
-    from routing.operations.records.sample import Sample
-
-log = logging.getLogger(__name__)
-
+from routing.request import Request
 
 MAX_HEADER = 2000
 """Of the names of dropped parameters, so many characters are in their header; clients and proxies
@@ -56,84 +44,71 @@ def request_id_of(scope: Scope) -> str:
 
 
 class Answer:
-    """The answer to one request: what has been sent of it, and the line about it in the log.
+    """Sends the answer to one request, and notes in the request what was sent.
+
+    Args:
+        send: ASGI's.
+        request: what is answered.
+        dialect: in which it is told what goes wrong; its operation's own if None.
 
     Attributes:
-        request_id: the client's name for the request, or one that is made.
-        model: what the client asked for, for the log.
-        outcome: what went wrong, for the log; empty if all went well.
-        last_sent: when something was sent last, on the event loop's clock.
-        observed: what is to be known of the request afterwards; None where nobody wants to know.
-        attempts: what was tried to answer it.
+        last_sent: when something was sent last, on the clock of `time.monotonic`.
     """
 
-    def __init__(self, send: Send, scope: Scope, dialect: Dialect) -> None:
+    def __init__(self, send: Send, request: Request, dialect: Dialect | None = None) -> None:
         self._send = send
-        self._dialect = dialect
-        self._path = scope["path"]
-        self._begun = time.perf_counter()
+        self._request = request
+        self._dialect = dialect or request.operation.dialect
         self._streaming = False
-        self._status = 0
-        self._keeping: asyncio.Task[None] | None = None
-        self._reply: Reply | None = None
-        self.request_id = request_id_of(scope)
-        self.model = "-"
-        self.outcome = ""
-        self.last_sent = 0.0
-        self.observed: Observed | None = None
         self._sample: Sample | None = None
-        self.attempts = Attempts(scope["headers"])
-        self._limits: Mapping[str, str] = {}
-
-    def limits(self, limits: Sequence[RateLimit]) -> None:
-        """What is left of this server's limits, for the answer's headers."""
-        self._limits = self._dialect.rate_limit_headers(limits)
+        self._keeping: asyncio.Task[None] | None = None
+        self.last_sent = 0.0
 
     async def reply(self, reply: Reply) -> None:
         """Send a provider's reply; a stream event by event, as they come."""
-        self._reply = reply
-        observed = self.observed
-        if observed is not None:
-            observed.reply = reply
+        request = self._request
+        request.reply = reply
         headers = {**reply.headers}
         if reply.dropped:
             headers["x-llama-compat-dropped"] = _listed(reply.dropped)
         if isinstance(reply.body, bytes):
+            await self._settled(reply)
             await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
             await self._event(reply.body, more=False)
-            if observed is not None:
-                observed.first_sent = self.last_sent
-                observed.complete = True
+            request.first_sent = self.last_sent
+            request.complete = True
             return
-        if observed is not None:
-            self._sample = observed.sampled()
+        if request.sample_bytes:
+            self._sample = request.sampled()
         if not self._streaming:
             self._streaming = True
             await self._start(reply.status, {**headers, **self._dialect.stream_headers})
         if reply.first:
             await self._event(reply.first)
-            if observed is not None:
-                observed.first_sent = self.last_sent
+            request.first_sent = self.last_sent
         async for events in reply.body:
             await self._event(events)
         reply.read_to_end = True
+        await self._settled(reply)
         await self._event(self._dialect.stream_end, more=False)
-        if observed is not None:
-            observed.complete = True
+        request.complete = True
+
+    async def _settled(self, reply: Reply) -> None:
+        """Free what `reply` took before its client knows of its end, and may ask for the next."""
+        await reply.aclose()
+        await self._request.settle()
 
     async def error(self, error: APIError) -> None:
         """Send `error`: as a response of its own, or inside the stream, which it ends."""
-        self.outcome = error.message
-        if self.observed is not None:
-            self.observed.error = error
-            self._sample = self.observed.sampled()
-        vendors_id = error.headers.get("x-upstream-request-id")
-        if vendors_id is not None:
-            self.outcome += f" (the vendor's request {vendors_id})"
+        request = self._request
+        request.failed(error)
+        if request.sample_bytes:
+            self._sample = request.sampled()
+        await request.settle()
         if self._streaming:
             await self._event(self._render_stream_error(error), more=False)
-        elif not self._status:
-            body = self._dialect.render_error(error, self.request_id)
+        elif not request.status:
+            body = self._dialect.render_error(error, request.request_id)
             headers = {
                 **error.headers,
                 "content-type": "application/json",
@@ -141,12 +116,6 @@ class Answer:
             }
             await self._start(self._dialect.status(error), headers)
             await self._event(body, more=False)
-
-    def cancel(self, why: str = "") -> None:
-        """The client left, which is `why`, or the server stops: it does not get all of it."""
-        self.outcome = why
-        if self.observed is not None:
-            self.observed.cancelled = True
 
     async def keep_alive(self) -> None:
         """Send what means nothing, so that the connection stays open; headers first, if need be."""
@@ -160,9 +129,10 @@ class Answer:
         self._keeping = sending
 
     def _render_stream_error(self, error: APIError) -> bytes:
-        if self._reply is not None and self._reply.render_error is not None:
-            return self._reply.render_error(error)
-        return self._dialect.render_stream_error(error, self.request_id)
+        reply = self._request.reply
+        if reply is not None and reply.render_error is not None:
+            return reply.render_error(error)
+        return self._dialect.render_stream_error(error, self._request.request_id)
 
     async def _event(self, body: bytes, *, more: bool = True) -> None:
         if self._keeping is not None and not self._keeping.done():
@@ -175,39 +145,21 @@ class Answer:
         await self._body(body, more=more)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
-        self._status = status
-        if self.observed is not None:
-            self.observed.status = status
-        headers = {**self._dialect.reply_headers(self.request_id), **headers, **self._limits}
+        request, dialect = self._request, self._dialect
+        request.status = status
+        headers = {**dialect.reply_headers(request.request_id), **headers}
+        if request.rate_limits:
+            headers |= dialect.rate_limit_headers(request.rate_limits)
         raw = [
             *zip(map(_latin_1, headers), map(_latin_1, headers.values()), strict=True),
-            (b"x-request-id", self.request_id.encode()),
-            *self.attempts.answer_headers(),
+            (b"x-request-id", request.request_id.encode()),
+            *request.attempts.answer_headers(),
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
         self.last_sent = time.monotonic()
-
-    def log(self, *, with_usage: bool = False) -> None:
-        """One line about the request, with the tokens that it cost if they are known."""
-        usage = self.attempts.usage if with_usage else None
-        line = RequestLine(
-            self.request_id,
-            self._path,
-            one_line(self.model),
-            self._status,
-            (time.perf_counter() - self._begun) * 1000,
-            None if usage is None else usage.prompt_tokens,
-            None if usage is None else usage.completion_tokens,
-            one_line(self.attempts.in_words().removeprefix(" via ")),
-            one_line(self.outcome),
-        )
-        if self.outcome:
-            log.warning(line)
-        else:
-            log_line(line)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -16,8 +16,7 @@ from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT
 from routing.asgi import Scope
 from routing.ingress.answer import request_id_of
 from routing.ingress.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
-from routing.ingress.api import ClientAPI
-from routing.ingress.endpoint import Endpoint
+from routing.ingress.api import ClientAPI, is_below, is_shared
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
@@ -31,15 +30,11 @@ def _is_from_anthropics_client(scope: Scope) -> bool:
     return any(name == b"anthropic-version" for name, _ in scope["headers"])
 
 
-def _is_below(path: str, root: str) -> bool:
-    return path == root or path.startswith(f"{root}/")
-
-
 def _owns(scope: Scope) -> bool:
     path = scope["path"]
-    if _is_below(path, _MESSAGES_PATH):
+    if is_below(path, _MESSAGES_PATH):
         return True
-    return _is_below(path, _MODELS_PATH) and _is_from_anthropics_client(scope)
+    return is_shared(path) and _is_from_anthropics_client(scope)
 
 
 class _AnthropicsRoute(APIRoute):
@@ -51,10 +46,12 @@ class _AnthropicsRoute(APIRoute):
 
 def _add_routes(app: Application) -> None:
     async def list_all(request: Request) -> Response:
+        """Every model that can be asked for, for who sends `anthropic-version`."""
         models = await list_models(request)
         return _answer(request, render_models(models, request.query_params))
 
     async def retrieve_model(request: Request, model_id: str) -> Response:
+        """One model, for who sends `anthropic-version`."""
         model = await find_model(request, model_id)
         return _answer(request, render_model(model))
 
@@ -78,9 +75,9 @@ ANTHROPIC_API = ClientAPI(
     name="messages",
     dialect=ANTHROPIC,
     owns=_owns,
-    endpoints={
-        _MESSAGES_PATH: Endpoint(MESSAGES),
-        f"{_MESSAGES_PATH}/count_tokens": Endpoint(COUNT_TOKENS),
+    operations={
+        _MESSAGES_PATH: MESSAGES,
+        f"{_MESSAGES_PATH}/count_tokens": COUNT_TOKENS,
     },
     add_routes=_add_routes,
     summaries={

@@ -5,18 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from llama_compat.dialects.base import Dialect
+from llama_compat.dialects.base import Dialect, Operation
 from routing.asgi import Scope
-from routing.ingress.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from routing.app import Application
 
 
+def is_below(path: str, root: str) -> bool:
+    """Whether `path` is `root` or something in it."""
+    return path == root or path.startswith(f"{root}/")
+
+
+def is_shared(path: str) -> bool:
+    """Whether `path` may be of any of the APIs that have their calls in `/v1`: what a client says
+    of itself tells whose."""
+    return is_below(path, "/v1") and not is_below(path, "/v1/openai")
+
+
 def _add_nothing(app: Application) -> None:
     """For an API that is its calls alone."""
+
+
+class PathPattern(NamedTuple):
+    """An operation whose path has parameters.
+
+    Attributes:
+        path: the whole path; its named groups are the parameters.
+        operation: what is asked there.
+        query: a name and a value that the query has to have besides; None for any query.
+    """
+
+    path: re.Pattern[str]
+    operation: Operation
+    query: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +50,10 @@ class ClientAPI:
     Attributes:
         name: what the template calls it, in `server.apis`.
         dialect: in which it is told what goes wrong.
-        owns: whether a request that is none of `endpoints` is this API's all the same.
-        endpoints: the calls, by path.
-        patterns: calls whose path has parameters, which are the pattern's named groups.
+        owns: whether a request that is none of any API's calls is this API's all the same: one for
+            a path that there is not, say.
+        operations: the calls, by path.
+        patterns: calls whose path has parameters; of those that fit, the first is meant.
         add_routes: adds what is no call of a model, such as the list of models.
         summaries: what the calls do, by path, for those that `/docs` does not describe itself.
         bodies: JSON Schemas of what those calls are sent, by path, where more is said of it than
@@ -39,8 +64,8 @@ class ClientAPI:
     name: str
     dialect: Dialect
     owns: Callable[[Scope], bool]
-    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
-    patterns: Sequence[tuple[re.Pattern[str], Endpoint]] = ()
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+    patterns: Sequence[PathPattern] = ()
     add_routes: Callable[[Application], None] = _add_nothing
     summaries: Mapping[str, str] = field(default_factory=dict)
     bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

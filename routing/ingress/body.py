@@ -29,6 +29,10 @@ SMALL_BYTES = 64 * 1024
 connections that bound how many there are."""
 
 
+_LENGTH_DIGITS = 20
+"""Of the largest number of bytes that 64 bits hold; Python refuses to read thousands of digits."""
+
+
 class Bodies:
     """What the bodies of all requests come to while these are answered.
 
@@ -102,7 +106,9 @@ async def read_body(
     coding = headers.get(b"content-encoding", b"")
     if coding and coding.lower() != b"identity":
         raise compressed_body(coding.decode("latin-1"))
-    if int(headers.get(b"content-length", b"0")) > limit:
+    length = headers.get(b"content-length", b"")
+    # What is no length is the server's to refuse; what comes is counted in any case.
+    if length.isdigit() and (len(length) > _LENGTH_DIGITS or int(length) > limit):
         raise request_too_large(limit)
     parts: list[bytes] = []
     size = 0

@@ -7,9 +7,8 @@ well. There the list of models is OpenAI's, but for those who send a header of G
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
 from fastapi import Request
 from fastapi.routing import APIRoute
@@ -26,11 +25,9 @@ from llama_compat.dialects.gemini.operations import (
     STREAM_EVENTS,
 )
 from llama_compat.errors import invalid_parameter
-from llama_compat.exchange import Principal
-from routing.asgi import Receive, Scope, Send
-from routing.ingress.api import ClientAPI
-from routing.ingress.endpoint import NO_PATH, Endpoint
-from routing.runtime import Runtime, find_model, list_models
+from routing.asgi import Scope
+from routing.ingress.api import ClientAPI, PathPattern, is_shared
+from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -38,34 +35,11 @@ if TYPE_CHECKING:
 PREFIXES = ("/v1beta", "/v1")
 
 _METHODS = {
-    "generateContent": Endpoint(GENERATE),
-    "countTokens": Endpoint(COUNT_TOKENS),
-    "embedContent": Endpoint(EMBED),
-    "batchEmbedContents": Endpoint(BATCH_EMBED),
+    "generateContent": GENERATE,
+    "countTokens": COUNT_TOKENS,
+    "embedContent": EMBED,
+    "batchEmbedContents": BATCH_EMBED,
 }
-
-
-class StreamEndpoint(Endpoint):
-    """The endpoint of streams, which come as events to those who ask for them with `alt=sse`."""
-
-    def __init__(self) -> None:
-        super().__init__(STREAM_ARRAY)
-        self._events = Endpoint(STREAM_EVENTS)
-
-    async def __call__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        runtime: Runtime,
-        principal: Principal,
-        path: Mapping[str, str] = NO_PATH,
-    ) -> None:
-        """Answer one request; as `Endpoint`."""
-        if b"sse" in parse_qs(scope["query_string"]).get(b"alt", ()):
-            await self._events(scope, receive, send, runtime, principal, path)
-        else:
-            await super().__call__(scope, receive, send, runtime, principal, path)
 
 
 def _add_routes(app: Application) -> None:
@@ -105,16 +79,31 @@ def _is_googles(scope: Scope) -> bool:
 
 _PATTERNS = tuple(
     # Ids may hold slashes and colons.
-    (re.compile(f"(?:{'|'.join(PREFIXES)})/models/(?P<model>.+):{method}"), endpoint)
-    for method, endpoint in {**_METHODS, "streamGenerateContent": StreamEndpoint()}.items()
+    PathPattern(
+        re.compile(f"(?:{'|'.join(PREFIXES)})/models/(?P<model>.+):{method}"), operation, query
+    )
+    for method, operation, query in (
+        *((method, operation, None) for method, operation in _METHODS.items()),
+        ("streamGenerateContent", STREAM_EVENTS, ("alt", "sse")),
+        ("streamGenerateContent", STREAM_ARRAY, None),
+    )
 )
+
+
+_OWN_PATHS = re.compile(r"/*(?:upload/)?v1(?:alpha|beta)[0-9]*(?:/.*)?", re.DOTALL)
+"""Google's versions of the API, and where its clients put files: nobody else's paths begin so."""
+
+_METHOD_CALL = re.compile(r"/v1/models/.+:[A-Za-z]+", re.DOTALL)
+"""A call of one of Google's methods where OpenAI's clients only read."""
 
 
 def _owns(scope: Scope) -> bool:
     path = scope["path"]
-    if path.startswith("/v1/models"):
-        return _is_googles(scope) or any(pattern.fullmatch(path) for pattern, _ in _PATTERNS)
-    return bool(path.startswith("/v1beta/"))
+    if _OWN_PATHS.fullmatch(path):
+        return True
+    if not is_shared(path):
+        return False
+    return _is_googles(scope) or (scope["method"] == "POST" and bool(_METHOD_CALL.fullmatch(path)))
 
 
 GEMINI_API = ClientAPI(

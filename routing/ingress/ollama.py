@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
-from msgspec.structs import replace
 
 from llama_compat.dialects.ollama import models
 from llama_compat.dialects.ollama.operations import (
@@ -19,52 +18,17 @@ from llama_compat.dialects.ollama.operations import (
     EMBEDDINGS,
     GENERATE,
     OLLAMA,
-    operation_of,
-    render_nothing,
 )
-from llama_compat.errors import APIError, missing_parameter, model_not_found
-from llama_compat.exchange import Call, Reply, Target
+from llama_compat.errors import APIError, missing_parameter
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
-from providers.base import Provider
-from routing.ingress.api import ClientAPI
+from routing.ingress.api import ClientAPI, is_below
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
-from routing.ingress.endpoint import Endpoint
-from routing.models import Route
-from routing.runtime import Runtime, list_models, runtime_of
+from routing.runtime import list_models, runtime_of
 
 if TYPE_CHECKING:
     from routing.app import Application
-
-
-class OllamaEndpoint(Endpoint):
-    """The endpoint of one of Ollama's calls."""
-
-    async def route(self, model: str, runtime: Runtime) -> Route:
-        """Where requests for `model` go, with or without the tag `latest`."""
-        return await _resolve(model, runtime)
-
-    async def ask(self, call: Call, provider: Provider, target: Target) -> Reply:
-        """Have `provider` answer `call`, unless it asks for nothing."""
-        if call.operation.name not in provider.relays:
-            nothing = render_nothing(call.operation, call.fields, call.model)
-            if nothing is not None:
-                return Reply(nothing, headers={"content-type": "application/json"})
-        call = replace(call, operation=operation_of(call.operation, call.fields))
-        return await super().ask(call, provider, target)
-
-
-async def _resolve(model: str, runtime: Runtime) -> Route:
-    try:
-        return await runtime.models.resolve(model)
-    except APIError as error:
-        for other in models.other_names(model):
-            try:
-                return await runtime.models.resolve(other)
-            except APIError:
-                continue
-        raise error from None
 
 
 _MANAGED = (
@@ -117,9 +81,8 @@ def _add_routes(app: Application) -> None:
         model = next((each for each in named if isinstance(each, str) and each), None)
         if model is None:
             raise missing_parameter("model")
-        route = await _resolve(model, runtime)
-        if not request.scope["principal"].may_use(route.name):
-            raise model_not_found(model)
+        principal, others = request.scope["principal"], models.other_names(model)
+        route = await runtime.models.seen(model, principal, others)
         info = runtime.models.describe(model, route)
         return JSONResponse(models.render_show(info, route.provider.parameters))
 
@@ -148,9 +111,9 @@ def _add_routes(app: Application) -> None:
 OLLAMA_API = ClientAPI(
     name="ollama",
     dialect=OLLAMA,
-    owns=lambda scope: scope["path"].startswith("/api/"),
-    endpoints={
-        f"/api/{name}": OllamaEndpoint(operation)
+    owns=lambda scope: is_below(scope["path"], "/api"),
+    operations={
+        f"/api/{name}": operation
         for name, operation in {
             "chat": CHAT,
             "generate": GENERATE,

@@ -9,7 +9,6 @@ from fastapi import Request
 from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
 from routing.ingress.api import ClientAPI
-from routing.ingress.endpoint import Endpoint
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ OPENAI_API = ClientAPI(
     name="openai",
     dialect=OPENAI,
     owns=lambda scope: True,
-    endpoints={
-        prefix + path: Endpoint(operation)
+    operations={
+        prefix + path: operation
         for prefix in PREFIXES
         for path, operation in {
             "/chat/completions": CHAT,

@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastapi import Request
+from fastapi import Request as HTTPRequest
 
 from llama_compat.errors import APIError, invalid_parameter
 from routing.auth import ADMIN
-from routing.operations.records.overview import SPANS, last_errors, overview
-from routing.operations.store.storage import Storage, StorageError
+from routing.observability.records.overview import SPANS, last_errors, overview
 from routing.runtime import Runtime, runtime_of
+from routing.storage.storage import Storage, StorageError
 
 if TYPE_CHECKING:
     from routing.app import Application
-    from routing.operations.observer import Observed
+    from routing.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ Told = TypeVar("Told")
 def add_overview_routes(app: Application) -> None:
     """Add them to `app`."""
 
-    async def tell_overview(request: Request, span: str = "24h") -> dict[str, Any]:
+    async def tell_overview(request: HTTPRequest, span: str = "24h") -> dict[str, Any]:
         """Requests, tokens, cost, errors and latency over the last `span`: points in time, and sums
         by model, key and provider. `names` are those of the keys."""
         if span not in SPANS:
@@ -37,12 +37,12 @@ def add_overview_routes(app: Application) -> None:
         told = await _recorded(request, lambda storage: overview(storage, span))
         return {**told, "names": runtime_of(request).keys.names()}
 
-    async def tell_errors(request: Request) -> dict[str, Any]:
+    async def tell_errors(request: HTTPRequest) -> dict[str, Any]:
         """The last requests that went wrong, with their ids, the newest first."""
         told = await _recorded(request, last_errors)
         return {"object": "list", "data": told, "names": runtime_of(request).keys.names()}
 
-    async def tell_live(request: Request) -> dict[str, Any]:
+    async def tell_live(request: HTTPRequest) -> dict[str, Any]:
         """What runs in this process now: requests, targets and engines."""
         runtimes = app.runtimes()
         runtime = runtime_of(request)
@@ -75,7 +75,7 @@ def _storage(runtime: Runtime) -> Storage | None:
     return recorder.storage if recorder is not None else None
 
 
-async def _recorded(request: Request, read: Callable[[Storage], Awaitable[Told]]) -> Told:
+async def _recorded(request: HTTPRequest, read: Callable[[Storage], Awaitable[Told]]) -> Told:
     """What `read` finds in the records."""
     storage = _storage(runtime_of(request))
     if storage is None:
@@ -94,26 +94,21 @@ async def _recorded(request: Request, read: Callable[[Storage], Awaitable[Told]]
 def _requests(runtimes: Iterable[Runtime]) -> list[dict[str, Any]]:
     """Those that run now, the oldest first."""
     now = time.monotonic()
-    running = [
-        each
-        for runtime in runtimes
-        if runtime.observers is not None
-        for each in runtime.observers.running
-    ]
-    return [_request(each, now) for each in sorted(running, key=lambda each: each.begun)]
+    running = [each for runtime in runtimes for each in runtime.running]
+    return [_told(each, now) for each in sorted(running, key=lambda each: each.begun)]
 
 
-def _request(observed: Observed, now: float) -> dict[str, Any]:
-    call, last = observed.call, observed.attempts.last
+def _told(request: Request, now: float) -> dict[str, Any]:
+    call, last = request.call, request.attempts.last
     return {
-        "request_id": observed.request_id,
-        "key": observed.principal.id if observed.principal is not None else "",
-        "api": observed.operation.dialect.name,
-        "operation": observed.operation.name,
+        "request_id": request.request_id,
+        "key": request.principal.id if request.principal is not None else "",
+        "api": request.operation.dialect.name,
+        "operation": request.operation.name,
         "model": call.model if call is not None else "",
         "stream": call is not None and call.stream,
         "target": last.target.id if last is not None else "",
-        "attempts": observed.attempts.sent,
-        "seconds": now - observed.begun,
-        "sent_bytes": observed.sample.size,
+        "attempts": request.attempts.sent,
+        "seconds": now - request.begun,
+        "sent_bytes": request.sample.size,
     }

@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     answered = "answered"
     failed = "failed"
     skipped = "skipped"
-    """Nothing was sent: the target can't do what the request asks for."""
+    """Nothing was sent: the target can't do what the request asks for, or a limit refused it."""
     lost = "lost"
     """Another attempt answered sooner."""
     cancelled = "cancelled"
@@ -51,7 +51,8 @@ Clock = Callable[[], float]
 class Attempt:
     """One attempt, begun as it is made. Whatever ends it ends it once.
 
-    It counts as in flight until then, and leaves the provider's gate, which was entered before.
+    It counts as in flight until then, leaves the provider's gate, which was entered before, and
+    gives the probe back, if it was that, whatever the outcome.
 
     Attributes:
         target: where it went: `target.id`, `target.provider.id`, `target.model`.
@@ -105,7 +106,7 @@ class Attempt:
         self._read_usage: Callable[[], Usage | None] | None = None
         self.begun = now = clock()
         cooldown = target.cooldown
-        self._probe = rule is not None and cooldown.until > 0 and cooldown.begin(now)
+        self._probe = cooldown.begin(now, rule) if rule is not None and cooldown.until else None
         target.in_flight += 1
         target.attempts += 1
 
@@ -114,9 +115,8 @@ class Attempt:
         target = self.target
         self.content = now = self._clock()
         (target.streams if self.stream else target.wholes).add(now - self.begun, now)
-        if self._probe:
-            target.cooldown.answers(probe=True)
-            self._probe = False
+        if self._probe is not None:
+            target.cooldown.answers(self._probe)
 
     def finish(self, reply: Reply) -> None:
         """Its reply is closed: read to the end, broken off, or left by the client."""
@@ -136,29 +136,16 @@ class Attempt:
         """It failed, before its content or after."""
         if self.ended:
             return
-        target, kind = self.target, error.error_class
+        kind = error.error_class
         self.error_class, self.error = kind, error.message
         self.parameter = error.param or error.code or ""
-        handling = kind.handling
-        if handling.skips:
+        if not error.was_sent:
             self._end(Outcome.skipped)
-            target.attempts -= 1
+            self.target.attempts -= 1
             return
+        if error.blames_target:
+            self._blame(kind, error)
         self._end(Outcome.failed)
-        if not handling.blames_target:
-            return
-        target.errors += 1
-        target.failures_in_a_row += 1
-        target.last_error = kind
-        if self._rule is not None:
-            target.cooldown.failed(
-                self.ended,
-                self._rule,
-                at_once=handling.cools_at_once,
-                retry_after=error.retry_after if handling.heeds_retry_after else None,
-                probe=self._probe,
-            )
-            self._probe = False
 
     def lose(self, reply: Reply) -> None:
         """It answered too, but later than another; what it cost is known all the same."""
@@ -187,6 +174,21 @@ class Attempt:
         what = self.error_class or (self.outcome if self.outcome is not Outcome.answered else "")
         return f"{self.target.id} ({what})" if what else self.target.id
 
+    def _blame(self, kind: ErrorClass, error: APIError) -> None:
+        target = self.target
+        target.errors += 1
+        target.failures_in_a_row += 1
+        target.last_error = kind
+        if self._rule is not None:
+            handling = kind.handling
+            target.cooldown.failed(
+                self._clock(),
+                self._rule,
+                at_once=handling.cools_at_once,
+                retry_after=error.retry_after if handling.heeds_retry_after else None,
+                probe=self._probe,
+            )
+
     def _end(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.ended = self._clock()
@@ -194,9 +196,8 @@ class Attempt:
         gate = self.target.provider.gate
         if gate is not None:
             gate.leave()
-        if self._probe and outcome is not Outcome.failed:
-            self.target.cooldown.release()
-            self._probe = False
+        if self._probe is not None:
+            self.target.cooldown.end(self._probe)
 
 
 _ATTEMPTS = b"x-llama-compat-attempts"
@@ -211,23 +212,19 @@ class Attempts:
 
     Attributes:
         made: the attempts.
-        on_attempt: called with each as it is begun, in the context in which its target is asked.
         passed_over: targets that were not asked, and why: `provider/model (why)`.
     """
 
-    __slots__ = ("headers", "made", "on_attempt", "passed_over")
+    __slots__ = ("headers", "made", "passed_over")
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.headers = headers
         self.made: list[Attempt] = []
-        self.on_attempt: Callable[[Attempt], None] | None = None
         self.passed_over: Sequence[str] = ()
 
     def add(self, attempt: Attempt) -> None:
         """One is begun."""
         self.made.append(attempt)
-        if self.on_attempt is not None:
-            self.on_attempt(attempt)
 
     @property
     def sent(self) -> int:

@@ -29,18 +29,34 @@ class CooldownRule:
     seconds: float = 15.0
 
 
+class Probe:
+    """The one request that shows how a target is that has cooled. Whoever began it ends it by
+    `Cooldown.end`, whatever became of the request."""
+
+    __slots__ = ("lapses",)
+
+    def __init__(self, lapses: float) -> None:
+        self.lapses = lapses
+        """When another request may probe too, as this one takes so long."""
+
+
 class Cooldown:
-    """Where one target stands. Times are in seconds, on any clock that does not go back.
+    """Where one target stands, and the only one who knows: closed (`until` is 0), open (before
+    `until`), or half-open, with a probe or without. Times are in seconds, on any clock that does
+    not go back.
+
+    A probe counts until it is ended, until the target opens or closes for another reason, or until
+    it lapses; whatever it shows later is what any other request shows.
 
     Attributes:
         until: when the cooling ends, or ended; 0 once a request has gone well since.
     """
 
-    __slots__ = ("_failures", "_probing", "until")
+    __slots__ = ("_failures", "_probe", "until")
 
     def __init__(self) -> None:
         self.until = 0.0
-        self._probing = False
+        self._probe: Probe | None = None
         self._failures: deque[float] = deque(maxlen=1024)
 
     def is_cooling(self, now: float) -> bool:
@@ -50,18 +66,22 @@ class Cooldown:
     def admits(self, now: float) -> bool:
         """Whether a request may go there now: all while it is well, one that probes after it has
         cooled."""
-        return not self.until or (now >= self.until and not self._probing)
+        if not self.until:
+            return True
+        return now >= self.until and (self._probe is None or now >= self._probe.lapses)
 
-    def begin(self, now: float) -> bool:
-        """A request goes there; whether it is the probe."""
-        if not self.until or now < self.until or self._probing:
-            return False
-        self._probing = True
-        return True
+    def begin(self, now: float, rule: CooldownRule) -> Probe | None:
+        """A request goes there; the probe that it is, if it is one."""
+        if not self.until or not self.admits(now):
+            return None
+        self._probe = Probe(now + rule.seconds)
+        return self._probe
 
-    def release(self) -> None:
-        """The probe ended without showing anything: its client went away."""
-        self._probing = False
+    def end(self, probe: Probe) -> None:
+        """The request that probed has ended, whatever it has shown before: the next may probe if
+        that was nothing."""
+        if probe is self._probe:
+            self._probe = None
 
     def recent_failures(self, now: float, rule: CooldownRule) -> int:
         """How many failures in a row there are that count still."""
@@ -69,19 +89,19 @@ class Cooldown:
             self._failures.popleft()
         return len(self._failures)
 
-    def answers(self, *, probe: bool = False) -> None:
-        """A request has got content: a target that was probed is well again."""
-        if probe:
-            self.until = 0.0
-            self._probing = False
+    def answers(self, probe: Probe) -> None:
+        """The request that probed has got content: the target is well again."""
+        if probe is self._probe:
+            self._set(0.0)
 
     def went_well(self, begun: float) -> None:
         """A request that was sent at `begun` came to its end without a fault; one from before the
         last failure says nothing of how it is since."""
-        if self._failures and begun < self._failures[-1]:
-            return
-        self._failures.clear()
-        self.until = 0.0
+        if self._failures:
+            if begun < self._failures[-1]:
+                return
+            self._failures.clear()
+        self._set(0.0)
 
     def failed(
         self,
@@ -90,7 +110,7 @@ class Cooldown:
         *,
         at_once: bool = False,
         retry_after: float | None = None,
-        probe: bool = False,
+        probe: Probe | None = None,
     ) -> None:
         """A request failed.
 
@@ -98,16 +118,22 @@ class Cooldown:
             now: the time.
             rule: the model's.
             at_once: the failure is of a kind that the next request would meet too.
-            retry_after: in so many seconds the vendor wants to be asked again.
-            probe: it was the request that probed.
+            retry_after: in so many seconds the vendor wants to be asked again. That takes the
+                place of the rule's seconds and needs no row; but a probe that fails shows that its
+                word did not hold. 0 says nothing: only the rule counts.
+            probe: what `begin` gave for it.
         """
         self._failures.append(now)
-        if probe:
-            self._probing = False
-        if retry_after is not None:
-            self._cool(now + min(max(retry_after, 0.0), MAX_RETRY_AFTER))
-        elif at_once or probe or self.recent_failures(now, rule) >= rule.failures:
+        probed = probe is not None and probe is self._probe
+        if retry_after:
+            seconds = min(retry_after, MAX_RETRY_AFTER)
+            self._cool(now + (max(seconds, rule.seconds) if probed else seconds))
+        elif at_once or probed or self.recent_failures(now, rule) >= rule.failures:
             self._cool(now + rule.seconds)
 
     def _cool(self, until: float) -> None:
-        self.until = max(self.until, until)
+        self._set(max(self.until, until))
+
+    def _set(self, until: float) -> None:
+        self.until = until
+        self._probe = None

@@ -10,7 +10,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from llama_compat.errors import APIError, internal_error
+from llama_compat.distribution.routing import RetrySettings
+from llama_compat.errors import APIError, StaleConnection, internal_error
 from llama_compat.exchange import Call, Reply, Target
 from providers.base import Provider
 from routing.policy.attempts import Attempt, Attempts, Why
@@ -22,6 +23,8 @@ from routing.policy.wanted import Wanted, of_one_model, pinned_target, sticky_ke
 
 Ask = Callable[[Provider, Target], Awaitable[Reply]]
 """Makes one attempt."""
+
+_RETRIES = RetrySettings()
 
 _Answered = tuple[Attempt, Reply]
 _Failures = list[tuple[Step, APIError]]
@@ -44,12 +47,12 @@ async def dispatch(
     """
     if policy is None:
         pinned_target(attempts.headers, targets, call.model, allowed=False)
-        return (await _attempt(targets[0], Why.first, None, ask, attempts, call.stream))[1]
+        return await _ask_the_only(targets[0], call, ask, attempts)
     now = time.monotonic()
     wanted = Wanted(
         call.stream,
         sticky_key(policy.sticky_on, call.fields, attempts.headers) if policy.sticky_on else None,
-        call.max_tokens,
+        call.extent.max_tokens,
         of_one_model(call),
         pinned_target(attempts.headers, targets, call.model, allowed=policy.pin),
     )
@@ -76,6 +79,25 @@ async def dispatch(
             plan.failed(other, others_error)
         step = plan.after(failed, error, time.monotonic())
     raise plan.told(error)
+
+
+async def _ask_the_only(target: LiveTarget, call: Call, ask: Ask, attempts: Attempts) -> Reply:
+    """The reply of the only target of a model without policies, which gets the call as it is.
+
+    Nothing that it says is asked again. But that a vendor closes an idle connection in the moment
+    in which a request is written is nobody's fault, and a client could not know of it: that is
+    tried once more, within the budget that a template has by default.
+    """
+    budget = target.state.provider.budget
+    budget.request(time.monotonic())
+    try:
+        return (await _attempt(target, Why.first, None, ask, attempts, call.stream))[1]
+    except StaleConnection:
+        now = time.monotonic()
+        if not budget.allows(now, _RETRIES.budget):
+            raise
+        budget.retry(now)
+    return (await _attempt(target, Why.retry, None, ask, attempts, call.stream))[1]
 
 
 async def _race(
@@ -155,9 +177,9 @@ async def _attempt(
         await _enter(gate, plan)
     rule = None if plan is None else plan.policy.rule
     attempt = Attempt(target.state, why, stream, rule)
-    attempts.add(attempt)
-    patience = plan.patience(attempt.begun) if stream and plan is not None else None
     try:
+        attempts.add(attempt)
+        patience = plan.patience(attempt.begun) if stream and plan is not None else None
         if patience is None:
             reply = await ask(target.provider, target.target)
         else:
@@ -165,11 +187,11 @@ async def _attempt(
     except APIError as error:
         attempt.fail(error)
         raise
-    except asyncio.CancelledError:
-        attempt.cancel(lost=attempts.is_answered)
-        raise
     except Exception:
         attempt.fail(internal_error())
+        raise
+    except BaseException:  # cancelled, or the loop is closed under it
+        attempt.cancel(lost=attempts.is_answered)
         raise
     attempt.has_content()
     reply.when_closed(attempt.finish)
@@ -177,12 +199,15 @@ async def _attempt(
 
 
 async def _enter(gate: Gate, plan: Plan | None) -> None:
-    """Wait for room at a provider, until the deadline.
+    """Wait for room at a provider, for the share of the deadline that waiting there gets.
 
     Raises:
         ProviderBusy: there was none.
     """
-    seconds = None if plan is None else plan.until_deadline(time.monotonic())
+    if plan is None or gate.has_room:
+        await gate.enter()
+        return
+    seconds = plan.patience_at_gate(time.monotonic())
     try:
         async with asyncio.timeout(seconds):
             await gate.enter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 
 from llama_compat.errors import APIError
 
@@ -12,6 +12,8 @@ RETRY_AFTER_SECONDS = 1
 
 class ProviderBusy(APIError):
     """429: the provider has all the requests that the template lets it have; nothing was sent."""
+
+    was_sent = False
 
     def __init__(self, provider: str, running: int, waiting: int) -> None:
         super().__init__(
@@ -40,7 +42,7 @@ class Gate:
         self._provider = provider
         self._limit = limit
         self._max_waiting = max_waiting
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self.running = 0
 
     @property
@@ -74,20 +76,20 @@ class Gate:
         if self.is_full:
             raise self.refusal()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
-        except asyncio.CancelledError:
+        except BaseException:
+            # Whoever leaves may have looked at it already: it was cancelled before, or after.
+            self._waiters.pop(waiter, None)
             if waiter.done() and not waiter.cancelled():
                 self.leave()  # the place was given to it in the same moment
-            else:
-                self._waiters.remove(waiter)
             raise
 
     def leave(self) -> None:
         """Get out, and let the next one in."""
         while self._waiters:
-            waiter = self._waiters.popleft()
+            waiter, _ = self._waiters.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)  # the place changes hands
                 return

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
-from llama_compat.errors import APIError, context_length_exceeded
+from llama_compat.errors import APIError, StaleConnection, context_length_exceeded
 from routing.policy.attempts import Why
 from routing.policy.balance import BALANCERS
 from routing.policy.cooldown import CooldownRule
-from routing.policy.gate import ProviderBusy
 from routing.policy.group import Group, Random, Targets
-from routing.policy.retry import Backoff
+from routing.policy.retry import Backoff, Budget
 from routing.policy.targets import LiveTarget
 from routing.policy.wanted import Wanted
 
@@ -39,6 +38,8 @@ class Policy:
         attempts: how many there may be.
         balancer: picks a target.
         rule: when a target cools.
+        hedges: how many there may be, of the requests for this model: whoever stands by for others
+            has none of its own to have a share of.
     """
 
     def __init__(self, settings: RoutingSettings, chance: Random = random.random) -> None:
@@ -47,6 +48,7 @@ class Policy:
         self.sticky_on = settings.sticky_on if settings.balance == "sticky" else ()
         self.deadline = settings.deadline
         self.hedge_after = settings.hedge_after
+        self.hedges = Budget()
         self.pin = settings.pin
         self.attempts = settings.retries.attempts
         self._mirror = settings.mirror
@@ -55,6 +57,11 @@ class Policy:
         cooldown, backoff = settings.cooldown, settings.retries.backoff
         self.rule = CooldownRule(cooldown.failures, cooldown.within, cooldown.seconds)
         self.backoff = Backoff(backoff.first, backoff.most)
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether another model gets some of its requests too."""
+        return self._mirror is not None
 
     def mirrored(self) -> str | None:
         """The model that gets a copy of this request too; None for most."""
@@ -130,6 +137,8 @@ class Plan:
         step = Step(target, Why.first)
         self._steps = (step,)
         target.state.provider.budget.request(now)
+        if self.policy.hedge_after is not None:
+            self.policy.hedges.request(now)
         return step
 
     def after(self, step: Step, error: APIError, now: float) -> Step | None:
@@ -144,7 +153,7 @@ class Plan:
         if self._is_over(now):
             return None
         other = self._choose(now) if self._falls_back(error) else None
-        retry = None if _was_not_sent(error) else self._retry(step, error, now)
+        retry = self._retry(step, error, now) if error.was_sent else None
         if other is not None and (retry is None or self._is_as_good(other, step.target, now)):
             return self._send(Step(other, Why.fallback), now)
         return None if retry is None else self._send(retry, now)
@@ -165,16 +174,17 @@ class Plan:
         other = self._choose(now)
         if other is None or not other.state.cooldown.admits(now):
             return None
-        share = self.policy.settings.retries.budget
-        if not _has_room(other) or not other.state.provider.budget.allows(now, share):
+        policy = self.policy
+        if not _has_room(other) or not policy.hedges.allows(now, policy.settings.retries.budget):
             return None
+        policy.hedges.retry(now)
         return self._send(Step(other, Why.hedge), now)
 
     def told(self, error: APIError) -> APIError:
         """What the client is told when nothing follows: the last failure that says something of a
         target, rather than that one could not be asked."""
         errors = [each for _, each in self._failures]
-        told = [each for each in errors if not _was_not_sent(each)]
+        told = [each for each in errors if each.was_sent]
         return told[-1] if told else errors[0] if errors else error
 
     def patience(self, now: float) -> float | None:
@@ -184,29 +194,37 @@ class Plan:
         end, and one that takes long is not worth less."""
         if self._ends is None or not self._wanted.stream:
             return None
-        left = max(self._ends - now, 0.0)
-        if ErrorClass.timeout not in self.policy.fall_back_on:
-            return left
-        further = min(len(self._untried()), self._attempts_left())
-        return left / (1 + max(further, 0))
+        falls_back = ErrorClass.timeout in self.policy.fall_back_on
+        return self._share(self._ends - now, self._attempts_left() if falls_back else 0)
 
-    def until_deadline(self, now: float) -> float | None:
-        """How many seconds are left to begin an attempt; None for any number."""
-        return None if self._ends is None else max(self._ends - now, 0.0)
+    def patience_at_gate(self, now: float) -> float | None:
+        """How many seconds the request may wait for room at the provider: its share of what is left
+        until the deadline, whole replies too, so that a queue before a target that hangs holds
+        nobody back while another has room. None for any number."""
+        if self._ends is None:
+            return None
+        # What is not sent is no attempt, and leaves its own to another target.
+        return self._share(self._ends - now, self._attempts_left() + 1)
+
+    def _share(self, left: float, attempts: int) -> float:
+        """What one of the targets that can be asked yet gets of so many seconds, where there may be
+        so many `attempts` after this one."""
+        further = min(len(self._untried()), attempts)
+        return max(left, 0.0) / (1 + max(further, 0))
 
     # How they are chosen --------------------------------------------------------------------------
 
     def _send(self, step: Step, now: float) -> Step:
         self._steps += (step,)
         budget = step.target.state.provider.budget
-        if step.why in (Why.retry, Why.hedge):
+        if step.why is Why.retry:
             budget.retry(now)
         else:
             budget.request(now)
         return step
 
     def _falls_back(self, error: APIError) -> bool:
-        return _was_not_sent(error) or error.error_class in self.policy.fall_back_on
+        return not error.was_sent or error.error_class in self.policy.fall_back_on
 
     def _is_over(self, now: float) -> bool:
         late = self._ends is not None and now >= self._ends
@@ -215,7 +233,7 @@ class Plan:
     def _attempts_left(self) -> int:
         left = self.policy.attempts - len(self._steps)
         for _, error in self._failures:
-            left += _was_not_sent(error)
+            left += not error.was_sent
         return left
 
     def _untried(self) -> Sequence[LiveTarget]:
@@ -265,17 +283,16 @@ class Plan:
             return None
         if self._attempts_left() <= len(self._untried()):
             return None
-        wait = max(self.policy.backoff.seconds(done, self.policy.chance), error.retry_after or 0)
+        wait = 0.0
+        if not isinstance(error, StaleConnection):
+            pause = self.policy.backoff.seconds(done, self.policy.chance)
+            wait = max(pause, error.retry_after or 0)
         too_late = self._ends is not None and now + wait >= self._ends
         if wait > settings.backoff.most or too_late:
             return None
         if not target.state.provider.budget.allows(now, settings.budget):
             return None
         return Step(target, Why.retry, wait)
-
-
-def _was_not_sent(error: APIError) -> bool:
-    return error.error_class.handling.skips or isinstance(error, ProviderBusy)
 
 
 def _has_room(target: LiveTarget) -> bool:

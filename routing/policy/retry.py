@@ -18,8 +18,9 @@ could not retry at all."""
 
 
 class Budget:
-    """The retry budget of one provider: retries are a share of its recent requests, so that those
-    who ask again do not double the load of a vendor that is in trouble already.
+    """How often one may ask again: a share of the recent requests, so that asking again does not
+    double the load of what is in trouble already. A provider has one for the retries that it is
+    sent, and a model's policy one for its hedges.
 
     After Finagle's and Linkerd's retry budgets, with counts that decay in place of a window's
     buckets.

@@ -7,7 +7,7 @@ that a fork could inherit half-done. A worker shares the memory of what is impor
 
 import gc
 
-import providers.remote.openai
+import providers.remote.openai.provider
 import routing.process.server
 
 __all__ = ["providers", "routing"]

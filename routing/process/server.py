@@ -22,7 +22,7 @@ from routing.http.connection import Connection
 from routing.http.limits import Limits
 from routing.http.listener import Listener
 from routing.http.state import ServerState
-from routing.logs import configure_logging
+from routing.observability.logs import configure_logging
 from routing.process.reload import Reloader, log_models
 from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 
@@ -67,7 +67,7 @@ def serve(
     )
     with listener:
         if workers > 1:
-            from routing.operations.telemetry.sharing import shared_metrics
+            from routing.observability.telemetry.sharing import shared_metrics
             from routing.process.workers import serve_in_workers
 
             configure_logging()

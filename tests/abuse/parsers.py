@@ -10,8 +10,8 @@ from msgspec import Raw
 
 from llama_compat.dialects.fastchat import StreamParser
 from llama_compat.dialects.openai.completions import count_prompts
-from llama_compat.dialects.openai.mending import CHAT, StreamMender
 from llama_compat.dialects.openai.models import parse_models
+from llama_compat.dialects.openai.repair import CHAT, StreamMender
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.yaml_positions import read_yaml
 from llama_compat.errors import APIError
@@ -24,14 +24,14 @@ from llama_compat.wire.json_depth import is_deeper
 from llama_compat.wire.json_fields import encode_fields, from_raw, parse_fields, unicode_from_raw
 from llama_compat.wire.json_lines import JSONLines
 from llama_compat.wire.json_scanner import JSONScanner
-from providers.local.control_tokens import Marker
-from providers.remote.covering import Secrets, StreamCover
-from providers.remote.event_stream import EventStream
+from providers.local.prompts.control_tokens import Marker
 from providers.remote.http1.decoding import decoder_for
 from providers.remote.http1.errors import HTTPError
 from providers.remote.http1.parser import ResponseParser
-from providers.remote.responses_relay import ResponseStream
-from providers.remote.upstream_errors import vendor_error
+from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.responses_relay import ResponseStream
+from providers.remote.upstream.redaction import Secrets, StreamCover
+from providers.remote.upstream.vendor_errors import vendor_error
 
 Run = Callable[[bytes], object]
 PIECE = 1009

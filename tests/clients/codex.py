@@ -1,9 +1,11 @@
 """Codex CLI does a task through a server: `python -m tests.clients.codex [--codex PATH]`.
 
-The task takes several tool calls, one after another and at the same time. It is done twice: before
-a vendor that has only chat completions, so that everything is translated, and before one that has
-the Responses API, so that it is relayed. The model follows a script; Codex, the server and the
-shell commands are real. Codex comes from npm (`npm install @openai/codex`).
+The task takes several tool calls, one after another and at the same time. It is done three times:
+before a vendor that has only chat completions, so that everything is translated, once as Codex asks
+a server of its settings and once as it asks an Ollama (`--oss`), and before a vendor that has the
+Responses API, so that it is relayed. Nothing is turned off in Codex, its web search included. The
+model follows a script; Codex, the server and the shell commands are real. Codex comes from npm
+(`npm install @openai/codex`).
 """
 
 from __future__ import annotations
@@ -34,8 +36,11 @@ ANSWER = "notes.txt has 2 lines."
 
 TIMEOUT_SECONDS = 180
 
-KINDS = ("chat", "responses")
-"""What the vendor has."""
+KINDS = ("chat", "ollama", "responses")
+"""What the vendor has, or `ollama`: what Codex takes the server for."""
+
+AS_OLLAMA = ("--oss", "--local-provider", "ollama", "-m", "worker")
+"""How Codex is told so; it asks for the version and the models before it begins."""
 
 
 def worker(asked: Asked) -> Said:
@@ -81,10 +86,16 @@ def do_task(codex: str, kind: str, folder: Path) -> str:
         )
         with running(template) as server:
             (home / "config.toml").write_text(_config(server.base_url))
+            options = AS_OLLAMA if kind == "ollama" else ()
             ended = subprocess.run(
-                [codex, "exec", "--skip-git-repo-check", TASK],
+                [codex, "exec", "--skip-git-repo-check", *options, TASK],
                 cwd=work,
-                env={**os.environ, "CODEX_HOME": str(home), "GATEWAY_KEY": "none"},
+                env={
+                    **os.environ,
+                    "CODEX_HOME": str(home),
+                    "CODEX_OSS_BASE_URL": f"{server.url}/v1",
+                    "GATEWAY_KEY": "none",
+                },
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

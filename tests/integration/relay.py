@@ -27,6 +27,7 @@ def gateway_template(path: Path, upstream: ScriptedUpstream) -> Path:
         "impatient": upstream.url,
         "hurried": upstream.url,
         "fresh": upstream.url,
+        "once": upstream.url,
         "kept": upstream.url,
         "catalog": upstream.url,
         "proxied": "http://vendor.invalid/v1",
@@ -67,6 +68,14 @@ def gateway_template(path: Path, upstream: ScriptedUpstream) -> Path:
             ("not-tls", "plain"),
         ]
     ]
+    models.append(
+        {
+            "id": "once/closes-when-reused",
+            "provider": "once",
+            "provider_model": "closes-when-reused",
+            "routing": {"retries": {"same_target": 0}},
+        }
+    )
     return write_template(
         path,
         server={"max_body_bytes": 32_000_000},

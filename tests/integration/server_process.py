@@ -106,9 +106,10 @@ class ServerProcess:
             time.sleep(0.05)
         raise self._failure(f"was not ready within {seconds} s")
 
-    def health(self) -> dict[str, Any]:
-        """The body of `GET /health`."""
-        reply = wire.request("GET", f"{self.url}/health").json()
+    def health(self, key: str = "") -> dict[str, Any]:
+        """The body of `GET /health`, to who has the key `key`."""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        reply = wire.request("GET", f"{self.url}/health", headers=headers).json()
         assert isinstance(reply, dict)
         return reply
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from routing.operations.keys.secret import digest_of
+from routing.access.keys.secret import digest_of
+from tests import postgres
 from tests.integration import wire
 from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
 
@@ -33,6 +34,7 @@ def template(folder: Path) -> Path:
             "storage": f"sqlite:{folder / 'keys.sqlite'}",
             "stored_keys": True,
         },
+        teams=[{"id": "t"}],
         keys=[
             {"name": "given", "key": "${env.GIVEN_KEY}"},
             {"name": "hashed", "hash": f"sha256:{digest_of(HASHED.encode())}", "models": ["a*"]},
@@ -155,6 +157,8 @@ def test_the_admin_s_routes(server: ServerProcess) -> None:
         ("POST", "keys", {}, 400),
         ("POST", "keys", {"name": "x", "limit": 1}, 400),
         ("POST", "keys", {"name": "x", "budget": {"amount": -1}}, 400),
+        ("POST", "keys", {"name": "x", "team": "gone"}, 400),
+        ("POST", "keys", {"name": "x", "expires": "2020-01-01"}, 400),
         ("PATCH", "keys/nobody", {"name": "x"}, 404),
         ("PATCH", "keys/nobody", {"nam": "x"}, 400),
         ("DELETE", "keys/nobody", None, 404),
@@ -167,6 +171,46 @@ def test_what_the_admin_gets_wrong(
     reply = admin(server, method, path, body)
     assert reply.status == status
     assert reply.error()["message"]
+
+
+@pytest.mark.parametrize("wrong", [{"team": "gone"}, {"expires": "2020-01-01"}])
+def test_a_key_is_changed_by_the_rule_by_which_it_is_made(
+    server: ServerProcess, template: Path, wrong: dict[str, str]
+) -> None:
+    ((name, value),) = wrong.items()
+    key_id = admin(server, "POST", "keys", {"name": f"wrong-{name}"}).json()["id"]
+    reply = admin(server, "PATCH", f"keys/{key_id}", wrong)
+    assert (reply.status, reply.error()["param"]) == (400, name)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        command(template, "create", "wrong", f"--{name}", value)
+    said = " ".join(failed.value.stderr.split())
+    assert reply.error()["message"] in said
+    admin(server, "DELETE", f"keys/{key_id}")
+
+
+def test_keys_of_a_team_that_is_taken_away_open_nothing(folder: Path) -> None:
+    def written(*teams: str) -> Path:
+        return write_template(
+            folder / "teams.yaml",
+            server={"storage": f"sqlite:{folder / 'teams.sqlite'}", "stored_keys": True},
+            teams=[{"id": each} for each in teams],
+            providers=[{"id": "echo", "type": "local::echo"}],
+            models=[{"id": "apple", "provider": "echo"}],
+        )
+
+    key = command(written("tools", "research"), "create", "mine", "--team", "tools").strip()
+    other = command(written("tools", "research"), "create", "free").strip()
+    with running(written("tools")) as process:
+        assert ask(process, key).status == 200
+        assert "opens nothing" not in process.log
+    with running(written("research")) as process:
+        refused = ask(process, key)
+        assert (refused.status, refused.error()["code"]) == (403, "team_not_found")
+        assert "the team 'tools'" in refused.error()["message"]
+        headers = {"authorization": f"Bearer {key}"}
+        assert wire.request("GET", f"{process.url}/v1/models", headers=headers).status == 403
+        assert ask(process, other).status == 200
+        process.wait_for_log("(mine) opens nothing: the template has no team 'tools'")
 
 
 @pytest.mark.parametrize("key", [GIVEN, "x", ""])
@@ -186,3 +230,49 @@ def test_without_an_admin_key_there_are_no_admin_routes(tmp_path: Path) -> None:
     with running(template) as process:
         reply = wire.request("GET", f"{process.url}/admin/keys", headers=ADMIN)
         assert (reply.status, reply.error()["code"]) == (403, "admin_disabled")
+
+
+def test_a_server_whose_database_is_away_or_hangs(tmp_path: Path) -> None:
+    pytest.importorskip("asyncpg")
+    if reason := postgres.missing():
+        pytest.skip(reason)
+    with postgres.postgres() as database:
+        template = write_template(
+            tmp_path / "keys.yaml",
+            server={
+                "storage": database.address,
+                "stored_keys": True,
+                "records": {},
+                "metrics_key": "sk-sees-all",
+            },
+            keys=[{"name": "given", "key": GIVEN}],
+            providers=[{"id": "echo", "type": "local::echo"}],
+            models=[{"id": "apple", "provider": "echo"}],
+        )
+        stored = command(template, "create", "stored").strip()
+        database.stop()
+        with running(template) as process:
+            try:
+                # Who is in the template is let in; of others nobody knows.
+                assert ask(process, GIVEN).status == 200
+                assert "can't be read" in process.health("sk-sees-all")["warnings"][0]
+                reply = ask(process, stored)
+                assert (reply.status, reply.error()["code"]) == (503, "keys_unavailable")
+                assert reply.headers["retry-after"] == "2"
+                assert ask(process, "").status == 401
+                process.wait_for_log("stored keys stay as they are known: postgres://")
+            finally:
+                database.start()
+            wire.eventually(lambda: ask(process, stored).status == 200)
+            assert ask(process, "sk-unknown").status == 401
+            assert "warnings" not in process.health()
+            process.wait_for_log("stored keys are read again, after ")
+            database.pause()
+            try:
+                assert [ask(process, each).status for each in (GIVEN, stored)] == [200, 200]
+                # But for what was looked for just before.
+                wire.eventually(lambda: ask(process, "sk-unknown").status == 503)
+                assert ask(process, "sk-unknown").error()["code"] == "keys_unavailable"
+            finally:
+                database.resume()
+            wire.eventually(lambda: ask(process, "sk-unknown").status == 401)

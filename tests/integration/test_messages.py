@@ -52,6 +52,11 @@ def messages_template(path: Path, native: str, chatting: str) -> Path:
         "compatible": {"base_url": f"{native}/v9", **key, "wires": ["chat", "messages"]},
         "alive": {"base_url": f"{native}/v9", "wires": ["messages"], "keepalive_seconds": 0.05},
         "chat": {"base_url": f"{chatting}/v1", **key},
+        "thoughtless": {
+            "base_url": f"{chatting}/v1",
+            **key,
+            "unsupported_parameters": ["reasoning_effort"],
+        },
         "dropping": {"base_url": f"{chatting}/v1", **key, "unsupported": "drop"},
     }
     kinds = {"anthropic": "remote::anthropic-messages", "alive": "remote::vllm"}
@@ -99,6 +104,12 @@ def stream(client: anthropic.Anthropic, model: str, **options: Any) -> types.Mes
     asked: dict[str, Any] = {"max_tokens": 100, "messages": HI, **options}
     with client.messages.stream(model=model, **asked) as events:
         return events.get_final_message()
+
+
+def post(setting: Setting, model: str, **members: Any) -> wire.Reply:
+    """The answer to a request that no SDK has looked at."""
+    body = {"model": model, "max_tokens": 100, "messages": HI, **members}
+    return wire.request("POST", f"{setting.server.url}/v1/messages", body, {"x-api-key": KEY})
 
 
 def dump(message: Any) -> dict[str, Any]:
@@ -475,6 +486,51 @@ def test_the_shape_of_the_text(setting: Setting, client: anthropic.Anthropic) ->
 
 
 @pytest.mark.parametrize(
+    ("model", "members", "sent", "dropped"),
+    [
+        ("my/chat", {"output_config": {"effort": "high"}}, "high", None),
+        ("my/chat", {"thinking": {"type": "adaptive"}}, None, None),
+        ("my/chat", {"thinking": {"type": "disabled"}}, None, "thinking"),
+        ("my/thoughtless", {"output_config": {"effort": "high"}}, None, "output_config.effort"),
+        ("my/thoughtless", {"thinking": {"type": "disabled"}}, None, "thinking"),
+        ("echo", {"output_config": {"effort": "high"}}, None, "output_config.effort"),
+    ],
+)
+def test_what_clients_always_say_is_passed_on_or_named_and_never_refused(
+    setting: Setting, model: str, members: Any, sent: str | None, dropped: str | None
+) -> None:
+    chat_says(setting.openai, {"content": "Hi"})
+    reply = post(setting, model, **members)
+    assert reply.status == 200, reply.body
+    assert reply.headers.get("x-llama-compat-dropped") == dropped
+    if model != "echo":
+        assert setting.openai.last.body.get("reasoning_effort") == sent
+
+
+@pytest.mark.parametrize("model", ["my/thoughtless", "echo"])
+@pytest.mark.parametrize(
+    ("members", "path"),
+    [
+        ({"output_config": {"effort": "low"}}, "output_config.effort"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking"),
+    ],
+)
+def test_what_is_asked_for_besides_is_refused_where_there_is_no_thinking(
+    setting: Setting, model: str, members: Any, path: str
+) -> None:
+    reply = post(setting, model, **members)
+    assert reply.status == 400
+    assert path in reply.json()["error"]["message"]
+
+
+def test_a_relayed_parameter_that_the_models_lack_is_refused(setting: Setting) -> None:
+    body = {"model": "my/thoughtless", "messages": HI, "reasoning_effort": "low"}
+    key = {"authorization": f"Bearer {KEY}"}
+    reply = wire.request("POST", f"{setting.server.base_url}/chat/completions", body, key)
+    assert (reply.status, reply.json()["error"]["param"]) == (400, "reasoning_effort")
+
+
+@pytest.mark.parametrize(
     ("reason", "expected"),
     [("length", "max_tokens"), ("content_filter", "refusal"), ("stop", "end_turn")],
 )
@@ -625,7 +681,7 @@ def test_models_in_anthropics_shape(client: anthropic.Anthropic) -> None:
     page = client.models.list(limit=2)
     assert [model.id for model in page.data] == ["echo", "my/anthropic"]
     assert (page.has_more, page.first_id, page.last_id) == (True, "echo", "my/anthropic")
-    assert len({model.id for model in page}) == 6  # the client asks for the other pages
+    assert len({model.id for model in page}) == 7  # the client asks for the other pages
     model = client.models.retrieve("my/anthropic")
     assert (model.id, model.type) == ("my/anthropic", "model")
     assert client.models.retrieve("echo").max_input_tokens == 200
@@ -661,9 +717,8 @@ def test_what_is_not_there_is_told_in_anthropics_shape(
     assert reply.json()["request_id"] == reply.headers["request-id"]
 
 
-@pytest.mark.parametrize("path", ["/v1/openai/v1/messages", "/v1/chat/messages"])
-def test_other_paths_are_openais(setting: Setting, path: str) -> None:
+def test_paths_below_openais_prefix_are_openais(setting: Setting) -> None:
     sent = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
-    reply = wire.request("GET", setting.server.url + path, headers=sent)
+    reply = wire.request("GET", f"{setting.server.url}/v1/openai/v1/messages", headers=sent)
     assert reply.status == 404
     assert "type" not in reply.json()

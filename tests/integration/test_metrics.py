@@ -27,7 +27,7 @@ pytest.importorskip("prometheus_client")
 
 KEY = "a-key-that-nobody-else-has"
 
-DASHBOARD = Path(__file__).parents[2] / "routing" / "operations" / "telemetry" / "grafana.json"
+DASHBOARD = Path(__file__).parents[2] / "routing" / "observability" / "telemetry" / "grafana.json"
 
 WAIT_SECONDS = 60
 
@@ -204,6 +204,7 @@ def test_records_are_counted(asked: Asked) -> None:
     asked.until(0, "llama_compat_records_waiting")
     assert asked.value("llama_compat_records_written_total") >= 1
     assert asked.value("llama_compat_records_dropped_total") == 0
+    assert asked.value("llama_compat_bodies_dropped_total") == 0
 
 
 def test_reloads_are_counted(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -223,8 +224,55 @@ def test_reloads_are_counted(upstream: ScriptedUpstream, tmp_path: Path) -> None
         own.until(2, "llama_compat_requests_total", model="echo")
 
 
-def test_a_key_is_needed(asked: Asked) -> None:
-    assert wire.request("GET", f"{asked.server.url}/metrics").status == 401
+def test_a_key_is_needed_that_is_not_for_asking_models(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    keys = {"admin_key": "the-admin-key", "metrics_key": "the-metrics-key", "api_keys": [KEY]}
+    people = [
+        {"name": "restricted", "key": "sk-restricted", "models": ["echo"]},
+        {"name": "colleague", "key": "sk-colleague"},
+    ]
+    path = write_template(
+        tmp_path / "keys.yaml",
+        server={**keys, "metrics": True},
+        keys=people,
+        providers=[{"id": "echo", "type": "local::echo"}],
+        models=[{"id": "echo", "provider": "echo"}, {"id": "secret", "provider": "echo"}],
+    )
+    with running(path) as server:
+
+        def get(path: str, key: str | None) -> wire.Reply:
+            headers = {} if key is None else {"authorization": f"Bearer {key}"}
+            return wire.request("GET", server.url + path, headers=headers)
+
+        for key in ("the-admin-key", "the-metrics-key", KEY):
+            assert get("/metrics", key).status == 200
+            assert "targets" in get("/health", key).json()
+        for key, status in (
+            (None, 401),
+            ("sk-wrong", 401),
+            ("sk-restricted", 403),
+            ("sk-colleague", 403),
+        ):
+            assert get("/metrics", key).status == status
+            assert get("/health", key).json() == {"status": "ok"}
+        # What Prometheus has can't spend.
+        body = {"model": "echo", "messages": MESSAGES}
+        for key in ("the-metrics-key", "the-admin-key"):
+            headers = {"authorization": f"Bearer {key}"}
+            url = f"{server.url}/v1/chat/completions"
+            assert wire.request("POST", url, body, headers).status == 401
+            assert get("/v1/models", key).status == 401
+        assert get("/admin/keys", "the-metrics-key").status == 401
+        headers = {"authorization": "Bearer sk-restricted"}
+        for path in ("/v1/chat/completions", "/v1/models/nobody"):
+            if path.endswith("nobody"):
+                reply = get(path, "sk-restricted")
+            else:
+                reply = wire.request("POST", server.url + path, {**body, "model": "x"}, headers)
+            assert reply.status == 404
+            assert "echo" in reply.error()["message"]
+            assert "secret" not in reply.body.decode()
 
 
 def test_there_are_none_unless_the_template_wants_them() -> None:

@@ -29,7 +29,7 @@ asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
 """
 
 SERVE = """
-from llama_compat.cli import main
+from routing.cli import main
 main()
 """
 

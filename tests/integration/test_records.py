@@ -236,9 +236,15 @@ def test_a_request_without_a_key(recorded: Recorded) -> None:
     request_id = f"test-{uuid.uuid4().hex}"
     url = f"{recorded.process.url}/v1/chat/completions"
     assert wire.request("POST", url, {}, {"x-request-id": request_id}).status == 401
-    record = recorded.record(request_id)
-    assert subset(record, key="", status=401, error="authentication", model="", attempts=0)
+    # It is counted, and not kept; what is asked by somebody is, if it is not even looked at.
+    headers = {"authorization": f"Bearer {KEY}", "x-request-id": f"{request_id}-get"}
+    assert wire.request("GET", url, headers=headers).status == 405
+    record = recorded.record(f"{request_id}-get")
+    assert subset(record, status=405, model="", attempts=0)
     assert subset(record, input_tokens=None, output_tokens=None, cost=None, overhead=None)
+    assert record["key"]
+    one = "SELECT count(*) AS records FROM records WHERE request_id = ?"
+    assert recorded.rows(one, request_id) == [{"records": 0}]
 
 
 def test_a_model_that_there_is_not(recorded: Recorded) -> None:
@@ -378,4 +384,4 @@ def test_a_place_where_no_file_can_be_costs_no_request(
         own = Recorded(process, tmp_path)
         with own.open("echo", "r") as reply:
             assert reply.status == 200
-        process.wait_for_log("requests are not recorded until it can be used: sqlite:")
+        process.wait_for_log("records of requests wait to be written: sqlite:")

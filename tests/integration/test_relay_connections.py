@@ -31,11 +31,28 @@ def test_connections_are_kept_and_used_again(gateway: Gateway, request_id: str) 
 def test_a_connection_that_the_vendor_closed_while_idle_is_replaced(
     gateway: Gateway, request_id: str
 ) -> None:
-    for _ in range(3):
+    """Which is an attempt, as the vendor may have read the request before it closed it."""
+    for attempts in ("1", "2", "2"):
         reply = gateway.post(chat("fresh/closes-when-reused"), headers={"x-request-id": request_id})
         assert reply.status == 200
+        assert reply.headers["x-llama-compat-attempts"] == attempts
     answered = gateway.upstream.requests(request_id)
     assert len(answered) == len({one.connection for one in answered}) == 3
+    name = "fresh/closes-when-reused"
+    line = gateway.server.wait_for_log(f"via {name} (connection), {name}")
+    assert request_id in line
+
+
+def test_what_a_vendor_may_have_read_is_not_sent_twice_where_the_template_wants_no_retries(
+    gateway: Gateway, request_id: str
+) -> None:
+    said = []
+    for _ in range(3):
+        reply = gateway.post(chat("once/closes-when-reused"), headers={"x-request-id": request_id})
+        said.append((reply.status, reply.headers["x-llama-compat-attempts"]))
+        if reply.status != 200:
+            assert "Whether it has read the request is not known." in reply.error()["message"]
+    assert said == [(200, "1"), (502, "1"), (200, "1")]
 
 
 def test_a_request_that_the_vendor_dropped_is_not_sent_again_and_again(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ ANY_WAY = [
     "status-429",
     "status-500",
     "status-503",
+    "status-498",
+    "status-520",
     "html-502",
     "html-200",
     "empty-body",
@@ -84,6 +88,22 @@ def models() -> Iterator[dict[str, Any]]:
         "routing": {"deadline": 1},
     }
     yield {
+        "id": "cools",
+        "targets": [
+            {"provider": "vendor", "model": "as-the-user-says"},
+            {"provider": "vendor", "model": "plain", "priority": 1},
+        ],
+        "routing": {"retries": NO_RETRY, "cooldown": {"failures": 1, "seconds": 0.2}},
+    }
+    yield {
+        "id": "queued",
+        "targets": [
+            {"provider": "queue", "model": "holds"},
+            {"provider": "vendor", "model": "plain", "priority": 1},
+        ],
+        "routing": {"deadline": 2},
+    }
+    yield {
         "id": "keeps-alive",
         "targets": [
             {"provider": "alive", "model": "status-429-in-time"},
@@ -126,6 +146,13 @@ def server(upstream: ScriptedUpstream, tmp_path_factory: Any) -> Iterator[Server
                 "type": "remote::openai",
                 "max_concurrent": 1,
                 "max_waiting": 0,
+                "config": config,
+            },
+            {
+                "id": "queue",
+                "type": "remote::openai",
+                "max_concurrent": 2,
+                "max_waiting": 100,
                 "config": config,
             },
             {"id": "dead", "type": "remote::openai", "config": dead},
@@ -206,6 +233,45 @@ def test_a_target_that_hangs_leaves_a_stream_time_for_the_next(
         assert answered_by(reply.headers)[1:] == ("vendor/plain", "2")
         assert len(wire.chunks(reply)) > 2
     upstream.request(request_id).wait_until_disconnected()
+
+
+@pytest.mark.parametrize("mistake", ["400", "404", "418"])
+def test_a_target_that_is_well_again_is_asked_again_whatever_its_probe_was_asked(
+    gateway: Gateway, mistake: str
+) -> None:
+    """As it was found: one client's 400 kept a target out for good."""
+
+    def target(**members: Any) -> str:
+        reply = gateway.post(ask("cools", **members))
+        return str(reply.headers["x-llama-compat-target"])
+
+    first, standby = "vendor/as-the-user-says", "vendor/plain"
+    assert target(user="500") == standby
+    time.sleep(0.25)
+    assert target(user=mistake) == first  # the probe
+    assert [target() for _ in range(20)] == [first] * 20
+
+
+def test_nobody_queues_before_a_target_that_hangs_while_another_is_idle(
+    gateway: Gateway, upstream: ScriptedUpstream, request_id: str
+) -> None:
+    def ask_one(number: int) -> tuple[int, str | None]:
+        headers = {"x-request-id": f"{request_id}-{number}"}
+        with gateway.open(ask("queued", stream=number % 2 == 0), headers=headers) as reply:
+            said = reply.read().decode()
+            return reply.status, reply.headers["x-llama-compat-target"] if said else None
+
+    with ThreadPoolExecutor(10) as pool:
+        holding = [
+            pool.submit(gateway.post, ask("queued"), headers={"x-request-id": f"{request_id}-h{n}"})
+            for n in range(2)
+        ]
+        held = [upstream.request(f"{request_id}-h{n}") for n in range(2)]
+        answered = list(pool.map(ask_one, range(8)))
+        for each in held:
+            each.release()
+        assert [each.result().status for each in holding] == [200, 200]
+    assert answered == [(200, "vendor/plain")] * 8
 
 
 def test_with_keep_alives_sent_already_another_target_still_answers(

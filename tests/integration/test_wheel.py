@@ -125,7 +125,7 @@ def test_a_gateway_loads_nothing_heavy() -> None:
     """In the test's own environment, where all of it is installed."""
     script = """
 import asyncio, sys
-import llama_compat.cli
+import routing.cli
 from llama_compat.distribution import load_distribution
 from providers.registry import config_model
 from routing.process.server import Application

@@ -43,7 +43,7 @@ def start_and_be_told(process):
 
 if __name__ == "__main__":
     BaseProcess.start = start_and_be_told
-    from llama_compat.cli import main
+    from routing.cli import main
     main()
 """
 

@@ -196,6 +196,30 @@ async def status_500(exchange: Exchange) -> None:
 
 
 @behaviour
+async def as_the_user_says(exchange: Exchange) -> None:
+    """All is well, but for requests whose `user` is the status of an error."""
+    status = exchange.request.json().get("user")
+    if status is None:
+        await exchange.reply(FULL_REPLY)
+    else:
+        await exchange.json({"error": {"message": "As you wish."}}, status=int(status))
+
+
+@behaviour
+async def status_520(exchange: Exchange) -> None:
+    """What Cloudflare says in place of a vendor."""
+    await exchange.head(520, [("Content-Type", "text/plain"), ("Content-Length", "15")])
+    await exchange.raw(b"error code: 520")
+
+
+@behaviour
+async def status_498(exchange: Exchange) -> None:
+    """What Groq says when its flex tier has no room."""
+    error = {"message": "Flex tier capacity exceeded.", "type": "capacity_exceeded"}
+    await exchange.json({"error": error}, status=498)
+
+
+@behaviour
 async def status_503(exchange: Exchange) -> None:
     error = {"message": "Overloaded.", "type": "overloaded"}
     headers = [("Retry-After", "30"), ("X-Request-Id", "req_of_the_vendor")]

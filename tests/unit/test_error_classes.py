@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import FALLS_BACK, ErrorClass, classify
 from llama_compat.errors import (
     APIError,
@@ -14,6 +15,7 @@ from llama_compat.errors import (
     unsupported_capability,
     unsupported_parameter,
 )
+from providers.remote.upstream.vendor_errors import vendor_error
 
 C = ErrorClass
 
@@ -106,12 +108,42 @@ C = ErrorClass
         (408, None, None, "", C.timeout),
         (413, None, "request_too_large", "too large", C.bad_request),
         (418, None, None, "", C.other),
+        # proxies in front of vendors
+        (520, "upstream_error", "upstream_error", "", C.server_error),
+        (521, None, None, "", C.connection),
+        (522, None, None, "", C.connection),
+        (523, None, None, "", C.connection),
+        (524, None, None, "", C.timeout),
+        (525, None, None, "", C.connection),
+        (526, None, None, "", C.connection),
+        (527, None, None, "", C.server_error),
+        (530, None, None, "", C.connection),
+        (501, None, None, "", C.server_error),
+        (505, None, None, "", C.server_error),
+        (507, None, None, "", C.server_error),
+        (598, None, None, "", C.timeout),
+        (599, None, None, "", C.connection),
+        # Groq, whose flex tier has no room
+        (498, None, None, "Flex tier capacity exceeded", C.overloaded),
+        # Text Generation Inference, and Google
+        (424, "generation", None, "Request failed during generation", C.server_error),
+        (499, None, "CANCELLED", "The operation was cancelled.", C.server_error),
     ],
 )
 def test_the_class_of_an_error(
     status: int, type: str | None, code: str | None, message: str, expected: ErrorClass
 ) -> None:
     assert classify(status, type, code, message) is expected
+
+
+@pytest.mark.parametrize("status", range(500, 600))
+def test_whatever_a_server_answers_with_another_target_may_be_asked(status: int) -> None:
+    for body in (b"", b"error code: %d" % status, b"<html><title>x</title></html>", b"{}"):
+        error = vendor_error("p", status, {}, body)
+        assert error.status == status
+        assert error.error_class in FALLS_BACK
+        assert error.error_class.value in RoutingSettings().fall_back_on
+        assert error.error_class.handling.blames_target
 
 
 def test_a_wording_counts_only_with_its_status() -> None:
@@ -134,25 +166,26 @@ def test_an_error_knows_its_class() -> None:
 )
 def test_what_a_provider_here_cannot_do_is_a_class_of_its_own(error: APIError) -> None:
     assert error.error_class is C.unsupported
+    assert not error.was_sent
     vendors = APIError(error.status, error.message, code=error.code)
     assert vendors.error_class in (C.bad_request, C.not_found)  # a vendor's is about the request
 
 
 HANDLING = {
-    # class: retried, falls back, blamed, cools at once, retry-after counts, skipped
-    C.context_length: (0, 1, 0, 0, 0, 0),
-    C.content_filter: (0, 1, 0, 0, 0, 0),
-    C.quota: (0, 1, 1, 1, 1, 0),
-    C.rate_limit: (1, 1, 1, 0, 1, 0),
-    C.authentication: (0, 1, 1, 1, 0, 0),
-    C.overloaded: (1, 1, 1, 0, 1, 0),
-    C.timeout: (0, 1, 1, 0, 0, 0),
-    C.connection: (1, 1, 1, 0, 0, 0),
-    C.not_found: (0, 1, 0, 0, 0, 0),
-    C.bad_request: (0, 0, 0, 0, 0, 0),
-    C.server_error: (1, 1, 1, 0, 1, 0),
-    C.unsupported: (0, 1, 0, 0, 0, 1),
-    C.other: (0, 0, 0, 0, 0, 0),
+    # class: retried, falls back, blamed, cools at once, retry-after counts
+    C.context_length: (0, 1, 0, 0, 0),
+    C.content_filter: (0, 1, 0, 0, 0),
+    C.quota: (0, 1, 1, 1, 1),
+    C.rate_limit: (1, 1, 1, 0, 1),
+    C.authentication: (0, 1, 1, 1, 0),
+    C.overloaded: (1, 1, 1, 0, 1),
+    C.timeout: (0, 1, 1, 0, 0),
+    C.connection: (1, 1, 1, 0, 0),
+    C.not_found: (0, 1, 0, 0, 0),
+    C.bad_request: (0, 0, 0, 0, 0),
+    C.server_error: (1, 1, 1, 0, 1),
+    C.unsupported: (0, 0, 0, 0, 0),
+    C.other: (0, 0, 0, 0, 0),
 }
 
 
@@ -164,14 +197,11 @@ def test_what_each_class_means_for_the_request_and_its_target() -> None:
             kind.handling.blames_target,
             kind.handling.cools_at_once,
             kind.handling.heeds_retry_after,
-            kind.handling.skips,
         )
         for kind in ErrorClass
     }
     assert table == HANDLING
-    assert set(FALLS_BACK) == {
-        kind for kind, row in HANDLING.items() if row[1] and kind is not C.unsupported
-    }
+    assert set(FALLS_BACK) == {kind for kind, row in HANDLING.items() if row[1]}
 
 
 @pytest.mark.parametrize(

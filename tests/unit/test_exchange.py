@@ -11,8 +11,8 @@ from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.exchange import Target
 from providers.answer import answer
 from providers.local.echo import EchoConfig, EchoProvider
-from providers.remote.openai_requests import vendor_fields
-from providers.remote.vendors import VENDORS
+from providers.remote.openai.requests import vendor_fields
+from providers.remote.openai.vendors import VENDORS
 from tests.unit.calls import call_of
 
 BODY: dict[str, Any] = {

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from llama_compat.dialects.fastchat import StreamParser
-from llama_compat.dialects.openai.mending.steady_chunks import SteadyChunks
+from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
 from llama_compat.errors import APIError
 from llama_compat.images import parse_data_url
 from llama_compat.text.reasoning import ReasoningParser
@@ -21,7 +21,9 @@ from llama_compat.tools.formats import FORMATS, reply_parser
 from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_fields import parse_fields, unicode_from_raw
 from providers.local import echo
-from providers.remote import upstream_errors
+from providers.remote.upstream import vendor_errors as upstream_errors
+
+pytestmark = pytest.mark.alone
 
 FACTOR = 16
 LARGEST_GROWTH = 64.0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -77,6 +80,48 @@ def test_each_combination_of_settings_has_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("CMAKE_ARGS")
     monkeypatch.setattr(llama_cpp_wheel, "SETTINGS", llama_cpp_wheel.SETTINGS + " -DMORE=on")
     assert llama_cpp_wheel.fingerprint() != plain
+
+
+def test_one_that_was_compiled_with_another_cmake_file_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = llama_cpp_wheel.fingerprint()
+    other = tmp_path / "llama_cpp.cmake"
+    other.write_text("set(LLAMA_BUILD_COMMON OFF)\n")
+    monkeypatch.setattr(llama_cpp_wheel, "INCLUDED", other)
+    assert llama_cpp_wheel.fingerprint() != plain
+
+
+ASKS_FOR_AMX = """
+#if !defined(__AVX512VNNI__)
+#error "this is not compiled for the CPU that was named"
+#elif defined(__AMX_INT8__)
+#error "llama.cpp's code for AMX is compiled"
+#endif
+int main(void) { return 0; }
+"""
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64") or not shutil.which("cmake"),
+    reason="needs CMake, and a compiler for Intel's CPUs",
+)
+@pytest.mark.parametrize("language", ["C", "CXX"])
+def test_nothing_is_compiled_for_amx(tmp_path: Path, language: str) -> None:
+    """As on a CPU that has it; and where somebody's own flags ask for it too."""
+    source = {"C": "main.c", "CXX": "main.cpp"}[language]
+    (tmp_path / source).write_text(ASKS_FOR_AMX)
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.21)\nproject(llama.cpp {language})\n"
+        f"add_executable(main {source})\n"
+        "target_compile_options(main PRIVATE -march=sapphirerapids -mamx-int8)\n"
+    )
+    for command in (
+        ["cmake", "-S", tmp_path, "-B", tmp_path / "made", *shlex.split(llama_cpp_wheel.SETTINGS)],
+        ["cmake", "--build", tmp_path / "made"],
+    ):
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_another_checkout_shares_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

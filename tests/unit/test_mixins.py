@@ -6,21 +6,26 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import pytest
 
-from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
+from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS
+from llama_compat.dialects.base import Kind, Operation
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS
 from llama_compat.errors import APIError
-from llama_compat.exchange import Call, Reply
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
     StopReason,
     StreamComplete,
     StreamEvent,
@@ -35,6 +40,7 @@ from llama_compat.types import (
     temperature_of,
 )
 from llama_compat.wire import sse
+from providers.answer import METHODS, answer
 from providers.base import Provider, ProviderConfig
 from tests.unit.calls import OWN, call_of
 
@@ -127,6 +133,57 @@ async def chunks(reply: Reply) -> list[dict[str, Any]]:
     assert not isinstance(reply.body, bytes)
     content = reply.first + b"".join([piece async for piece in reply.body])
     return [json.loads(event.data) for event in sse.Decoder().feed(content) if event.data]
+
+
+# Every kind of call ------------------------------------------------------------------------------
+
+
+class Complete(OpenAIEmbeddingsUnsupportedMixin, Scripted):
+    """A provider written by a user: it has the vocabulary, and inherits the rest."""
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        return EmbeddingResponse(tuple((float(len(text)),) for text in request.inputs), 2)
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        return len(last_text(request).split())
+
+
+SAID = {"messages": [{"role": "user", "content": "a b"}]}
+ASKED: dict[str, tuple[Operation, dict[str, Any], Callable[[Any], Any], Any]] = {
+    "chat": (CHAT, SAID, lambda body: body["choices"][0]["message"]["content"], "ab"),
+    "completion": (COMPLETIONS, {"prompt": "a b"}, lambda body: body["choices"][0]["text"], "ab"),
+    "embedding": (EMBEDDINGS, {"input": ["abc"]}, lambda body: body["data"][0]["embedding"], [3.0]),
+    "token_count": (COUNT_TOKENS, SAID, lambda body: body["input_tokens"], 2),
+}
+
+
+def test_every_kind_of_call_has_a_method():
+    assert ASKED.keys() == METHODS.keys() == set(get_args(Kind))
+    assert all(callable(getattr(Provider, method)) for method in METHODS.values())
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_a_provider_with_the_vocabulary_answers_every_kind_of_call(kind):
+    operation, body, said, expected = ASKED[kind]
+    assert operation.kind == kind
+    assert said(whole(await answer(Complete(say_again), call_of(body, operation), OWN))) == expected
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_a_provider_without_any_of_it_says_what_it_lacks(kind):
+    operation, body, _, _ = ASKED[kind]
+    with pytest.raises(APIError, match="Provider 'bare'") as raised:
+        await answer(Provider("bare", ProviderConfig(), []), call_of(body, operation), OWN)
+    assert raised.value.status == (404 if kind == "token_count" else 400)
+
+
+async def test_a_method_of_the_provider_s_own_answers_in_the_place_of_the_mixin_s():
+    class Counting(Complete):
+        async def openai_token_count(self, call: Call, target: Target) -> Reply:
+            return Reply(b"{}")
+
+    reply = await answer(Counting(say_again), call_of(SAID, COUNT_TOKENS), OWN)
+    assert reply.body == b"{}"
 
 
 # Chat ---------------------------------------------------------------------------------------------
@@ -251,7 +308,19 @@ async def test_a_provider_that_only_chats_answers_a_prompt_as_if_a_user_said_it(
         logprobs=2,
         stream=False,
         request_id="req_1",
+        prepared=asked.prepared,
     )
+
+
+async def test_each_prompt_shares_what_is_made_of_it_among_its_choices_alone():
+    provider = Scripted(say_again)
+    body = {"prompt": ["a", "b"], "n": 2, "stream": False}
+    await asyncio.gather(*(provider.openai_completion(request_of(**body), OWN) for _ in range(2)))
+    by_prompt = {}
+    for asked in provider.asked:
+        assert asked.prepared is not None
+        by_prompt.setdefault(asked.prepared, []).append(last_text(asked))
+    assert sorted(by_prompt.values()) == [["a", "a"], ["a", "a"], ["b", "b"], ["b", "b"]]
 
 
 async def test_a_provider_that_only_chats_takes_no_token_ids():

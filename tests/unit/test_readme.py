@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from llama_compat.cli import app
 from llama_compat.distribution import RoutingSettings, list_templates, load_distribution
 from llama_compat.mixins import ChatOnlyMixin
 from providers.base import Provider
-from providers.registry import CLASSES, config_model, provider_class
-from providers.remote.vendors import OPENAI_WIRES, VENDORS
+from providers.registry import CLASSES, config_model, provider_type
+from providers.remote.openai.vendors import OPENAI_WIRES, VENDORS
+from routing.cli import app
 
 README = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
 
@@ -39,7 +39,7 @@ def capability_table() -> str:
 
 
 def _row(type: str) -> list[str]:
-    provider = provider_class(type)
+    provider = provider_type(type).provider
     completions = "as a chat" if issubclass(provider, ChatOnlyMixin) else "yes"
     embeddings = provider.openai_embeddings is not Provider.openai_embeddings
     has = [name in provider.parameters for name in PARAMETER_COLUMNS.values()]
@@ -59,7 +59,7 @@ def api_table() -> str:
     rows = [_api_row(f"`{type}`", set(VENDORS[type].wires), "yes") for type in PARTICULAR]
     rows.append(_api_row("all other vendors", set(VENDORS["remote::passthrough"].wires), "yes"))
     for type in TRANSLATED:
-        provider = provider_class(type)
+        provider = provider_type(type).provider
         embeds = provider.embed is not Provider.embed
         rows.append(_api_row(f"`{type}`", set(provider.relays), "translated" if embeds else ""))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -113,9 +113,18 @@ def test_the_template_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     template.write_text(text)
     monkeypatch.setenv("MY_KEY", "sk-readme")
     monkeypatch.setenv("ADMIN_KEY", "sk-admin")
+    monkeypatch.setenv("METRICS_KEY", "sk-metrics")
     monkeypatch.setenv("GROQ_API_KEY", "sk-groq")
     distribution = load_distribution(str(template), config_model)
     assert [model.id for model in distribution.models] == ["SmolLM2-135M-Instruct", "llama"]
+
+
+def test_the_template_for_agents_is_right(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(providers:\n  - id: gpu-box\n.*?)```", README, re.DOTALL)
+    template = tmp_path / "agents.yaml"
+    template.write_text(text)
+    (model,) = load_distribution(str(template), config_model).models
+    assert (model.names, model.patterns) == (("llama",), ("claude-*", "gemini-*"))
 
 
 def test_the_keys_and_teams_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,13 @@ from llama_compat.dialects.anthropic_messages.errors import (
     status,
 )
 from llama_compat.dialects.anthropic_messages.events import PING
-from llama_compat.dialects.anthropic_messages.parameters import parameters_asked
+from llama_compat.dialects.anthropic_messages.parameters import parameters_asked, usual_parameters
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.members import optional_flag_in, optional_integer_in
 from llama_compat.dialects.openai.operations import required_model
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.extent import NOTHING, Extent, Prompt, largest
 from llama_compat.wire.json_fields import JSONFields, from_raw
 
 ANTHROPIC = Dialect(
@@ -41,7 +42,7 @@ class _Look:
     """The look at a request of one call.
 
     Attributes:
-        needs_limit: whether `max_tokens` has to be there.
+        needs_limit: whether `max_tokens` has to be there, as something is generated.
     """
 
     needs_limit: bool
@@ -61,7 +62,11 @@ class _Look:
         max_tokens = optional_integer_in(given, "max_tokens", "", 0)
         if max_tokens is None and self.needs_limit:
             raise missing_parameter("max_tokens")
-        return Asked(model, optional_flag_in(given, "stream", "") or False, max_tokens)
+        extent = NOTHING
+        if self.needs_limit:
+            read = Prompt.of(fields, "system", "messages", "tools")
+            extent = Extent(read, max_tokens=largest(max_tokens))
+        return Asked(model, optional_flag_in(given, "stream", "") or False, extent)
 
 
 MESSAGES = Operation(
@@ -70,6 +75,7 @@ MESSAGES = Operation(
     kind="chat",
     look=_Look(needs_limit=True),
     parameters=parameters_asked,
+    usual=usual_parameters,
     parse=parse_request,
 )
 COUNT_TOKENS = Operation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from llama_compat.dialects.anthropic_messages.requests import (
@@ -10,6 +10,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     MIN_THINKING_BUDGET,
     THINKING_BUDGETS,
 )
+from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.members import (
     as_object,
     object_in,
@@ -54,8 +55,8 @@ _NAMES = {
 _IN_PARTS = frozenset({"output_config", "thinking", "tool_choice", "tools"})
 
 USUAL_EFFORT = "high"
-"""To say this is to say nothing (https://platform.claude.com/docs/en/build-with-claude/effort), and
-Claude Code says it with every request."""
+"""What Anthropic's models do anyway (https://platform.claude.com/docs/en/build-with-claude/effort),
+and Claude Code asks for with every request. Other vendors' models do not."""
 
 _OUTPUT_NAMES = {"effort": "reasoning_effort", "format": "response_format"}
 
@@ -65,7 +66,8 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
 
     A tool that Anthropic's own servers run is named by its type, such as
     `tools.web_search_20250305`. Adaptive thinking leaves it to the model whether it thinks, so it
-    asks for nothing; neither does thinking that is off, nor the effort that there is anyway.
+    asks for nothing. Thinking that is off has no word that all other models know, so it is a
+    parameter that nobody honours.
     """
     asked = {
         name: _NAMES.get(name, name)
@@ -78,12 +80,24 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
     }
     asked.update(_tool_parameters(body))
     thinking, output = body.get("thinking"), body.get("output_config")
-    if isinstance(thinking, dict) and thinking.get("type") == "enabled":
-        asked["thinking"] = "reasoning_effort"
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    if kind in ("enabled", "disabled"):
+        asked["thinking"] = "reasoning_effort" if kind == "enabled" else "thinking"
     for name, value in output.items() if isinstance(output, dict) else ():
-        if value is not None and (name, value) != ("effort", USUAL_EFFORT):
+        if value is not None:
             asked[f"output_config.{name}"] = _OUTPUT_NAMES.get(name, f"output_config.{name}")
     return asked
+
+
+def usual_parameters(body: Mapping[str, Any]) -> Collection[str]:
+    """Those of `parameters_asked` that ask for what is so at Anthropic without them."""
+    thinking, output = body.get("thinking"), body.get("output_config")
+    usual = []
+    if isinstance(thinking, dict) and thinking.get("type") == "disabled":
+        usual.append("thinking")
+    if isinstance(output, dict) and output.get("effort") == USUAL_EFFORT:
+        usual.append("output_config.effort")
+    return usual
 
 
 def _tool_parameters(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -118,7 +132,7 @@ def parse_settings(body: Mapping[str, Any]) -> SamplingParams:
             "max_tokens": optional_integer_in(body, "max_tokens", "", 1),
             "temperature": optional_number_in(body, "temperature", "", 0, 1),
             "top_p": optional_number_in(body, "top_p", "", 0, 1),
-            "top_k": optional_integer_in(body, "top_k", "", 0),
+            "top_k": optional_integer_in(body, "top_k", "", 0, MAX_INT32),
             "stop": _parse_stop_sequences(body.get("stop_sequences")),
         }
     )
@@ -187,7 +201,8 @@ _UNASKED = frozenset({"adaptive", "between_tools", "disabled"})
 
 
 def parse_effort(body: Mapping[str, Any]) -> str | None:
-    """How hard to think, in OpenAI's word; an effort counts for more than a budget of tokens.
+    """How hard to think, in OpenAI's word; an effort counts for more than a budget of tokens, but
+    for the one that is usual.
 
     Raises:
         APIError: 400 with the path of what is malformed.
@@ -201,7 +216,7 @@ def parse_effort(body: Mapping[str, Any]) -> str | None:
         )
     if effort is not None and effort != USUAL_EFFORT:
         return effort
-    return _effort_of_thinking(body.get("thinking"))
+    return _effort_of_thinking(body.get("thinking")) or effort
 
 
 def _output_config(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,9 +13,8 @@ from llama_compat.dialects.anthropic_messages.seals import render_call_seal, ren
 from llama_compat.dialects.anthropic_messages.usage import render_stop_reason, render_usage
 from llama_compat.dialects.base import Labels
 from llama_compat.errors import APIError
-from llama_compat.tools.calls import arguments_object
+from llama_compat.tools.calls import arguments_object_text, parse_tool_call
 from llama_compat.types import (
-    AnyToolCall,
     ChatCompletionResponse,
     Delta,
     ImageContent,
@@ -35,7 +34,6 @@ from llama_compat.types import (
     ToolCallDelta,
     Usage,
 )
-from llama_compat.wire.json_fields import to_raw
 from llama_compat.wire.json_scanner import JSONScanner
 
 # --------------------------------------------------------------------------------------------------
@@ -92,7 +90,7 @@ def _render_part(part: MessagePart) -> Iterator[dict[str, Any]]:
         case ImageContent():
             return
         case _:
-            given = Raw(_input(part).encode())
+            given = Raw(arguments_object_text(part).encode())
             yield {"type": "tool_use", "id": part.call_id, "name": part.tool_name, "input": given}
             if isinstance(part, ToolCall) and (seal_block := render_call_seal(part)):
                 yield seal_block
@@ -100,13 +98,6 @@ def _render_part(part: MessagePart) -> Iterator[dict[str, Any]]:
 
 def _redacted(part: ReasoningContent | ReasoningDelta) -> dict[str, Any]:
     return {"type": "redacted_thinking", "data": render_seal(part.signature, part.sealed_by)}
-
-
-def _input(call: AnyToolCall) -> str:
-    """The JSON object that a call's input is."""
-    if isinstance(call, ToolCall):
-        return call.arguments_json
-    return bytes(to_raw(arguments_object(call))).decode()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -327,18 +318,19 @@ class _Redacted:
 class _Call:
     """A tool call's block.
 
-    Its input is shown as it comes if it begins as an object does; what else a model writes is shown
-    at the end, inside an object.
+    Its input is shown once it is whole, as Anthropic does too unless asked otherwise: only then is
+    it known whether it is an object, or has to be shown inside of one.
     """
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._begun = False
         self._ended = False
-        self._shown: bool | None = None
         self.seals: list[dict[str, str]] = []
         self._scanner = JSONScanner()
         self._unscanned: list[str] = []
+        self._given: list[str] = []
+        self._is_object: bool | None = None
 
     def takes(self, delta: Delta) -> bool:
         return isinstance(delta, ToolCallDelta)
@@ -348,11 +340,13 @@ class _Call:
         call = delta.tool_call
         begun = b"" if self._begun else self._start(delta)
         if call is None:
-            return begun + self._take(delta.arguments)
+            if delta.arguments:
+                self._unscanned.append(delta.arguments)
+                self._given.append(delta.arguments)
+            return begun
         self._ended = True
         self.seals = _seals(delta)
-        # All of it again, of which the client needs what it lacks.
-        return begun if self._shown else begun + events.input_delta(self._index, _input(call))
+        return begun + events.input_delta(self._index, arguments_object_text(call))
 
     def may_end(self) -> bool:
         """Whether nothing more can come that means something."""
@@ -362,23 +356,20 @@ class _Call:
             if not (self._scanner.whole or self._scanner.broken):
                 self._scanner.feed(piece)
         self._unscanned.clear()
-        return self._scanner.whole
+        if self._scanner.whole and self._is_object is None:
+            call = parse_tool_call("", "", "".join(self._given))
+            self._is_object = isinstance(call, ToolCall)
+        return self._is_object is True
 
     def end(self) -> bytes:
-        return events.block_stop(self._index)
+        stop = events.block_stop(self._index)
+        if self._ended or not self._given:
+            return stop
+        # Something else begins, and the input is whole although nobody has said so yet.
+        return events.input_delta(self._index, "".join(self._given)) + stop
 
     def _start(self, delta: ToolCallDelta) -> bytes:
         self._begun = True
         said = delta if delta.tool_call is None else delta.tool_call
         block = {"type": "tool_use", "id": said.call_id, "name": said.tool_name, "input": {}}
         return events.block_start(self._index, block)
-
-    def _take(self, arguments: str) -> bytes:
-        if not arguments:
-            return b""
-        if self._shown is None:
-            self._shown = arguments.lstrip().startswith("{")
-        if not self._shown:
-            return b""
-        self._unscanned.append(arguments)
-        return events.input_delta(self._index, arguments)

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.gemini.contents import parse_text
-from llama_compat.dialects.gemini.members import list_in, member, object_in, spelling
+from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
 from llama_compat.dialects.gemini.models import model_path
+from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
@@ -91,10 +92,10 @@ def parse_batch_request(body: Mapping[str, Any], model: str) -> EmbedCall:
 def _parse_request(request: Mapping[str, Any], path: str) -> tuple[str, int | None]:
     if request.get("content") is None:
         raise missing_parameter(f"{path}content")
-    dimensions = member(request, "outputDimensionality")
-    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-        where = f"{path}outputDimensionality"
-        raise invalid_parameter(where, f"'{where}' must be a positive integer.")
+    where = f"{path}outputDimensionality"
+    dimensions = integer_in(request, "outputDimensionality", where)
+    if dimensions is not None:
+        EMBEDDING_CHECKS["dimensions"](where, dimensions)
     return parse_text(request["content"], f"{path}content"), dimensions
 
 

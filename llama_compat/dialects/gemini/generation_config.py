@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_compat.dialects.gemini.members import member, object_in, spelling
+from llama_compat.dialects.counts import MAX_INT32
+from llama_compat.dialects.gemini.members import (
+    integer_in,
+    member,
+    object_in,
+    spelling,
+    the_member,
+)
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
 from llama_compat.dialects.stop_lists import parse_stop_list
@@ -59,7 +66,6 @@ _HINTS = frozenset({"mediaResolution"})
 _KNOWN = frozenset({*_PARAMETERS, *_NEUTRAL, *_ALWAYS_HONOURED, *_HINTS})
 
 _INTEGERS = frozenset({"topK", "maxOutputTokens", "seed"})
-"""Google's clients write them as `40.0` too."""
 
 _JSON = "application/json"
 
@@ -75,9 +81,9 @@ def config_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The `generationConfig` of a request; empty if it has none.
 
     Raises:
-        APIError: 400, it is no object.
+        APIError: 400, it is no object, or there twice.
     """
-    config = member(body, CONFIG)
+    config = the_member(body, CONFIG, CONFIG)
     return {} if config is None else object_in(config, CONFIG)
 
 
@@ -122,11 +128,10 @@ def parse_sampling_config(config: Mapping[str, Any]) -> SamplingParams:
     """
     sampling: dict[str, Any] = {}
     for name, openai_name in _SAMPLING.items():
-        value, path = member(config, name), f"{CONFIG}.{name}"
+        path = f"{CONFIG}.{name}"
+        value = (integer_in if name in _INTEGERS else the_member)(config, name, path)
         if value is None:
             continue
-        if name in _INTEGERS and isinstance(value, float) and value.is_integer():
-            value = int(value)
         if name == "stopSequences":
             value = parse_stop_list(value, path)
         else:
@@ -143,10 +148,26 @@ def parse_logprobs_config(config: Mapping[str, Any]) -> int | None:
     """
     if not member(config, "responseLogprobs"):
         return None
-    wanted = member(config, "logprobs") or 0
-    CHECKS["top_logprobs"](f"{CONFIG}.logprobs", wanted)
-    assert isinstance(wanted, int)
-    return wanted
+    path = f"{CONFIG}.logprobs"
+    wanted = integer_in(config, "logprobs", path)
+    if wanted is None:
+        return 0
+    CHECKS["top_logprobs"](path, wanted)
+    return int(wanted)
+
+
+def parse_max_tokens(config: Mapping[str, Any]) -> int | None:
+    """How many tokens each choice may have; None where that is left open.
+
+    Raises:
+        APIError: 400, it is no such number.
+    """
+    path = f"{CONFIG}.maxOutputTokens"
+    wanted = integer_in(config, "maxOutputTokens", path)
+    if wanted is None:
+        return None
+    CHECKS["max_tokens"](path, wanted)
+    return int(wanted)
 
 
 def parse_candidate_count(config: Mapping[str, Any]) -> int:
@@ -155,12 +176,13 @@ def parse_candidate_count(config: Mapping[str, Any]) -> int:
     Raises:
         APIError: 400, it is no such number.
     """
-    count = member(config, "candidateCount")
-    count = 1 if count is None else count
+    path = f"{CONFIG}.candidateCount"
+    count = integer_in(config, "candidateCount", path)
+    if count is None:
+        return 1
     if type(count) is not int or not 1 <= count <= MAX_CANDIDATES:
-        path = f"{CONFIG}.candidateCount"
         raise invalid_parameter(path, f"'{path}' must be an integer from 1 to {MAX_CANDIDATES}.")
-    return count
+    return int(count)
 
 
 def parse_response_format(config: Mapping[str, Any]) -> ResponseFormat | None:
@@ -187,7 +209,8 @@ def parse_thinking(config: Mapping[str, Any]) -> str | None:
     path = f"{CONFIG}.thinkingConfig"
     thinking = member(config, "thinkingConfig")
     thinking = {} if thinking is None else object_in(thinking, path)
-    level, budget = member(thinking, "thinkingLevel"), member(thinking, "thinkingBudget")
+    level = member(thinking, "thinkingLevel")
+    budget = integer_in(thinking, "thinkingBudget", f"{path}.thinkingBudget")
     if isinstance(level, str) and level.upper() in _EFFORT_OF_LEVEL:
         return _EFFORT_OF_LEVEL[level.upper()]
     if level is not None and level != "THINKING_LEVEL_UNSPECIFIED":
@@ -197,8 +220,11 @@ def parse_thinking(config: Mapping[str, Any]) -> str | None:
         )
     if budget is None or budget == -1:
         return None
-    if type(budget) is not int or budget < 0:
-        raise invalid_parameter(f"{path}.thinkingBudget", "'thinkingBudget' must be an integer.")
+    if type(budget) is not int or not 0 <= budget <= MAX_INT32:
+        raise invalid_parameter(
+            f"{path}.thinkingBudget",
+            f"'thinkingBudget' must be an integer from -1 to {MAX_INT32}.",
+        )
     return next((effort for most, effort in _EFFORT_OF_BUDGET if budget <= most), "high")
 
 

@@ -20,10 +20,16 @@ from llama_compat.dialects.gemini.embeddings import (
 )
 from llama_compat.dialects.gemini.errors import render_error
 from llama_compat.dialects.gemini.frames import ArrayFrame, EventFrame, Frame
-from llama_compat.dialects.gemini.generation_config import CONFIG, config_asked
-from llama_compat.dialects.gemini.members import member, spelling
+from llama_compat.dialects.gemini.generation_config import (
+    CONFIG,
+    config_asked,
+    parse_candidate_count,
+    parse_max_tokens,
+)
+from llama_compat.dialects.gemini.members import spelling, spellings, the_member
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.dialects.gemini.tools import tools_asked
+from llama_compat.extent import NOTHING, Extent, Prompt
 from llama_compat.wire.json_fields import JSONFields, from_raw
 
 GEMINI = Dialect(
@@ -58,16 +64,32 @@ def new_frame(operation: Operation) -> Frame:
 # --------------------------------------------------------------------------------------------------
 
 
+_CONFIGS = spellings(CONFIG)
+
+
 def _look(fields: JSONFields, path: Mapping[str, str], *, stream: bool = False) -> Asked:
-    name = spelling(fields, CONFIG)
-    config = from_raw(fields[name]) if name in fields else None
-    limit, count = (_integer(config, each) for each in ("maxOutputTokens", "candidateCount"))
-    return Asked(path["model"], stream=stream, max_tokens=limit, choices=count or 1)
+    given = {name: from_raw(raw) for name, raw in fields.items() if name in _CONFIGS}
+    config = the_member(given, CONFIG, CONFIG)
+    # What holds no number is for whoever answers to refuse.
+    config = config if isinstance(config, dict) else {}
+    extent = Extent(
+        _prompt(fields, "contents", "systemInstruction", "tools"),
+        choices=parse_candidate_count(config),
+        max_tokens=parse_max_tokens(config),
+    )
+    return Asked(path["model"], stream, extent)
 
 
-def _integer(config: Any, name: str) -> int | None:
-    value = member(config, name) if isinstance(config, dict) else None
-    return value if type(value) is int else None
+def _look_at_count(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    return Asked(path["model"], extent=NOTHING)
+
+
+def _look_at_embedding(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    return Asked(path["model"], extent=Extent(_prompt(fields, "content", "requests"), choices=0))
+
+
+def _prompt(fields: JSONFields, *names: str) -> Prompt:
+    return Prompt.of(fields, *(written for name in names for written in spellings(name)))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -96,6 +118,7 @@ def _no_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
 GENERATE = Operation(
     dialect=GEMINI,
     name="gemini_generate",
+    shows_images=True,
     kind="chat",
     look=_look,
     parameters=_parameters,
@@ -115,7 +138,7 @@ COUNT_TOKENS = Operation(
     dialect=GEMINI,
     name="gemini_count_tokens",
     kind="token_count",
-    look=_look,
+    look=_look_at_count,
     parameters=_no_parameters,
     parse=parse_count,
 )
@@ -123,7 +146,7 @@ EMBED = Operation(
     dialect=GEMINI,
     name="gemini_embed",
     kind="embedding",
-    look=_look,
+    look=_look_at_embedding,
     parameters=embed_asked,
     parse=parse_embed_request,
 )
@@ -131,7 +154,7 @@ BATCH_EMBED = Operation(
     dialect=GEMINI,
     name="gemini_batch_embed",
     kind="embedding",
-    look=_look,
+    look=_look_at_embedding,
     parameters=batch_asked,
     parse=parse_batch_request,
 )

@@ -14,6 +14,7 @@ from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector
+from llama_compat.images import EncodedImage
 from llama_compat.parts import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
@@ -21,6 +22,8 @@ from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     Delta,
+    ImageContent,
+    ImageDelta,
     ReasoningDelta,
     RefusalDelta,
     StopReason,
@@ -162,6 +165,8 @@ class StreamParser:
             succeeded = isinstance(call, ToolCall)
             status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
             return [ToolCallDelta(self._calls - 1, status, tool_call=call)]
+        if (data := part.get("inlineData")) is not None and not part.get("thought"):
+            return [*_deltas(TextDelta, self._text.flush()), _parse_image(data)]
         text, signature = part.get("text") or "", parse_seal(part.get("thoughtSignature"))
         if part.get("thought"):
             thought = self._reasoning.push(text)
@@ -181,6 +186,13 @@ class StreamParser:
             raise ValueError(f"the model failed with {reason}{f': {message}' if message else ''}")
         if reason is not None and reason != "FINISH_REASON_UNSPECIFIED":
             self._stop_reason = STOP_REASONS.get(reason, StopReason.end_of_turn)
+
+
+def _parse_image(data: Mapping[str, Any]) -> ImageDelta:
+    kind = data["mimeType"]
+    if not kind.startswith("image/"):
+        raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
+    return ImageDelta(ImageContent(EncodedImage(kind, data["data"]).data_url))
 
 
 def _deltas(kind: type[TextDelta] | type[ReasoningDelta], text: str) -> Sequence[Delta]:

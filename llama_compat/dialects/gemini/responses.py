@@ -13,11 +13,14 @@ from llama_compat.dialects.base import Labels
 from llama_compat.dialects.gemini.frames import Frame
 from llama_compat.dialects.gemini.seals import FAMILY, render_seal
 from llama_compat.errors import APIError
+from llama_compat.images import is_remote, parse_data_url
+from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     Delta,
     ImageContent,
+    ImageDelta,
     MessagePart,
     ReasoningContent,
     ReasoningDelta,
@@ -68,12 +71,11 @@ def _render_choice(
         for said in message.parts
         if (part := _render_part(said, include_thoughts=include_thoughts)) is not None
     ]
-    failed = [call for call in message.tool_calls if isinstance(call, UnparseableToolCall)]
     return _candidate(
         index,
         parts,
         response.logprobs,
-        _finish(message.stop_reason or StopReason.end_of_turn, failed),
+        _finish(message.stop_reason or StopReason.end_of_turn),
     )
 
 
@@ -85,9 +87,18 @@ def _render_part(said: MessagePart | Delta, *, include_thoughts: bool) -> Part |
         return None if said.tool_call is None else _render_call(said.tool_call)
     if isinstance(said, ToolCall | UnparseableToolCall):
         return _render_call(said)
+    if isinstance(said, ImageDelta):
+        said = said.image
     if isinstance(said, ImageContent):
-        return None
+        return _render_image(said.url)
     return {"text": said.text} if said.text else None
+
+
+def _render_image(url: str) -> Part:
+    if is_remote(url):
+        return {"fileData": {"fileUri": url}}
+    encoded = parse_data_url(url, "images")
+    return {"inlineData": {"mimeType": encoded.media_type, "data": encoded.base64}}
 
 
 def _render_thought(
@@ -105,23 +116,15 @@ def _render_thought(
     return part if seal is None else {**part, "thoughtSignature": seal}
 
 
-def _render_call(call: AnyToolCall) -> Part | None:
-    if isinstance(call, UnparseableToolCall):
-        return None
-    function = {"id": call.call_id, "name": call.tool_name, "args": call.arguments}
+def _render_call(call: AnyToolCall) -> Part:
+    function = {"id": call.call_id, "name": call.tool_name, "args": arguments_object(call)}
     part: Part = {"functionCall": function}
-    if call.thought_signature is not None:
+    if isinstance(call, ToolCall) and call.thought_signature is not None:
         part["thoughtSignature"] = call.thought_signature
     return part
 
 
-def _finish(reason: StopReason, failed: Sequence[UnparseableToolCall]) -> dict[str, Any]:
-    if failed and reason is not StopReason.out_of_tokens:
-        call = failed[0]
-        return {
-            "finishReason": "MALFORMED_FUNCTION_CALL",
-            "finishMessage": f"Malformed function call: {call.tool_name}({call.arguments_json})",
-        }
+def _finish(reason: StopReason) -> dict[str, Any]:
     return {"finishReason": _FINISH_REASONS[reason]}
 
 
@@ -189,7 +192,6 @@ class ResponseRenderer:
         self._frame = frame
         self._include_thoughts = include_thoughts
         self._reasons: dict[int, StopReason] = {}
-        self._failed: dict[int, list[UnparseableToolCall]] = {}
 
     def render(self, choice: int, event: StreamEvent) -> bytes:
         """The response that `event` of the choice `choice` makes, if it makes one."""
@@ -198,8 +200,6 @@ class ResponseRenderer:
         if not isinstance(event, StreamProgress):
             return b""
         delta = event.delta
-        if isinstance(delta, ToolCallDelta) and isinstance(delta.tool_call, UnparseableToolCall):
-            self._failed.setdefault(choice, []).append(delta.tool_call)
         part = _render_part(delta, include_thoughts=self._include_thoughts)
         if part is None and not event.logprobs:
             return b""
@@ -209,7 +209,7 @@ class ResponseRenderer:
     def finish(self, usage: Usage) -> bytes:
         """The last response, which says why each candidate ended, and what all of it cost."""
         candidates = [
-            _candidate(choice, [], finish=_finish(reason, self._failed.get(choice, ())))
+            _candidate(choice, [], finish=_finish(reason))
             for choice, reason in sorted(self._reasons.items())
         ]
         return self._frame.response(_encode(candidates, self._labels, usage))

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.members import optional_text_in
+from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 from llama_compat.wire.json_fields import encode_json
@@ -66,8 +67,8 @@ def parse_embed_request(body: Mapping[str, Any], model: str) -> EmbedCall:
     if "" in texts:
         raise invalid_parameter("input", "'input' can't hold an empty string.")
     dimensions = body.get("dimensions") or None
-    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-        raise invalid_parameter("dimensions", "'dimensions' must be a positive integer.")
+    if dimensions is not None:
+        EMBEDDING_CHECKS["dimensions"]("dimensions", dimensions)
     return EmbedCall(EmbeddingRequest(model, tuple(texts), dimensions))
 
 

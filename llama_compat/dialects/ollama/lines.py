@@ -15,6 +15,7 @@ from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     CompletionResponse,
+    ImageDelta,
     ReasoningDelta,
     StopReason,
     StreamComplete,
@@ -131,7 +132,7 @@ class LineRenderer:
             calls = ((delta.index, delta.tool_call),) if delta.tool_call is not None else ()
         elif isinstance(delta, ReasoningDelta):
             thinking = delta.text
-        else:
+        elif not isinstance(delta, ImageDelta):  # which never gets here
             text = delta.text
         if not (text or thinking or calls or event.logprobs):
             return b""

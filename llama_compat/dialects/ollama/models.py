@@ -13,8 +13,9 @@ from msgspec import Struct
 from llama_compat.dialects.model_names import model_names
 from llama_compat.types import ModelInfo
 
-API_VERSION = "0.12.11"
-"""The version of Ollama whose API this is: clients look at it for what they may ask."""
+API_VERSION = "0.35.1"
+"""What an Ollama of October 2026 says: clients look at it for what they may ask, and turn away from
+one that is older than they want. Some read it number by number, so there is nothing beside them."""
 
 DEFAULT_TAG = ":latest"
 """What Ollama's names of models end with that are asked for without a tag."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.ollama.call import parse_chat, parse_generate, parse_raw_generate
@@ -16,8 +17,10 @@ from llama_compat.dialects.ollama.embeddings import (
 )
 from llama_compat.dialects.ollama.errors import NAME, render_error, render_stream_error
 from llama_compat.dialects.ollama.lines import chat_said, generate_said, now
-from llama_compat.dialects.ollama.options import options_asked
+from llama_compat.dialects.ollama.models import other_names
+from llama_compat.dialects.ollama.options import options_asked, parse_max_tokens
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.extent import Extent, Prompt
 from llama_compat.wire.json_fields import JSONFields, encode_json, from_raw
 
 OLLAMA = Dialect(
@@ -39,11 +42,24 @@ OLLAMA = Dialect(
 
 
 def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
-    return Asked(_model(fields), stream=_stream(fields), max_tokens=_max_tokens(fields))
+    read = Prompt.of(fields, "messages", "prompt", "suffix", "system", "tools", "images")
+    return _asked(fields, Extent(read, max_tokens=_max_tokens(fields)), _stream(fields))
+
+
+def _look_at_generate(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    asked = _look(fields, path)
+    # Raw mode continues the prompt; all else chats.
+    is_raw = "raw" in fields and from_raw(fields["raw"]) is True
+    return replace(asked, operation=RAW_GENERATE) if is_raw else asked
 
 
 def _look_at_embedding(fields: JSONFields, path: Mapping[str, str]) -> Asked:
-    return Asked(_model(fields))
+    return _asked(fields, Extent(Prompt.of(fields, "input", "prompt"), choices=0))
+
+
+def _asked(fields: JSONFields, extent: Extent, stream: bool = False) -> Asked:
+    model = _model(fields)
+    return Asked(model, stream, extent, other_names=tuple(other_names(model)))
 
 
 def _model(fields: JSONFields) -> str:
@@ -64,8 +80,8 @@ def _stream(fields: JSONFields) -> bool:
 
 def _max_tokens(fields: JSONFields) -> int | None:
     options = from_raw(fields["options"]) if "options" in fields else None
-    limit = options.get("num_predict") if isinstance(options, dict) else None
-    return limit if type(limit) is int and limit > 0 else None
+    # What holds no number is for whoever answers to refuse.
+    return parse_max_tokens(options) if isinstance(options, dict) else None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -125,100 +141,41 @@ def _embedding_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The calls
-# --------------------------------------------------------------------------------------------------
-
-CHAT = Operation(
-    dialect=OLLAMA,
-    name="ollama_chat",
-    kind="chat",
-    look=_look,
-    parameters=_parameters,
-    parse=parse_chat,
-)
-GENERATE = Operation(
-    dialect=OLLAMA,
-    name="ollama_generate",
-    kind="chat",
-    look=_look,
-    parameters=_parameters,
-    parse=parse_generate,
-)
-RAW_GENERATE = Operation(
-    dialect=OLLAMA,
-    name="ollama_generate",
-    kind="completion",
-    look=_look,
-    parameters=_raw_parameters,
-    parse=parse_raw_generate,
-)
-EMBED = Operation(
-    dialect=OLLAMA,
-    name="ollama_embed",
-    kind="embedding",
-    look=_look_at_embedding,
-    parameters=_embedding_parameters,
-    parse=parse_embed_request,
-)
-EMBEDDINGS = Operation(
-    dialect=OLLAMA,
-    name="ollama_embeddings",
-    kind="embedding",
-    look=_look_at_embedding,
-    parameters=_embedding_parameters,
-    parse=parse_embeddings_request,
-)
-
-
-def operation_of(operation: Operation, fields: Mapping[str, Raw]) -> Operation:
-    """`operation`, or what it comes down to for a request with these members: raw mode continues
-    the prompt, all else chats."""
-    raw = operation is GENERATE and "raw" in fields and from_raw(fields["raw"]) is True
-    return RAW_GENERATE if raw else operation
-
-
-# --------------------------------------------------------------------------------------------------
 # Requests for nothing
 # --------------------------------------------------------------------------------------------------
-
-_PROMPTS = {
-    "ollama_chat": "messages",
-    "ollama_generate": "prompt",
-    "ollama_embed": "input",
-    "ollama_embeddings": "prompt",
-}
-"""The member that says what to do; without it a model is only loaded or unloaded."""
 
 _NOTHING = frozenset({b"null", b'""', b"[]", b'[""]'})
 
 _NO_TIME = re.compile(r"[0.]+[a-zµ]*")
 
 
-def render_nothing(operation: Operation, fields: Mapping[str, Raw], model: str) -> bytes | None:
+def _nothing(
+    prompt: str, said: Callable[[Mapping[str, Raw], str], Mapping[str, Any]]
+) -> Callable[[Mapping[str, Raw], str], bytes | None]:
     """The reply to a request that asks for nothing but that a model be loaded or, by a `keep_alive`
-    of no time, unloaded; None for all others. Here it changes nothing: models stay."""
-    if not _is_nothing(fields.get(_PROMPTS[operation.name])):
-        return None
-    nothing = _NOTHING_SAID[operation.name]()
-    if operation.kind == "embedding":
-        said = nothing if operation is EMBEDDINGS else {"model": model, **nothing}
-    else:
-        said = {
-            "model": model,
-            "created_at": now(),
-            **nothing,
-            "done": True,
-            "done_reason": "unload" if _unloads(fields.get("keep_alive")) else "load",
-        }
-    return encode_json(said)
+    of no time, unloaded; None for all others. Here it changes nothing: models stay.
+
+    Args:
+        prompt: the member that says what to do.
+        said: what is said to nothing.
+    """
+
+    def render(fields: Mapping[str, Raw], model: str) -> bytes | None:
+        return encode_json(said(fields, model)) if _is_nothing(fields.get(prompt)) else None
+
+    return render
 
 
-_NOTHING_SAID: Mapping[str, Callable[[], dict[str, Any]]] = {
-    "ollama_chat": lambda: chat_said(""),
-    "ollama_generate": lambda: generate_said(""),
-    "ollama_embed": lambda: {"embeddings": []},
-    "ollama_embeddings": lambda: {"embedding": []},
-}
+def _nothing_generated(
+    said: Callable[[str], Mapping[str, Any]],
+) -> Callable[[Mapping[str, Raw], str], Mapping[str, Any]]:
+    return lambda fields, model: {
+        "model": model,
+        "created_at": now(),
+        **said(""),
+        "done": True,
+        "done_reason": "unload" if _unloads(fields.get("keep_alive")) else "load",
+    }
 
 
 def _is_nothing(raw: Raw | None) -> bool:
@@ -233,3 +190,54 @@ def _unloads(raw: Raw | None) -> bool:
     if isinstance(value, str):
         return _NO_TIME.fullmatch(value) is not None
     return value is not None and not value
+
+
+# --------------------------------------------------------------------------------------------------
+# The calls
+# --------------------------------------------------------------------------------------------------
+
+CHAT = Operation(
+    dialect=OLLAMA,
+    name="ollama_chat",
+    kind="chat",
+    look=_look,
+    parameters=_parameters,
+    parse=parse_chat,
+    nothing=_nothing("messages", _nothing_generated(chat_said)),
+)
+GENERATE = Operation(
+    dialect=OLLAMA,
+    name="ollama_generate",
+    kind="chat",
+    look=_look_at_generate,
+    parameters=_parameters,
+    parse=parse_generate,
+    nothing=_nothing("prompt", _nothing_generated(generate_said)),
+)
+RAW_GENERATE = Operation(
+    dialect=OLLAMA,
+    name="ollama_generate",
+    kind="completion",
+    look=_look_at_generate,
+    parameters=_raw_parameters,
+    parse=parse_raw_generate,
+    nothing=_nothing("prompt", _nothing_generated(generate_said)),
+)
+EMBED = Operation(
+    dialect=OLLAMA,
+    name="ollama_embed",
+    kind="embedding",
+    look=_look_at_embedding,
+    parameters=_embedding_parameters,
+    parse=parse_embed_request,
+    nothing=_nothing("input", lambda fields, model: {"model": model, "embeddings": []}),
+)
+EMBEDDINGS = Operation(
+    dialect=OLLAMA,
+    name="ollama_embeddings",
+    kind="embedding",
+    look=_look_at_embedding,
+    parameters=_embedding_parameters,
+    parse=parse_embeddings_request,
+    nothing=_nothing("prompt", lambda fields, model: {"embedding": []}),
+)

@@ -5,7 +5,7 @@ Source: https://github.com/ollama/ollama/blob/main/docs/modelfile.mdx (the optio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling, render_sampling
@@ -68,12 +68,13 @@ _HINTS = frozenset(
 )
 """Options for whoever loads the model, which here is the template's doing."""
 
-_UNSET: dict[str, Callable[[Any], bool]] = {
-    "num_predict": lambda value: value <= 0,
-    "top_k": lambda value: value <= 0,
-    "seed": lambda value: value == -1,
+_UNSET: dict[str, range] = {
+    "num_predict": range(-2, 1),
+    "top_k": range(-1, 1),
+    "seed": range(-1, 0),
 }
-"""Numbers that say what no number says: without end, all tokens, any seed."""
+"""Numbers that say what no number says: without end (-2: until the context is full), all tokens,
+any seed."""
 
 _NEUTRAL: dict[str, Any] = {
     "repeat_penalty": 1,
@@ -115,14 +116,14 @@ def _asked(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_neutral(options: Mapping[str, Any], name: str) -> bool:
-    value = options.get(name)
+    value = _option(options, name)
     if value is None or _is_unset(name, value):
         return True
     return name in _NEUTRAL and bool(value == _NEUTRAL[name])
 
 
 def _is_unset(name: str, value: Any) -> bool:
-    return name in _UNSET and isinstance(value, int | float) and _UNSET[name](value)
+    return name in _UNSET and type(value) is int and value in _UNSET[name]
 
 
 def parse_options(options: Any) -> SamplingParams:
@@ -135,19 +136,36 @@ def parse_options(options: Any) -> SamplingParams:
         return SamplingParams()
     if not isinstance(options, dict):
         raise invalid_parameter("options", "'options' must be an object.", "invalid_type")
-    sampling: dict[str, Any] = {}
-    for name, openai_name in OPTIONS.items():
-        value, path = options.get(name), f"options.{name}"
-        if name in _INTEGERS and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if value is None or _is_unset(name, value):
-            continue
-        if name == "stop":
-            value = parse_stop_list(value, path)
-        elif openai_name in CHECKS:
-            CHECKS[openai_name](path, value)
-        sampling[openai_name] = value
-    return parse_sampling(sampling)
+    sampling = {openai_name: _parse(options, name) for name, openai_name in OPTIONS.items()}
+    return parse_sampling({name: value for name, value in sampling.items() if value is not None})
+
+
+def parse_max_tokens(options: Mapping[str, Any]) -> int | None:
+    """How many tokens the `options` of a request allow; None where that is left open.
+
+    Raises:
+        APIError: 400, it is no such number.
+    """
+    limit: int | None = _parse(options, "num_predict")
+    return limit
+
+
+def _option(options: Mapping[str, Any], name: str) -> Any:
+    value = options.get(name)
+    if name in _INTEGERS and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _parse(options: Mapping[str, Any], name: str) -> Any:
+    """What the option `name` says, checked; None where it says nothing."""
+    value, path = _option(options, name), f"options.{name}"
+    if value is None or _is_unset(name, value):
+        return None
+    if name == "stop":
+        return parse_stop_list(value, path)
+    CHECKS[OPTIONS[name]](path, value)
+    return value
 
 
 def parse_format(value: Any) -> ResponseFormat | None:

@@ -24,6 +24,7 @@ from llama_compat.dialects.openai.finish_reasons import (
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_text_logprobs
 from llama_compat.dialects.openai.parameters import (
     SAMPLING_PARAMETERS,
+    is_token_id,
     parse_sampling,
     render_sampling,
 )
@@ -183,7 +184,7 @@ def count_prompts(raw: Raw) -> int:
 
 
 def _token_ids(value: list[Any]) -> tuple[int, ...]:
-    if not all(type(item) is int and item >= 0 for item in value):
+    if not all(map(is_token_id, value)):
         raise _wrong_prompt()
     return tuple(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from llama_compat.dialects.openai.parameters import (
     parameters_set,
 )
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.extent import Extent, Prompt, largest
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, from_raw
 
@@ -39,27 +40,36 @@ class _Look:
         begins: what its JSON may begin with.
         expected: the same, for messages.
         checks: of other members.
+        read: the members that a model reads.
+        choices: how many replies are made where the request does not say; 0 where none ever is.
     """
 
     required: str
     begins: str
     expected: str
     checks: Mapping[str, Check]
+    read: Sequence[str]
+    choices: int = 1
 
     def __call__(self, fields: JSONFields, path: Mapping[str, str]) -> Asked:
         parameters = check_parameters(fields, self.checks)
         model = required_model(fields)
         self._check_required(fields)
-        return Asked(
-            model,
-            stream=parameters.get("stream", False),
-            max_tokens=parameters.get("max_completion_tokens", parameters.get("max_tokens")),
-            choices=self._choices(fields, parameters),
-        )
+        return Asked(model, parameters.get("stream", False), self._extent(fields, parameters))
 
-    def _choices(self, fields: JSONFields, parameters: Mapping[str, Any]) -> int:
-        prompts = completions.count_prompts(fields["prompt"]) if self.required == "prompt" else 1
-        return prompts * int(max(parameters.get("n", 1), parameters.get("best_of", 1)))
+    def _extent(self, fields: JSONFields, parameters: Mapping[str, Any]) -> Extent:
+        is_completion, has_best_of = self.required == "prompt", "best_of" in fields
+        prompts = completions.count_prompts(fields["prompt"]) if is_completion else 1
+        best_of = largest(from_raw(fields["best_of"])) or 1 if has_best_of else 1
+        # Which of several limits counts is the vendor's to say.
+        limits = [parameters[each] for each in _LIMITS if each in parameters]
+        return Extent(
+            Prompt.of(fields, *self.read),
+            prompts,
+            self.choices and parameters.get("n", self.choices),
+            best_of,
+            largest(*limits) if limits else None,
+        )
 
     def _check_required(self, fields: JSONFields) -> None:
         # Not decoded, as it may be all of a large request: a look at how it begins is enough here,
@@ -74,6 +84,9 @@ class _Look:
             )
         if begin[0] == "[" and begin[1:].lstrip().startswith("]"):
             raise invalid_parameter(name, f"Invalid '{name}': the array is empty.", "empty_array")
+
+
+_LIMITS = ("max_completion_tokens", "max_tokens")
 
 
 def required_model(fields: JSONFields) -> str:
@@ -108,8 +121,11 @@ def _embedding_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
 CHAT = Operation(
     dialect=OPENAI,
     name="chat",
+    shows_images=True,
     kind="chat",
-    look=_Look("messages", "[", "an array of messages", CHAT_CHECKS),
+    look=_Look(
+        "messages", "[", "an array of messages", CHAT_CHECKS, ("messages", "tools", "functions")
+    ),
     parameters=_parameters,
     parse=chat.parse_request,
 )
@@ -117,7 +133,7 @@ COMPLETIONS = Operation(
     dialect=OPENAI,
     name="completions",
     kind="completion",
-    look=_Look("prompt", '["', "a string or an array", COMPLETION_CHECKS),
+    look=_Look("prompt", '["', "a string or an array", COMPLETION_CHECKS, ("prompt", "suffix")),
     parameters=_parameters,
     parse=completions.parse_request,
 )
@@ -125,7 +141,7 @@ EMBEDDINGS = Operation(
     dialect=OPENAI,
     name="embeddings",
     kind="embedding",
-    look=_Look("input", '["', "a string or an array", EMBEDDING_CHECKS),
+    look=_Look("input", '["', "a string or an array", EMBEDDING_CHECKS, ("input",), choices=0),
     parameters=_embedding_parameters,
     parse=embeddings.parse_request,
 )

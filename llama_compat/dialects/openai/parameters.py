@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from llama_compat.dialects.counts import MAX_COUNT, MAX_INT32
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
     GreedySamplingStrategy,
@@ -46,30 +47,28 @@ def _wrong_type(name: str, expected: str, value: Any) -> APIError:
     )
 
 
-def _out_of_range(name: str, value: Any, low: float | None, high: float | None) -> APIError:
-    if high is None:
-        bounds = f"at least {low}"
-    elif low is None:
-        bounds = f"at most {high}"
-    else:
-        bounds = f"between {low} and {high}"
+def _out_of_range(name: str, value: Any, low: float, high: float | None) -> APIError:
+    bounds = f"at least {low}" if high is None else f"between {low} and {high}"
     return invalid_parameter(
         name, f"Invalid value for '{name}': expected {bounds}, got {_shown(value)}."
     )
 
 
-def _check_range(name: str, value: Any, low: float | None, high: float | None) -> None:
-    if (low is not None and not value >= low) or (high is not None and not value <= high):
+def _check_range(name: str, value: Any, low: float, high: float | None) -> None:
+    if not value >= low:
         raise _out_of_range(name, value, low, high)
+    most = MAX_COUNT if high is None else high
+    if not value <= most:
+        raise _out_of_range(name, value, low, most)
 
 
-def _integer(name: str, value: Any, *, low: int | None = None, high: int | None = None) -> None:
+def _integer(name: str, value: Any, *, low: int, high: int | None = None) -> None:
     if type(value) is not int:
         raise _wrong_type(name, "an integer", value)
     _check_range(name, value, low, high)
 
 
-def _number(name: str, value: Any, *, low: float | None = None, high: float | None = None) -> None:
+def _number(name: str, value: Any, *, low: float, high: float) -> None:
     if type(value) not in (int, float):
         raise _wrong_type(name, "a number", value)
     _check_range(name, value, low, high)
@@ -98,8 +97,13 @@ def _stop(name: str, value: Any) -> None:
         raise invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty.")
 
 
+def is_token_id(value: Any) -> bool:
+    """Whether `value` can be the id of a token of some model."""
+    return type(value) is int and 0 <= value <= MAX_INT32
+
+
 def _token_ids(name: str, value: Any) -> None:
-    if type(value) is not list or not all(type(item) is int and item >= 0 for item in value):
+    if type(value) is not list or not all(map(is_token_id, value)):
         raise _wrong_type(name, "an array of token ids", value)
 
 
@@ -146,12 +150,19 @@ def _stream_options(name: str, value: Any) -> None:
         _boolean(f"{name}.include_usage", value["include_usage"])
 
 
+_TOKEN_ID_DIGITS = len(str(MAX_INT32))
+
+
 def _logit_bias(name: str, value: Any) -> None:
     if type(value) is not dict:
         raise _wrong_type(name, "an object", value)
     for token, bias in value.items():
-        if not token.isascii() or not token.isdigit():
-            raise invalid_parameter(name, f"Invalid key in '{name}': '{token}' is not a token id.")
+        # Its length first: Python refuses to make a number of thousands of digits.
+        digits = token.isascii() and token.isdigit() and len(token) <= _TOKEN_ID_DIGITS
+        if not digits or not is_token_id(int(token)):
+            raise invalid_parameter(
+                name, f"Invalid key in '{name}': {_shown(token)} is not a token id."
+            )
         try:
             _number(f"{name}.{token}", bias, low=-100, high=100)
         except APIError as error:
@@ -164,7 +175,7 @@ CHECKS: dict[str, Check] = {
     "n": partial(_integer, low=1, high=128),
     "temperature": partial(_number, low=0, high=2),
     "top_p": partial(_number, low=0, high=1),
-    "top_k": partial(_integer, low=-1),
+    "top_k": partial(_integer, low=-1, high=MAX_INT32),
     "frequency_penalty": partial(_number, low=-2, high=2),
     "presence_penalty": partial(_number, low=-2, high=2),
     "repetition_penalty": partial(_number, low=0.01, high=100),
@@ -224,6 +235,12 @@ def check_parameters(fields: JSONFields, checks: Mapping[str, Check]) -> dict[st
     if "stream_options" in checked and not checked.get("stream"):
         raise invalid_parameter(
             "stream_options", "'stream_options' is only allowed when 'stream' is true."
+        )
+    # The Responses API has no `logprobs`: there alternatives alone are asked for.
+    if checked.get("top_logprobs") and "logprobs" in checks and not checked.get("logprobs"):
+        raise invalid_parameter(
+            "top_logprobs",
+            "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled.",
         )
     if checked.get("max_tokens") == 0 and not checked.get("echo"):
         raise _out_of_range("max_tokens", 0, 1, None)

@@ -33,10 +33,19 @@ class _Part(Struct):
     thinking: str | list[_Text] | None = None
 
 
+class _URL(Struct):
+    url: str
+
+
+class _Image(Struct):
+    image_url: _URL
+
+
 class _Message(Struct):
     content: str | list[_Part] | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
+    images: list[_Image] | None = None
     tool_calls: list[_Call] | None = None
     function_call: _Function | None = None
 

@@ -8,15 +8,15 @@ from typing import Any
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels, StreamRenderer
-from llama_compat.dialects.openai_responses.items_in import described_items, unsupported_items
-from llama_compat.dialects.openai_responses.items_out import encode
-from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.dialects.openai_responses.requests import (
+from llama_compat.dialects.openai_responses.input.items import described_items, unsupported_items
+from llama_compat.dialects.openai_responses.input.requests import (
     UNKNOWN,
     parse_messages,
     refuse_unkept,
 )
-from llama_compat.dialects.openai_responses.response_object import render_usage
+from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.dialects.openai_responses.output.items import encode
+from llama_compat.dialects.openai_responses.output.response_object import render_usage
 from llama_compat.dialects.openai_responses.sealed import Summary, seal
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import (

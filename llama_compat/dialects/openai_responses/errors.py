@@ -6,8 +6,8 @@ import os
 import time
 from typing import Any
 
-from llama_compat.dialects.openai_responses.events import EventWriter
-from llama_compat.dialects.openai_responses.response_object import repeated, response_object
+from llama_compat.dialects.openai_responses.output.events import EventWriter
+from llama_compat.dialects.openai_responses.output.response_object import repeated, response_object
 from llama_compat.error_classes import OPENAI_CODES, ErrorClass
 from llama_compat.errors import APIError
 from llama_compat.wire import sse

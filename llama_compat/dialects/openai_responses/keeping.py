@@ -42,5 +42,5 @@ class Keeping:
 
 HOW_TO_KEEP = (
     "This server keeps no responses. Send the whole conversation in 'input', or turn its store on"
-    " in the template: `server: {responses_store: {path: responses.sqlite}}`."
+    " in the template: `server: {responses_store: {}}`."
 )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any
+
+from msgspec.structs import replace as replace_struct
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.openai.operations import required_model
 from llama_compat.dialects.openai.parameters import CHECKS, Check, check_parameters
-from llama_compat.dialects.openai_responses import compact, requests, token_count
+from llama_compat.dialects.openai_responses import compact
 from llama_compat.dialects.openai_responses.errors import render_error, render_stream_error
+from llama_compat.dialects.openai_responses.input import requests, token_count
 from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.extent import NOTHING, Extent, Prompt, largest
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields
 
@@ -56,10 +60,11 @@ RESPONSE_CHECKS: dict[str, Check] = {
 
 def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     checked = check_parameters(fields, RESPONSE_CHECKS)
+    read = Prompt.of(fields, "instructions", "input", "tools", "prompt")
     return Asked(
         required_model(fields),
-        stream=checked.get("stream", False),
-        max_tokens=checked.get("max_output_tokens"),
+        checked.get("stream", False),
+        Extent(read, max_tokens=largest(checked.get("max_output_tokens"))),
     )
 
 
@@ -67,6 +72,10 @@ def _look_at_whole(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     asked = _look(fields, path)
     compact.no_stream(asked.stream)
     return asked
+
+
+def _look_at_count(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    return replace_struct(_look_at_whole(fields, path), extent=NOTHING)
 
 
 RESPONSES = Operation(
@@ -89,13 +98,18 @@ INPUT_TOKENS = Operation(
     dialect=RESPONSES_API,
     name="input_tokens",
     kind="token_count",
-    look=_look_at_whole,
+    look=_look_at_count,
     parameters=token_count.parameters,
     parse=token_count.parse_count,
 )
 
 
 def kept(operation: Operation, keeping: Keeping) -> Operation:
-    """`operation` for one request, with what a store brings to it."""
+    """`operation` for one request, with what a store brings to it: each time that it is parsed, for
+    a response of its own."""
     parse: Callable[..., Any] = operation.parse
-    return replace(operation, parse=partial(parse, keeping=keeping))
+
+    def parse_kept(body: Mapping[str, Any], model: str) -> Any:
+        return parse(body, model, keeping=copy(keeping))
+
+    return replace(operation, parse=parse_kept)

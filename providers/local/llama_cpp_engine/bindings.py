@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
+import re
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from providers.local.draw import TokenIds, Weights
+from providers.local.waiting import bounded_waiting
+
 TESTED = "0.3.36"
 """The version of llama-cpp-python that this was written for."""
 
-WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "20000"}
-"""How llama.cpp's threads wait for each other, many times a layer, unless the environment says it.
-
-They turn in circles for some hundred microseconds and sleep then. Turning for longer (`active`) is
-no quicker while each has a core of its own; where anything else runs, be it the event loop of this
-very process, it takes ten times as long. To sleep at once takes up to three times as long there.
-"""
+TURNS = 20_000
+"""How often llama.cpp's threads look for each other before they sleep; see `waiting`."""
 
 FUNCTIONS: dict[str, int] = {
     "llama_adapter_lora_init": 2,
@@ -52,6 +50,8 @@ FUNCTIONS: dict[str, int] = {
     "llama_model_get_vocab": 1,
     "llama_model_has_decoder": 1,
     "llama_model_has_encoder": 1,
+    "llama_model_is_hybrid": 1,
+    "llama_model_is_recurrent": 1,
     "llama_model_load_from_file": 2,
     "llama_model_meta_val_str": 4,
     "llama_model_n_ctx_train": 1,
@@ -62,11 +62,11 @@ FUNCTIONS: dict[str, int] = {
     "llama_n_ctx": 1,
     "llama_pooling_type": 1,
     "llama_sampler_accept": 2,
+    "llama_sampler_apply": 2,
     "llama_sampler_chain_add": 2,
     "llama_sampler_chain_default_params": 0,
     "llama_sampler_chain_init": 1,
     "llama_sampler_free": 1,
-    "llama_sampler_init_dist": 1,
     "llama_sampler_init_greedy": 0,
     "llama_sampler_init_logit_bias": 3,
     "llama_sampler_init_min_p": 2,
@@ -94,6 +94,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("n_outputs_max", "embeddings", "kv_unified", "no_perf", "offload_kqv", "swa_full"),
     ),
     "llama_logit_bias": ("token", "bias"),
+    "llama_token_data": ("id", "logit", "p"),
+    "llama_token_data_array": ("data", "size", "selected", "sorted"),
     "llama_model_params": ("n_gpu_layers", "use_extra_bufts"),
 }
 """The structures that are filled in, and their fields."""
@@ -131,19 +133,14 @@ def _library() -> Any:
     Raises:
         ImportError: it can't be loaded, or does not fit.
     """
-    # Read when its OpenMP is loaded, and meant for that alone.
-    waiting = {} if WAITING.keys() & os.environ.keys() else WAITING
-    os.environ.update(waiting)
     mends = f"the version that works is {TESTED}: pip install 'llama-cpp-python=={TESTED}'"
     try:
-        import llama_cpp
+        with bounded_waiting(TURNS):
+            import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise ImportError(
             f"llama-cpp-python {_version()} can't be loaded ({error}); {mends}"
         ) from error
-    finally:
-        for name in waiting:
-            del os.environ[name]
     misfit = _misfit(llama_cpp)
     if misfit is not None:
         raise ImportError(f"llama-cpp-python {_version()} does not fit: {misfit}; {mends}")
@@ -159,18 +156,43 @@ NO_ROOM = 1
 MAX_SEQUENCES = int(lib.llama_max_parallel_sequences())
 """How many sequences a context can have."""
 
+_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
 _CONTROL = int(lib.LLAMA_TOKEN_ATTR_CONTROL) | int(lib.LLAMA_TOKEN_ATTR_UNKNOWN)
-_LEVELS = {2: logging.WARNING, 3: logging.ERROR}
+
+
+def _log_levels() -> dict[str, int]:
+    """llama.cpp's levels, by the header that was installed with it: their numbers have changed."""
+    header = Path(lib.__file__).parents[1] / "include/ggml.h"
+    try:
+        text = header.read_text("utf-8", "replace")
+    except OSError:
+        text = ""
+    listed = re.findall(r"\bGGML_LOG_LEVEL_([A-Z]+)\s*=\s*(\d+)", text)
+    # Those of the version that this was written for, where there is no header.
+    return {"ERROR": 4, "CONT": 5, **{name: int(number) for name, number in listed}}
+
+
+_LEVELS = _log_levels()
+_WHERE = re.compile(r"((\w+|error loading model[a-z ]*): )+")
+"""What stands before a complaint: the functions of llama.cpp that pass it on."""
+
 _complaints: deque[str] = deque(maxlen=4)
+_last_level = 0
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _take_log(level: int, text: bytes, _: Any) -> None:
-    line = text.decode("utf-8", "replace").strip()
-    if level == 3 and line:
-        _complaints.append(line)
+    global _last_level
+    said, continued = text.decode("utf-8", "replace"), level == _LEVELS["CONT"]
+    if not continued:
+        _last_level = level
+    if _last_level == _LEVELS["ERROR"] and said.strip():
+        if continued and _complaints:
+            said = _complaints.pop() + said
+        _complaints.append(said)
     # What is wrong with a model or a batch comes as an exception; this is for who looks closer.
-    log.log(logging.DEBUG, "%s%s", "" if _LEVELS.get(level) is None else "llama.cpp: ", line)
+    log.debug("llama.cpp: %s", said.rstrip())
 
 
 lib.llama_log_set(_take_log, ctypes.c_void_p(0))
@@ -189,9 +211,9 @@ def _explained() -> Iterator[None]:
 
 def _refusal() -> LlamaError:
     # The first is the nearest to the cause; later ones say that something else failed for it.
-    said = _complaints[0] if _complaints else "llama.cpp does not say why"
-    line = said.partition(": ")[2] or said
-    return LlamaError(line if line.endswith(".") else f"{line}.")
+    said = " ".join((_complaints[0] if _complaints else "llama.cpp does not say why").split())
+    said = said[found.end() :] if (found := _WHERE.match(said)) else said
+    return LlamaError(said if said.endswith(".") else f"{said}.")
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -251,6 +273,19 @@ class Model:
         """Its chat template, if it has one."""
         found = lib.llama_model_chat_template(self._model, None)
         return found.decode("utf-8", "replace") if found else None
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it is there for embeddings: its header says how they are pooled."""
+        pooling = self.metadata("ARCH.pooling_type")
+        return pooling is not None and int(pooling) > 0
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it keeps, beside or in place of a KV cache, a state of what came before."""
+        return bool(
+            lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
+        )
 
     @property
     def encodes_first(self) -> bool:
@@ -354,15 +389,14 @@ class Model:
             eos_token=list(end_tokens),
         )
 
-    def chat_formatter(self, template: str) -> Any:
-        """What renders `template` with `messages` and `tools`; its result has the `prompt`."""
-        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-        first, last = (
-            "" if token_id is None else self.piece(token_id).decode("utf-8", "replace")
-            for token_id in (self.first_token, self.last_token)
-        )
-        return Jinja2ChatFormatter(template, eos_token=last, bos_token=first)
+    @property
+    def chat_tokens(self) -> dict[str, str]:
+        """The tokens that chat templates write by their names, as text; empty if there are none."""
+        tokens = {"bos_token": self.first_token, "eos_token": self.last_token}
+        return {
+            name: "" if token_id is None else self.piece(token_id).decode("utf-8", "replace")
+            for name, token_id in tokens.items()
+        }
 
 
 # Contexts -----------------------------------------------------------------------------------------
@@ -577,16 +611,32 @@ class Sampler:
         """Leave in the fewest likeliest that make `top_p`."""
         self._add(lib.llama_sampler_init_top_p(top_p, 1))
 
-    def add_draw(self, seed: int) -> None:
-        """Choose by chance, from a generator that starts at `seed` (32 bits)."""
-        self._add(lib.llama_sampler_init_dist(seed))
-
     def add_greedy(self) -> None:
         """Choose the likeliest."""
         self._add(lib.llama_sampler_init_greedy())
 
+    def kept(self, context: Context, index: int) -> tuple[TokenIds, Weights]:
+        """What the chain leaves of the tokens that may follow the token `index` of the batch.
+
+        Returns:
+            Which they are, and their logits.
+        """
+        logits = context.logits(index)
+        data = np.zeros(len(logits), _TOKEN_DATA)
+        data["id"] = np.arange(len(logits))
+        data["logit"] = logits
+        pointer = data.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
+        left = lib.llama_token_data_array(data=pointer, size=len(data), selected=-1, sorted=False)
+        lib.llama_sampler_apply(self._chain, ctypes.byref(left))
+        kept = np.ctypeslib.as_array(left.data, (left.size,)).view(_TOKEN_DATA)
+        return kept["id"].astype(np.uint32), kept["logit"].copy()
+
+    def accept(self, token_id: int) -> None:
+        """Count a token that was chosen of those that `kept` gave."""
+        lib.llama_sampler_accept(self._chain, token_id)
+
     def sample(self, context: Context, index: int) -> int:
-        """Choose the token that follows the token `index` of the batch."""
+        """Choose the token that follows the token `index` of the batch; the chain has to end so."""
         return int(lib.llama_sampler_sample(self._chain, context._context, index))
 
     def free(self) -> None:

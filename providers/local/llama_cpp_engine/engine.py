@@ -7,14 +7,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from llama_compat.errors import APIError, internal_error
 from llama_compat.types import StopReason
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
-from providers.local.engine_thread import EngineThread, nothing_left
+from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
 from providers.local.llama_cpp_engine.bindings import NO_ROOM
 from providers.local.llama_cpp_engine.loader import LoadedModel
 from providers.local.llama_cpp_engine.sampling import (
     Mask,
+    choose,
     forbid,
     log_softmax,
     needs_mask,
@@ -34,8 +37,8 @@ class LlamaEngine(EngineThread[LlamaSequence]):
     """Generates with one GGUF model.
 
     A step computes one batch: a token of each sequence that decodes, and as much of the prompts
-    that wait as fits. llama.cpp chooses the tokens itself; logits are looked at only for requests
-    that want log probabilities, or whose tokens are not free.
+    that wait as fits. llama.cpp leaves out what may not come and chooses the likeliest; what is
+    drawn is drawn here, as every engine does.
 
     Args:
         loaded: the model, its context and its slots.
@@ -143,7 +146,11 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             sequence, samples = chunk.sequence, chunk.samples
             start, at = at, at + chunk.tokens
             if sequence.scores_prompt:
-                self._score_prompt(chunk, start)
+                try:
+                    self._score_prompt(chunk, start)
+                except APIError as error:
+                    self._lose(sequence, error)
+                    continue
             if sequence.completion_tokens == 0:
                 self._counts.prompt_tokens += chunk.tokens
             sequence.computed += chunk.tokens
@@ -161,10 +168,14 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             try:
                 token_id, scores = self._choose(sequence, at - 1, masks.get(sequence))
             except APIError as error:
-                self._scheduler.end(sequence)
-                self._fail(sequence, error)
+                self._lose(sequence, error)
             else:
                 self._append(sequence, token_id, scores)
+
+    def _lose(self, sequence: LlamaSequence, error: APIError) -> None:
+        """A sequence ends with an error; what is no good is of no use to others either."""
+        self._scheduler.end(sequence, keep=error.status < 500)
+        self._fail(sequence, error)
 
     def _choose(
         self, sequence: LlamaSequence, index: int, mask: Future[Mask | None] | None
@@ -172,10 +183,13 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         """The token that follows the token `index` of the batch, and its scores if wanted.
 
         Raises:
-            APIError: 400; no token may come next, or the grammar is too complex.
+            APIError: 400; no token may come next, or the grammar is too complex. 500; the model
+                computed no numbers.
         """
         context, wanted = self.loaded.context, sequence.generation.logprobs
         logprobs: Any = None
+        if not np.isfinite(context.logits(index).max()):
+            raise no_numbers(self.model.name)
         if wanted is not None:
             logprobs = log_softmax(context.logits(index))
         if needs_mask(sequence):
@@ -184,15 +198,22 @@ class LlamaEngine(EngineThread[LlamaSequence]):
                 raise nothing_left()
         if sequence.sampler is None:
             sequence.sampler = sampler_for(sequence, self.model.vocab_size)
-        token_id = sequence.sampler.sample(context, index)
+        token_id = choose(sequence, context, index)
         return token_id, None if wanted is None else scores_of(logprobs, token_id, wanted)
 
     def _score_prompt(self, chunk: Chunk, start: int) -> None:
-        """Score the prompt's tokens that follow those of `chunk`, of which `start` is the first."""
+        """Score the prompt's tokens that follow those of `chunk`, of which `start` is the first.
+
+        Raises:
+            APIError: 500; the model computed no numbers.
+        """
         generation, computed = chunk.sequence.generation, chunk.sequence.computed
         following = generation.prompt_ids[computed + 1 : computed + 1 + chunk.tokens]
         for index, token_id in enumerate(following, start):
-            logprobs = log_softmax(self.loaded.context.logits(index))
+            logits = self.loaded.context.logits(index)
+            if not np.isfinite(logits.max()):
+                raise no_numbers(self.model.name)
+            logprobs = log_softmax(logits)
             chunk.sequence.prompt_scores.append(
                 scores_of(logprobs, token_id, generation.logprobs or 0)
             )

@@ -11,7 +11,6 @@ from pathlib import Path
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
-from providers.local.end_tokens import known_end_tokens
 from providers.local.engine import LocalModel
 from providers.local.llama_cpp_engine.bindings import (
     MAX_SEQUENCES,
@@ -25,6 +24,7 @@ from providers.local.llama_cpp_engine.slots import Slots
 from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
 from providers.local.llama_cpp_engine.trial import try_out
 from providers.local.memory import available_memory
+from providers.local.prompts.end_tokens import known_end_tokens
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,10 @@ STEP_TOKENS = {"cpu": 128, "gpu": 512}
 
 SCORED_TOKENS = 32
 """Of a prompt whose tokens are scored: the logits of each take vocabulary times 4 bytes."""
+
+HELD_PREFIXES = SCORED_TOKENS
+"""Sequences beside those that run, which hold what was computed of earlier prompts. llama.cpp wants
+room for the logits of each, which there is for prompts that are scored."""
 
 POOLING_RANK = 4
 """llama.cpp's `LLAMA_POOLING_TYPE_RANK`: the model compares texts, and has no embeddings."""
@@ -77,14 +81,21 @@ class LoadedModel:
 
 
 def open_model(name: str, path: Path, options: LoadOptions) -> Model:
-    """The GGUF at `path`, once another process has shown that it can be loaded.
+    """The GGUF at `path`, once another process has shown that it can be loaded and computed.
 
     Raises:
         ProviderStartError: it can't be.
     """
-    try_out(name, path, [adapter for adapter, _ in options.adapters])
+    gpu_layers = options.gpu_layers if offloads() else 0
+    repacked = try_out(
+        name,
+        path,
+        [adapter for adapter, _ in options.adapters],
+        options.threads or cpu_cores(),
+        on_gpu=gpu_layers != 0,
+    )
     try:
-        model = Model(path, gpu_layers=options.gpu_layers if offloads() else 0)
+        model = Model(path, gpu_layers=gpu_layers, repacked=repacked)
     except LlamaError as error:
         raise ProviderStartError(
             f"The model '{name}' can't be loaded from {path}: {error} If it is too large for the"
@@ -96,12 +107,6 @@ def open_model(name: str, path: Path, options: LoadOptions) -> Model:
             " causal language model, or an embedding model."
         )
     return model
-
-
-def embeds(model: Model) -> bool:
-    """Whether `model` is there for embeddings: its header says how they are pooled."""
-    pooling = model.metadata("ARCH.pooling_type")
-    return pooling is not None and int(pooling) > 0
 
 
 def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedModel:
@@ -125,14 +130,19 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
         ) from error
     sequences = min(options.max_sequences, MAX_SEQUENCES)
     on_gpu = offloads() and options.gpu_layers != 0
-    step_tokens = options.max_step_tokens or STEP_TOKENS["gpu" if on_gpu else "cpu"]
+    usual = STEP_TOKENS["gpu" if on_gpu else "cpu"]
+    step_tokens = options.max_step_tokens or max(usual, sequences)
     length = min(filter(None, (model.context_length, options.context_length)))
     cells = _cells(name, model, options, length, sequences)
+    # A state that is no KV cache takes memory for each sequence, and can't be cut to a prefix.
+    held = sequences
+    if options.prefix_cache and not model.has_state:
+        held = min(sequences + HELD_PREFIXES, MAX_SEQUENCES)
     try:
         context = Context(
             model,
             tokens=cells,
-            sequences=sequences,
+            sequences=held,
             batch_tokens=max(step_tokens, sequences),
             outputs=sequences + SCORED_TOKENS,
             threads=options.threads or cpu_cores(),
@@ -157,7 +167,7 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
     return LoadedModel(
         model=local,
         context=context,
-        slots=Slots(context, sequences, length, reuse=options.prefix_cache),
+        slots=Slots(context, sequences, held, length, reuse=options.prefix_cache),
         limits=Limits(
             tokens=max(step_tokens, sequences),
             scored_tokens=SCORED_TOKENS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt
 
 from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.models import store as model_store
-from providers.local.provider import LocalConfig, LocalProvider
+from providers.local.provider import LocalConfig, LocalProvider, enough_for_each
 
 
 class LoraConfig(BaseModel):
@@ -40,7 +40,7 @@ class LlamaCppConfig(LocalConfig):
     max_waiting: PositiveInt = 256
     """How many requests may wait; more are answered with 429."""
 
-    max_step_tokens: PositiveInt | None = None
+    max_step_tokens: Annotated[PositiveInt | None, AfterValidator(enough_for_each)] = None
     """Tokens of prompts and replies that one step computes; 128 on the CPU, 512 on a GPU."""
 
     kv_cache: Annotated[float, Field(gt=0)] = 0.5
@@ -73,7 +73,6 @@ class LlamaCppProvider(LocalProvider):
             from providers.local.llama_cpp_engine.engine import LlamaEngine
             from providers.local.llama_cpp_engine.loader import (
                 LoadOptions,
-                embeds,
                 load,
                 open_model,
             )
@@ -95,7 +94,7 @@ class LlamaCppProvider(LocalProvider):
             adapters=[(self._adapter(each.path), each.scale) for each in config.lora],
         )
         model = open_model(name, path, options)
-        if embeds(model):
+        if model.embeds:
             return LlamaEmbedder(name, model, options)
         engine = LlamaEngine(load(name, model, path, options))
         engine.start()

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from llama_compat.types import GreedySamplingStrategy, TopKSamplingStrategy
+from llama_compat.types import GreedySamplingStrategy, SamplingStrategy, TopKSamplingStrategy
+from providers.local.draw import draw
 from providers.local.engine import TokenScores
-from providers.local.llama_cpp_engine.bindings import Sampler
+from providers.local.llama_cpp_engine.bindings import Context, Sampler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-SEEDS = 2**32 - 1
-"""How many seeds there are: llama.cpp takes the last number of 32 bits for 'any'."""
 
 LOWEST_TEMPERATURE = 1e-5
 """Below this, float32 can't tell the likeliest token's share from 1 any more."""
 
 
 def sampler_for(sequence: LlamaSequence, vocab_size: int) -> Sampler:
-    """The chain that chooses the tokens of `sequence`; free it in the end.
+    """The chain that chooses the tokens of `sequence`, or leaves what is drawn from; free it.
 
     The order is that of `local::torch`, and vLLM's: penalties, bias, temperature, `min_p`, `top_k`,
     `top_p`. OpenAI's penalties count what was generated, Hugging Face's the prompt as well.
@@ -48,7 +45,7 @@ def sampler_for(sequence: LlamaSequence, vocab_size: int) -> Sampler:
     if sampling.logit_bias:
         sampler.add_biases(sampling.logit_bias)
     strategy = sampling.strategy
-    if isinstance(strategy, GreedySamplingStrategy) or strategy.temperature < LOWEST_TEMPERATURE:
+    if isinstance(strategy, GreedySamplingStrategy) or is_greedy(strategy):
         sampler.add_greedy()
         return sampler
     if strategy.temperature != 1:
@@ -59,8 +56,24 @@ def sampler_for(sequence: LlamaSequence, vocab_size: int) -> Sampler:
         sampler.add_top_k(strategy.top_k)
     if strategy.top_p < 1:
         sampler.add_top_p(strategy.top_p)
-    sampler.add_draw((secrets.randbits(32) if sampling.seed is None else sampling.seed) % SEEDS)
     return sampler
+
+
+def is_greedy(strategy: SamplingStrategy) -> bool:
+    """Whether the likeliest token is chosen."""
+    return isinstance(strategy, GreedySamplingStrategy) or strategy.temperature < LOWEST_TEMPERATURE
+
+
+def choose(sequence: LlamaSequence, context: Context, index: int) -> int:
+    """The token that follows the token `index` of the batch, by the sequence's sampler."""
+    sampler = sequence.sampler
+    assert sampler is not None
+    if is_greedy(sequence.generation.sampling.strategy):
+        return sampler.sample(context, index)
+    token_ids, logits = sampler.kept(context, index)
+    token_id = int(token_ids[draw(np.exp(logits - logits.max()), token_ids, sequence.draw_key)])
+    sampler.accept(token_id)
+    return token_id
 
 
 def needs_mask(sequence: LlamaSequence) -> bool:

@@ -1,4 +1,7 @@
-"""The sequences of a llama.cpp context, and what each still holds of an earlier request."""
+"""The sequences of a llama.cpp context, and what each still holds of an earlier request.
+
+There are more than can run at a time: those that nobody runs in keep what others may begin with.
+"""
 
 from __future__ import annotations
 
@@ -50,21 +53,25 @@ class Slots:
 
     Args:
         context: whose sequences they are.
-        count: how many there are.
+        count: how many may be in use at a time.
+        held: how many there are, those included.
         capacity: how many tokens each may come to hold.
         reuse: whether what is held is looked for and kept.
     """
 
-    def __init__(self, context: Context, count: int, capacity: int, *, reuse: bool) -> None:
+    def __init__(
+        self, context: Context, count: int, held: int, capacity: int, *, reuse: bool
+    ) -> None:
         self._context = context
-        self._slots = [Slot(index, capacity) for index in range(count)]
+        self._count = count
+        self._slots = [Slot(index, capacity) for index in range(held)]
         self._reuse = reuse
         self._given_back = 0
 
     @property
     def total(self) -> int:
-        """How many there are."""
-        return len(self._slots)
+        """How many may be in use at a time."""
+        return self._count
 
     @property
     def used(self) -> int:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from providers.local.control_tokens import control_tokens
-from providers.local.detokenizer import ByteDetokenizer, Detokenizer
 from providers.local.llama_cpp_engine.bindings import Model
+from providers.local.prompts.control_tokens import control_tokens
+from providers.local.prompts.templates.renderer import (
+    TemplateBrokenOff,
+    TemplateComplaint,
+    TemplateRenderer,
+    variables,
+)
+from providers.local.replies.detokenizer import ByteDetokenizer, Detokenizer
 
 
 class GGUFVocabulary:
@@ -86,11 +92,13 @@ class GGUFTokenizer:
             self.chat_template or "",
         )
         self.longest_token = max(map(len, vocabulary.pieces))
-        self._formatter: Any = None
+        self._renderer: TemplateRenderer | None = None
         if self.chat_template:
+            self._renderer = TemplateRenderer()
             try:
-                self._formatter = model.chat_formatter(self.chat_template)
-            except Exception as error:  # jinja2's, of which there are many
+                self._renderer.check(self.chat_template)
+            except (TemplateComplaint, TemplateBrokenOff) as error:
+                self.close()
                 raise ValueError(f"its chat template can't be read ({error})") from error
 
     @property
@@ -105,11 +113,16 @@ class GGUFTokenizer:
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> str:
-        """What the chat template writes, up to where the reply begins; it may raise anything."""
-        made = self._formatter(
-            messages=list(messages), tools=None if tools is None else list(tools)
-        )
-        return str(made.prompt)
+        """See `providers.local.engine.Tokenizer`."""
+        assert self._renderer is not None
+        assert self.chat_template is not None
+        special = self._model.chat_tokens
+        return self._renderer.render(self.chat_template, variables(messages, tools, special))
+
+    def close(self) -> None:
+        """Break off what is being rendered."""
+        if self._renderer is not None:
+            self._renderer.close()
 
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
         """The same as llguidance wants it."""

@@ -1,7 +1,9 @@
 """A GGUF tried out in a process that may die of it, before this one loads it.
 
 llama.cpp checks a file as it reads it, but not everything: what a header claims may end in a failed
-assertion, or worse, and that takes the process along.
+assertion, or worse, and that takes the process along. So may its code for a kind of CPU, where the
+compiler made something else of it or the system does not play along; it is first run when a prompt
+is computed.
 """
 
 from __future__ import annotations
@@ -12,9 +14,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from providers.base import ProviderStartError
-from providers.local.models.programs import run_python
+from providers.local.models.programs import Failure, run_python
+
+if TYPE_CHECKING:
+    from providers.local.llama_cpp_engine.bindings import Model
 
 log = logging.getLogger(__name__)
 
@@ -24,60 +30,152 @@ SECONDS = 900
 TOKENS = 64
 """The context of a trial."""
 
+PROMPT = 40
+"""Tokens of a trial's prompt: more than the 32 from which llama.cpp multiplies in another way."""
 
-def try_out(name: str, path: Path, adapters: Sequence[Path]) -> None:
-    """Load a model with its adapters and compute one token, in a process of its own.
+
+def try_out(
+    name: str, path: Path, adapters: Sequence[Path], threads: int, *, on_gpu: bool = False
+) -> bool:
+    """Load a model with its adapters and compute some tokens, in a process of its own.
 
     Args:
         name: the provider's name for it, for the message.
         path: of the GGUF.
         adapters: LoRA adapters, GGUF files too.
+        threads: of the CPU, that compute it.
+        on_gpu: whether it is for a GPU, and so may be larger than this machine's memory: then its
+            weights are tried as they are in the file, of which nothing is copied.
+
+    Returns:
+        Whether its weights may be rewritten in memory for faster multiplication. Where that ends
+        the process and the weights as they are in the file do not, a warning says so.
 
     Raises:
-        ProviderStartError: that does not work; the message says what is wrong with the file.
+        ProviderStartError: it does not work; the message says what is wrong.
     """
     deadline = time.monotonic() + SECONDS
+    failure = _try(path, adapters, threads, deadline, repacked=not on_gpu)
+    if failure is None:
+        return True
+    if failure.killed_by is None:
+        raise _refused(
+            name, path, f"{failure} Pull it again, or name another file in the template."
+        )
+    plain = failure if on_gpu else _try(path, adapters, threads, deadline, repacked=False)
+    if plain is None:
+        log.warning(
+            "The model '%s' runs with its weights as they are in its file, which is slower. With"
+            " those that llama.cpp rewrites for this CPU, %s Where llama.cpp was compiled with AMX,"
+            " as pip compiles it by itself on a CPU that has it, compiling it without mends that:"
+            " see 'python scripts/llama_cpp_wheel.py'.",
+            name,
+            failure,
+        )
+        return False
+    if plain.killed_by is None:
+        raise _refused(name, path, f"{plain} Pull it again, or name another file in the template.")
+    if plain.killed_by == "SIGILL":
+        raise _refused(
+            name,
+            path,
+            f"{plain} llama.cpp was compiled for another kind of CPU than this: compile it here,"
+            " with 'python scripts/llama_cpp_wheel.py', and install what that makes.",
+        )
+    raise _refused(
+        name,
+        path,
+        f"{plain} The file may be damaged: pull it again, or name another in the template. If all"
+        " end so, compile llama.cpp anew, with 'python scripts/llama_cpp_wheel.py'.",
+    )
 
+
+def _try(
+    path: Path, adapters: Sequence[Path], threads: int, deadline: float, *, repacked: bool
+) -> Failure | None:
     def tick() -> None:
         if time.monotonic() > deadline:
             raise TimeoutError
 
     try:
-        failure = run_python(
+        return run_python(
             f"{__name__}:load",
-            {"path": str(path), "adapters": [str(each) for each in adapters]},
+            {
+                "path": str(path),
+                "adapters": [str(each) for each in adapters],
+                "threads": threads,
+                "repacked": repacked,
+            },
             tick,
             # No debugger is to look at what it died of.
             {"GGML_NO_BACKTRACE": "1"},
         )
     except TimeoutError:
-        failure = f"it takes more than {SECONDS} seconds."
-    if failure is not None:
-        raise ProviderStartError(
-            f"The model '{name}' can't be loaded from {path}: {failure} Pull it again, or name"
-            " another file in the template."
-        )
+        return Failure(f"it takes more than {SECONDS} seconds.")
 
 
-def load(path: str, adapters: Sequence[str]) -> None:
+def _refused(name: str, path: Path, why: str) -> ProviderStartError:
+    return ProviderStartError(f"The model '{name}' can't be loaded from {path}: {why}")
+
+
+# In the other process -----------------------------------------------------------------------------
+
+
+def load(path: str, adapters: Sequence[str], threads: int, repacked: bool) -> None:
     """What the other process does."""
     _die_first()
-    from providers.local.llama_cpp_engine.bindings import Context, LlamaError, Model
+    from providers.local.llama_cpp_engine.bindings import LlamaError, Model
 
     logging.basicConfig(level=logging.CRITICAL)
     try:
-        # On the CPU, from the file itself: nothing of its weights is copied.
-        model = Model(Path(path), repacked=False)
-        context = Context(
-            model, tokens=TOKENS, sequences=1, batch_tokens=TOKENS, outputs=1, threads=1
-        )
-        context.adapt([(Path(adapter), 1.0) for adapter in adapters])
-        context.wants_logits[0] = 1
-        status = context.decode(1)
-        if status != 0:
-            raise LlamaError(f"it was loaded, but can't be run (llama_decode: {status}).")
+        # On the CPU, where the files are wrong or its code is; a GPU's memory is for who serves.
+        model = Model(Path(path), repacked=repacked)
+        _compute(model, [Path(each) for each in adapters], threads)
     except LlamaError as error:
         sys.exit(f"ERROR: {error}")
+
+
+def _compute(model: Model, adapters: Sequence[Path], threads: int) -> None:
+    """A long prompt, then two sequences in one batch, then one token: each has code of its own.
+
+    What is being done is said, for who finds this process dead.
+
+    Raises:
+        LlamaError: it can't be, or what comes of it is not a number.
+    """
+    import numpy as np
+
+    from providers.local.llama_cpp_engine.bindings import Context, LlamaError
+
+    context = Context(
+        model,
+        tokens=TOKENS,
+        sequences=2,
+        batch_tokens=TOKENS,
+        outputs=TOKENS,
+        threads=threads,
+        embeddings=model.embeds,
+    )
+    context.adapt([(adapter, 1.0) for adapter in adapters])
+    lengths = [0, 0]
+    for what, batch in (
+        (f"a prompt of {PROMPT} tokens", [0] * PROMPT),
+        ("a batch of two sequences", [0, 1]),
+        ("one token", [0]),
+    ):
+        print(f"computing {what}", flush=True)
+        for at, sequence in enumerate(batch):
+            context.tokens[at] = (at * 7 + 3) % model.vocab_size
+            context.positions[at] = lengths[sequence]
+            context.sequence_ids[at] = sequence
+            lengths[sequence] += 1
+        context.wants_logits[: len(batch)] = model.embeds
+        context.wants_logits[len(batch) - 1] = 1
+        status = context.decode(len(batch))
+        if status != 0:
+            raise LlamaError(f"it was loaded, but can't be run (llama_decode: {status}).")
+        if not model.embeds and not np.isfinite(context.logits(len(batch) - 1)).all():
+            raise LlamaError(f"what it makes of {what} is not a number (NaN or infinite).")
 
 
 def _die_first() -> None:

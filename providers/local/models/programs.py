@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 POLL_SECONDS = 0.1
@@ -23,12 +25,28 @@ _DISK_FULL = (
 """What programs say where there is no room for what they write."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """How a program failed.
+
+    Attributes:
+        said: what it complained of, a sentence; `str()` is that too.
+        killed_by: the name of the signal that ended it, if one did.
+    """
+
+    said: str
+    killed_by: str | None = None
+
+    def __str__(self) -> str:
+        return self.said
+
+
 def run_python(
     function: str,
     arguments: Mapping[str, Any],
     tick: Callable[[], None],
     environment: Mapping[str, str] | None = None,
-) -> str | None:
+) -> Failure | None:
     """Call a Python function in a process of its own, which can be stopped at any moment.
 
     Args:
@@ -38,7 +56,7 @@ def run_python(
         environment: variables beside those of this process.
 
     Returns:
-        What it complained about if it failed.
+        How it failed, if it did.
 
     Raises:
         OSError: it failed because the disk is full.
@@ -72,12 +90,27 @@ def run_python(
         said = output.read()
     if any(sign in said for sign in _DISK_FULL):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return _complaint(said)
+    return _failure(said, process.returncode)
 
 
-def _complaint(output: str) -> str:
-    """The last word of a program's output on what went wrong, as a sentence."""
+def _failure(output: str, status: int) -> Failure:
+    """The last word of a program's output on what went wrong, or what it died of, as a sentence."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    complaint = (errors or lines or ["it did not say why"])[-1]
-    return complaint if complaint.endswith(".") else complaint + "."
+    killed_by = _signal_name(-status) if status < 0 else None
+    if errors or killed_by is None:
+        complaint = (errors or lines or ["it did not say why"])[-1]
+    else:
+        complaint = f"its process died of {killed_by}"
+        if killed_by == "SIGKILL":
+            complaint += ", which is how the system ends one that memory runs out for"
+        if lines:
+            complaint += f"; the last that it said is: {lines[-1]}"
+    return Failure(complaint if complaint.endswith(".") else complaint + ".", killed_by)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

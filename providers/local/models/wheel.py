@@ -175,6 +175,6 @@ def convert_in_own_process(gguf: Path, model: Path, progress: Progress) -> None:
 
 
 def _convert(gguf: str, model: str) -> None:
-    from providers.local.torch_engine.gguf_import import convert_gguf
+    from providers.local.torch_engine.loading.gguf_import import convert_gguf
 
     convert_gguf(Path(gguf), Path(model))

@@ -1,0 +1,1 @@
+"""`local::torch`: Hugging Face models in this process, many requests at a time, on CPU or CUDA."""

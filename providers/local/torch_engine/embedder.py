@@ -22,9 +22,13 @@ from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.loading.checkpoint import read_model
 
 BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
 """Tokens that are run at once, padding included; a CPU's models wait for each other meanwhile."""
+
+UNUSED = ("pooler",)
+"""Parts of transformers' models that come after the states that are pooled here."""
 
 Pooling = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """`[texts, tokens, hidden]` and a mask `[texts, tokens]` to `[texts, hidden]`."""
@@ -107,10 +111,7 @@ def load_embedder(
         pooling, normalize = _steps(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = on_cpu_thread(
-            AutoModel.from_pretrained,
-            folder,
-            local_files_only=True,
-            dtype=choose_dtype(dtype, chosen),
+            read_model, AutoModel, folder, spare=UNUSED, dtype=choose_dtype(dtype, chosen)
         )
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(

@@ -13,19 +13,21 @@ import torch
 from llama_compat.errors import APIError, internal_error
 from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
-from providers.local.engine import Ended, Generation, Prefilled, Stats
-from providers.local.engine_thread import EngineThread, nothing_left
+from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
+from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
 from providers.local.sequence import Deliver
-from providers.local.torch_engine import sequence as sequences_module
 from providers.local.torch_engine.cpu_thread import on_device
-from providers.local.torch_engine.loader import LoadedModel
-from providers.local.torch_engine.sampler import (
+from providers.local.torch_engine.loading.loader import LoadedModel
+from providers.local.torch_engine.scheduling import sequence as sequences_module
+from providers.local.torch_engine.scheduling.sampler import (
+    NO_TOKEN,
     FastSampler,
     Sampler,
+    are_numbers,
     is_plain,
     score_tokens,
 )
-from providers.local.torch_engine.scheduler import Batch, Chunk, Scheduler
+from providers.local.torch_engine.scheduling.scheduler import Batch, Chunk, Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,10 @@ class Engine(EngineThread[LocalSequence]):
         self.loaded = loaded
         self._runner = loaded.runner
         self._scheduler: Scheduler = Scheduler(
-            loaded.blocks, loaded.limits, prefix_cache=loaded.prefix_cache
+            loaded.blocks,
+            loaded.limits,
+            prefix_cache=loaded.prefix_cache,
+            long_rope=loaded.long_rope,
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
         self._fast = _fast(loaded)
@@ -192,7 +197,7 @@ class Engine(EngineThread[LocalSequence]):
         for each, token_id in zip(launched.sequences, token_ids, strict=False):
             if not each.ended:
                 each.token_ids.pop()
-                self._append(each, token_id, None)
+                self._take(each, token_id, None)
         following.chunks = [chunk for chunk in following.chunks if not chunk.sequence.ended]
         for chunk in following.chunks:
             self._scheduler.register(following, chunk)
@@ -229,6 +234,9 @@ class Engine(EngineThread[LocalSequence]):
             start, end = row, row + chunk.logits
             row = end
             if scored:
+                if not all(are_numbers(logits[start:end])):
+                    self._fail_without_numbers(sequence)
+                    continue
                 self._score_prompt(sequence, logits[start:end])
             self._count(chunk)
             if not samples:
@@ -255,7 +263,21 @@ class Engine(EngineThread[LocalSequence]):
                 self._scheduler.end(sequence)
                 self._fail(sequence, nothing_left())
             else:
-                self._append(sequence, choice.token_id, choice.scores)
+                self._take(sequence, choice.token_id, choice.scores)
+
+    def _take(self, sequence: LocalSequence, token_id: int, scores: TokenScores | None) -> None:
+        """A token was chosen, or none could be."""
+        if token_id == NO_TOKEN:
+            self._fail_without_numbers(sequence)
+        else:
+            self._append(sequence, token_id, scores)
+
+    def _fail_without_numbers(self, sequence: LocalSequence) -> None:
+        """Nothing that was computed of it is to be found by others."""
+        log.error("%s: the model computed no numbers for a request", self.model.name)
+        self.loaded.blocks.unregister(sequence.blocks)
+        self._scheduler.end(sequence)
+        self._fail(sequence, no_numbers(self.model.name))
 
     def _count(self, chunk: Chunk) -> None:
         """A chunk is in the cache, or will be before anything is read from it."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from typing import NamedTuple, Protocol
 
 import torch
-from transformers import DynamicCache
 
-from providers.local.torch_engine import sequence
-from providers.local.torch_engine.attention import KVCache, SequenceSpan
-from providers.local.torch_engine.decode_group import GATHERED_TOKENS, grouped
-from providers.local.torch_engine.decoder import Decoder, Step
-from providers.local.torch_engine.kv_cache import new_cache
-from providers.local.torch_engine.scheduler import Chunk
-from providers.local.torch_engine.torch_step import TorchStep
+from providers.local.torch_engine.model.attention import KVCache, SequenceSpan
+from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
+from providers.local.torch_engine.model.decoder import Decoder, Step
+from providers.local.torch_engine.model.torch_step import TorchStep
+from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
 class Runner(Protocol):
@@ -127,7 +123,8 @@ def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:
         chosen: by the step before, int64.
     """
     if chosen is not None:
-        known = chosen[(-1 - token_ids).clamp_min_(0)]
+        # Where none was chosen the sequence ends when that is read; any token does until then.
+        known = chosen[(-1 - token_ids).clamp_min_(0)].clamp_min_(0)
         token_ids.copy_(torch.where(token_ids < 0, known, token_ids))
 
 
@@ -136,7 +133,7 @@ class FlatChunks(NamedTuple):
 
     Attributes:
         token_ids: what they are.
-        positions: where each is in its sequence.
+        positions: where each is in its sequence: the row of the rotations that it turns by.
         slots: where each is in the cache.
         rows: whose logits are wanted.
     """
@@ -154,44 +151,10 @@ def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
         each = chunk.sequence
         start, end, blocks = each.computed, each.computed + chunk.tokens, each.blocks
         flat.token_ids.extend(each.token_ids[start:end])
-        flat.positions.extend(range(start, end))
+        flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
         flat.slots.extend(
             blocks[place // block_size] * block_size + place % block_size
             for place in range(start, end)
         )
         flat.rows.extend(range(len(flat.token_ids) - chunk.logits, len(flat.token_ids)))
     return flat
-
-
-class UnbatchedRunner:
-    """Runs transformers' own module, one sequence after the other, each with its own cache.
-
-    Args:
-        model: a causal language model, on its device and in evaluation mode.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._config = model.config.get_text_config()
-        self._vocab_size = model.get_input_embeddings().num_embeddings
-        self._caches: WeakKeyDictionary[sequence.Sequence, DynamicCache] = WeakKeyDictionary()
-
-    def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
-        """See `Runner`; sequences of which one runs at a time never await a token."""
-        with torch.inference_mode():
-            return torch.cat([self._forward(chunk) for chunk in chunks])
-
-    def _forward(self, chunk: Chunk) -> torch.Tensor:
-        each, start = chunk.sequence, chunk.sequence.computed
-        if start == 0:
-            self._caches[each] = new_cache(self._config)
-        output = self._model(
-            input_ids=torch.tensor(
-                [each.token_ids[start : start + chunk.tokens]], device=self._model.device
-            ),
-            past_key_values=self._caches[each],
-            use_cache=True,
-            logits_to_keep=max(1, chunk.logits),
-        )
-        logits: torch.Tensor = output.logits[0].float()
-        return logits[len(logits) - chunk.logits :]

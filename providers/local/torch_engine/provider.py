@@ -6,15 +6,20 @@ import logging
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, StringConstraints
+from pydantic import AfterValidator, Field, PositiveInt, StringConstraints
 
 from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.models import store as model_store
-from providers.local.provider import LocalConfig, LocalProvider
+from providers.local.provider import LocalConfig, LocalProvider, enough_for_each
 from providers.local.requirements import require
+from providers.local.waiting import bounded_waiting
 
 log = logging.getLogger(__name__)
+
+TURNS = 300
+"""How often torch's threads look for each other before they sleep; see `waiting`. A step has more
+of such meetings than llama.cpp's, of threads that are less far apart."""
 
 _GGUF_MODULES = ("accelerate", "gguf")
 
@@ -61,8 +66,9 @@ class TorchConfig(LocalConfig):
     max_waiting: PositiveInt = 256
     """How many requests may wait; more are answered with 429."""
 
-    max_step_tokens: PositiveInt | None = None
-    """Tokens of prompts and replies that one step computes; 128 on the CPU, 2048 on CUDA."""
+    max_step_tokens: Annotated[PositiveInt | None, AfterValidator(enough_for_each)] = None
+    """Tokens of prompts and replies that one step computes; 128 on the CPU, 2048 on CUDA, and
+    `max_sequences` at least."""
 
     kv_cache: Annotated[float, Field(gt=0)] = 0.5
     """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
@@ -86,19 +92,21 @@ class TorchProvider(LocalProvider):
     extra = "torch"
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
-        folder = _model_folder(name)
         try:
-            import torch
+            # Before whatever else imports it, the conversion of a GGUF for one.
+            with bounded_waiting(TURNS):
+                import torch
 
             from providers.local.torch_engine import embedder
             from providers.local.torch_engine.cpu_thread import on_cpu_thread
             from providers.local.torch_engine.engine import Engine
-            from providers.local.torch_engine.loader import LoadOptions, load
+            from providers.local.torch_engine.loading.loader import LoadOptions, load
         except (ImportError, OSError) as error:
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs ({error}): pip install"
                 " --force-reinstall 'llama-compat[torch]'"
             ) from error
+        folder = _model_folder(name)
         config = self.config
         if config.threads is not None:
             # libgomp counts for each thread by itself.
@@ -146,7 +154,7 @@ def _model_folder(name: str) -> Path:
     if not folder.is_dir():
         require(_GGUF_MODULES, f"to convert {gguf}")
         from providers.local.torch_engine.cpu_thread import on_cpu_thread
-        from providers.local.torch_engine.gguf_import import convert_gguf
+        from providers.local.torch_engine.loading.gguf_import import convert_gguf
 
         log.info("converting %s to %s; this is done once and takes a minute or so", gguf, folder)
         try:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from providers.base import ProviderStartError
 from providers.local.memory import available_memory
-from providers.local.torch_engine.attention import CacheShape, KVCache
-from providers.local.torch_engine.block_manager import BLOCK_SIZE, BlockManager
-from providers.local.torch_engine.decoder import Decoder
-from providers.local.torch_engine.kernel_choice import choose_kernels, choose_prompt_attention
+from providers.local.torch_engine.loading.kernel_choice import (
+    choose_kernels,
+    choose_prompt_attention,
+)
+from providers.local.torch_engine.model.attention import CacheShape, KVCache
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
-from providers.local.torch_engine.scheduler import Limits
+from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
+from providers.local.torch_engine.scheduling.scheduler import Limits
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.kernels.runner import KernelRunner
@@ -22,6 +26,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_IF_UNKNOWN = 4 * 2**30
+
+
+class Paged(NamedTuple):
+    """What runs a model in batches.
+
+    Attributes:
+        runner: its forward pass.
+        blocks: of its KV cache.
+        kernels: what computes beside the matrix products.
+        long_rope: what long sequences turn by, where that is something else.
+    """
+
+    runner: Runner
+    blocks: BlockManager
+    kernels: str
+    long_rope: LongRope | None
 
 
 def paged(
@@ -34,13 +54,13 @@ def paged(
     kernels: str,
     prompt_attention: str,
     cuda_graphs: bool,
-) -> tuple[Runner, BlockManager, str]:
-    """What runs a model in batches, the blocks of its KV cache, and the kernels.
+) -> Paged:
+    """What runs a model in batches.
 
     Args:
         name: the provider's name for it, for messages.
         decoder: the model.
-        context_length: the most tokens of a sequence.
+        context_length: the most tokens of a sequence, where there is memory for them.
         limits: of its steps.
         kv_cache, kernels, prompt_attention, cuda_graphs: what the template's settings of these
             names say.
@@ -63,6 +83,9 @@ def paged(
             f"The KV cache of the model '{name}' gets {int(allowed)} bytes, less than the"
             f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
         )
+    # No sequence is longer than the cache, whatever the config says.
+    positions = min(context_length, total * BLOCK_SIZE)
+    long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
     chosen = choose_kernels(name, kernels, decoder)
     prompts = choose_prompt_attention(name, prompt_attention, decoder, chosen)
@@ -75,7 +98,7 @@ def paged(
             cache,
             tokens=limits.tokens,
             sequences=limits.sequences,
-            blocks=-(-context_length // BLOCK_SIZE),
+            blocks=-(-positions // BLOCK_SIZE),
             prompts=prompts,
         )
         if cuda_graphs and device.type == "cuda":
@@ -88,7 +111,7 @@ def paged(
         runner = PagedRunner(decoder, cache, CPUKernels(decoder, BLOCK_SIZE))
     else:
         runner = PagedRunner(decoder, cache)
-    return runner, BlockManager(total, BLOCK_SIZE), chosen
+    return Paged(runner, BlockManager(total, BLOCK_SIZE), chosen, long_rope)
 
 
 def _record(name: str, runner: KernelRunner) -> None:

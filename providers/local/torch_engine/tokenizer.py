@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from providers.local.control_tokens import control_tokens
+from providers.local.prompts.control_tokens import control_tokens
+from providers.local.prompts.templates.renderer import TemplateRenderer, variables
 
 
 class HubTokenizer:
@@ -21,6 +22,7 @@ class HubTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._renderer = TemplateRenderer() if self.chat_template else None
         self._backend = tokenizer.backend_tokenizer
         # Some folders have the limits of a training run in their tokenizer.json.
         self._backend.no_truncation()
@@ -55,11 +57,16 @@ class HubTokenizer:
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> str:
-        """What the chat template writes."""
-        text = self._tokenizer.apply_chat_template(
-            list(messages), tools=tools, tokenize=False, add_generation_prompt=True
-        )
-        return str(text)
+        """See `providers.local.engine.Tokenizer`."""
+        assert self._renderer is not None
+        source = self._tokenizer.get_chat_template(tools=tools)
+        special = self._tokenizer.special_tokens_map
+        return self._renderer.render(source, variables(messages, tools, special))
+
+    def close(self) -> None:
+        """Break off what is being rendered."""
+        if self._renderer is not None:
+            self._renderer.close()
 
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
         """The same as llguidance wants it; ValueError if it can't read it."""

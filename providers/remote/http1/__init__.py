@@ -6,7 +6,6 @@ connections, and `client` owns them all.
 """
 
 from providers.remote.http1.client import Client, Counts
-from providers.remote.http1.connection import Timeouts
 from providers.remote.http1.dialing import default_tls_context, new_tls_context
 from providers.remote.http1.errors import (
     AnswerTooLargeError,
@@ -23,12 +22,14 @@ from providers.remote.http1.errors import (
     ProxyError,
     ProxyRefusedError,
     SilenceTimeout,
+    StaleError,
     TLSError,
     TotalTimeout,
     UnknownHostError,
 )
 from providers.remote.http1.headers import HeaderBlock, encode_header, encode_headers
 from providers.remote.http1.response import Response
+from providers.remote.http1.timeouts import Seconds, Timeouts
 from providers.remote.http1.urls import URL, Origin, Route, parse_url
 
 __all__ = [
@@ -52,7 +53,9 @@ __all__ = [
     "ProxyRefusedError",
     "Response",
     "Route",
+    "Seconds",
     "SilenceTimeout",
+    "StaleError",
     "TLSError",
     "Timeouts",
     "TotalTimeout",

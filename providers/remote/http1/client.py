@@ -10,23 +10,25 @@ from collections import OrderedDict
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple, TypeVar
 
-from providers.remote.http1.connection import Connection, Timeouts
+from providers.remote.http1.connection import Connection
 from providers.remote.http1.dialing import AddressCheck, Dialer
 from providers.remote.http1.errors import (
     ClosedError,
     DisconnectedError,
     InvalidURLError,
+    StaleError,
     TotalTimeout,
 )
 from providers.remote.http1.headers import HeaderBlock
 from providers.remote.http1.response import Response
+from providers.remote.http1.timeouts import Timeouts
 from providers.remote.http1.urls import Route
 
 Result = TypeVar("Result")
 
-RETRY_WITHIN_SECONDS = 1.0
+STALE_WITHIN_SECONDS = 1.0
 """A connection that was closed while idle shows it within a round trip. One that breaks later broke
-while the server worked on the request, which must not be done (and paid) twice."""
+while the server worked on the request."""
 
 IDLE_SECONDS = 30.0
 """Idle connections are closed before servers and load balancers tend to close them."""
@@ -95,34 +97,41 @@ class Client:
         target: str,
         headers: HeaderBlock,
         body: bytes | None = None,
+        *,
+        idempotent: bool = False,
     ) -> Response:
         """Send a request; its answer, once the head is there, which has to be read, discarded or
         closed.
 
-        A request on a connection that the server has closed in the meantime is sent a second time,
-        on a new one.
+        A connection that the server is known to have closed in the meantime is not used. If one
+        turns out to be closed as the request is written, the server may have read it: only what is
+        idempotent is then sent a second time (RFC 9110, section 9.2.2), on a new connection.
 
         Args:
             target: path and query, in ASCII and escaped where that is needed.
             headers: besides `host` and `content-length`.
+            idempotent: whether a POST may be done twice, and is not paid; a GET may always be.
 
         Raises:
+            StaleError: a request that must not be done twice may have been read, or not.
             HTTPError: there is no answer.
         """
         head = _beginning(method, route, target) + headers
         head += b"\r\n" if body is None else b"content-length: %d\r\n\r\n" % len(body)
         time = asyncio.get_running_loop().time
-        began = time()
         total = self._timeouts.total
-        deadline = math.inf if total is None else began + total
-        connection, was_idle = await self._lease(route, deadline, new=False)
+        deadline = math.inf if total is None else time() + total
+        connection, was_idle = await self._lease(route, deadline)
+        began = time()
         try:
             return await connection.exchange(head, body or b"", deadline)
         except DisconnectedError as error:
-            if error.begun or not was_idle or time() - began >= RETRY_WITHIN_SECONDS:
+            if error.begun or not was_idle or time() - began >= STALE_WITHIN_SECONDS:
                 raise
-        # Others of the pool may have been closed along with this one.
-        connection, _ = await self._lease(route, deadline, new=True)
+            self._drop_idle(route.key)
+            if not idempotent and method != "GET":
+                raise StaleError(str(error)) from error
+        connection, _ = await self._lease(route, deadline)
         return await connection.exchange(head, body or b"", deadline)
 
     async def close(self) -> None:
@@ -148,7 +157,7 @@ class Client:
 
     # Connections that are there -------------------------------------------------------------------
 
-    async def _lease(self, route: Route, deadline: float, *, new: bool) -> tuple[Connection, bool]:
+    async def _lease(self, route: Route, deadline: float) -> tuple[Connection, bool]:
         """A connection for one exchange, and whether it had another before.
 
         The lease ends with the exchange or the connection, whatever comes first.
@@ -160,7 +169,7 @@ class Client:
         else:
             await self._turn(deadline)
         try:
-            connection = None if new else self._take_idle(route.key)
+            connection = self._take_idle(route.key)
             was_idle = connection is not None
             while connection is None:
                 connection, was_idle = await self._wait_for_connection(route, deadline)
@@ -205,6 +214,12 @@ class Client:
                 return connection
             connection.abort()
         return None
+
+    def _drop_idle(self, key: str) -> None:
+        """One was closed while it was idle, and the others have been idle for longer: the next
+        request, perhaps the same once more, is not to meet that again."""
+        for connection in self._idle.pop(key, ()):
+            connection.abort()
 
     def connection_idle(self, connection: Connection) -> None:
         """A connection's exchange is over."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import select
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from providers.remote.http1.errors import (
@@ -24,6 +23,7 @@ from providers.remote.http1.errors import (
 )
 from providers.remote.http1.parser import ResponseParser
 from providers.remote.http1.response import Response
+from providers.remote.http1.timeouts import Timeouts
 
 READ_BUFFER_BYTES = 1 << 18
 """What is read ahead of a slow reader before the connection is no longer read from."""
@@ -35,23 +35,6 @@ DISCARD_SECONDS = 0.1
 DISCARD_BYTES = 1 << 16
 """How near the end of an answer has to be whose rest nobody wants, so that it is read on to, and
 the connection used again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait, in seconds; None for as long as it takes.
-
-    Attributes:
-        connect: for a connection, with its TLS handshake, from the name's look-up on.
-        first_byte: for the head of the answer, and then for the first byte of its body.
-        between_bytes: for the next bytes of the body, while they are wanted.
-        total: for the whole exchange, from the wait for a connection to the body's end.
-    """
-
-    connect: float = 10
-    first_byte: float = 600
-    between_bytes: float = 300
-    total: float | None = None
 
 
 class Owner(Protocol):

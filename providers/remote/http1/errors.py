@@ -9,6 +9,7 @@ HTTPError
             CertificateError
         ProxyError
     DisconnectedError       the connection ended before the answer did
+        StaleError          it was kept from an earlier exchange, and ended at once
     ProtocolError           what came is no HTTP, or out of bounds
         ContentEncodingError
     AnswerTooLargeError
@@ -83,6 +84,15 @@ class DisconnectedError(HTTPError):
     def __init__(self, message: str, *, begun: bool) -> None:
         super().__init__(message)
         self.begun = begun
+
+
+class StaleError(DisconnectedError):
+    """A connection that was kept from an earlier exchange ended under a request, at once and
+    without a word. Most likely the server had closed it as idle in the same moment; but nobody here
+    can know that it has not read the request."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, begun=False)
 
 
 class ProtocolError(HTTPError):

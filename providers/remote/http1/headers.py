@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import ItemsView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import NewType
 
 HeaderBlock = NewType("HeaderBlock", bytes)
@@ -46,7 +46,7 @@ class Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._values[name.lower()]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def items(self) -> ItemsView[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from providers.registry import CLASSES, provider_class
+from providers.registry import CLASSES, provider_type
 from tests.integration import wire
 from tests.integration.matrix.clients import CLIENTS, Client
 from tests.integration.matrix.providers import KINDS, STARTERS, Everything, Kind, everything
@@ -311,6 +311,6 @@ PARAMETERS = {
 def test_the_readme_says_the_same_of_what_each_can(name: str, kind: Kind) -> None:
     """Its table is made of the providers' `parameters`, and checked against the code elsewhere."""
     types = [type for type in CLASSES if type.endswith(f"::{name}")]
-    (provider,) = map(provider_class, types)
+    (provider,) = (provider_type(type).provider for type in types)
     says = {word for word, parameter in PARAMETERS.items() if parameter in provider.parameters}
     assert says == kind.can & PARAMETERS.keys()

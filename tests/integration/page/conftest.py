@@ -73,6 +73,7 @@ def operated(
             "stored_keys": True,
         },
         keys=[{"name": "the page's", "key": API_KEY}],
+        teams=[{"id": "research"}],
         **sections,
     )
     with running(template) as process:

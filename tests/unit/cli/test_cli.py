@@ -17,8 +17,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from llama_compat import __version__
-from llama_compat.cli import app
 from llama_compat.distribution import list_templates
+from routing.cli import app
+from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
 
 COMMAND = str(Path(sys.executable).with_name("llama-compat"))
@@ -108,6 +109,7 @@ def test_a_host_that_is_not_this_machine_is_told_so(host: str) -> None:
     assert sentence.endswith("an address of this machine: llama-compat run echo --host 0.0.0.0")
 
 
+@needs_torch
 def test_a_model_that_is_not_there_is_one_sentence_with_what_mends_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [COMMAND, "run", "starter", "--port", "0"],

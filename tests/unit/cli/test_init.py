@@ -11,18 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from llama_compat.cli import discovery
-from llama_compat.cli.discovery import Source, local_servers, vendors_in
-from llama_compat.cli.init import template_of
 from llama_compat.distribution import load_distribution
-from providers.registry import config_model, provider_class
-from providers.remote.openai import vendor_provider
-from providers.remote.vendors import VENDORS
+from providers.registry import config_model
+from providers.remote.openai.vendors import VENDORS
+from routing.cli import discovery
+from routing.cli.discovery import Source, local_servers, vendors_in
+from routing.cli.init import template_of
+from tests.conftest import needs_torch
 from tests.integration.server_process import free_port
 from tests.local_server import Handler, send, serving
 from tests.unit.cli.test_cli import llama_compat
 
-init = import_module("llama_compat.cli.init")
+init = import_module("routing.cli.init")
 """The module, whose name the command has too."""
 
 MODELS = {"data": [{"id": f"model-{number}", "owned_by": "sglang"} for number in range(5)]}
@@ -49,9 +49,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             base_url = f"{url}/v1" if type == "remote::vllm" else nobody
             monkeypatch.setitem(VENDORS, type, replace(VENDORS[type], base_url=base_url))
         yield url
-    # The classes of vendors are made once, and these have the addresses of this test.
-    provider_class.cache_clear()
-    vendor_provider.cache_clear()
 
 
 def test_vendors_are_found_by_their_keys() -> None:
@@ -155,6 +152,7 @@ def test_a_file_that_can_t_be_written(tmp_path: Path) -> None:
     assert "can't be written" in result.stderr
 
 
+@needs_torch
 @pytest.mark.usefixtures("no_keys", "server")
 def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mine.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_compat.cli.pulling import wanted_models
 from llama_compat.distribution import Distribution
+from routing.cli.pulling import wanted_models
 from tests.integration.server_process import write_template
 from tests.local_server import serving
 from tests.unit.cli.test_cli import COMMAND, Terminal

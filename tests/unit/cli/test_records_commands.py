@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from llama_compat.cli import app
 from llama_compat.distribution import RecordsSettings
-from routing.operations.records.bodies import Body
-from routing.operations.records.record import MIGRATIONS
-from routing.operations.records.recorder import Recorder
-from routing.operations.store.storage import open_storage
+from routing.cli import app
+from routing.observability.records.bodies import Body
+from routing.observability.records.record import MIGRATIONS
+from routing.observability.records.recorder import Recorder
+from routing.storage.storage import open_storage
 from tests.unit.routing.records.records import record
 
 

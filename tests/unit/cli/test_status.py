@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from llama_compat.cli import app
-from llama_compat.cli.status import Server
+from routing.cli import app
+from routing.cli.status import Server
 from tests.local_server import Handler, send, serving
 
 COMMAND = str(Path(sys.executable).with_name("llama-compat"))

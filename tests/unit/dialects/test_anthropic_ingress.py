@@ -385,7 +385,8 @@ def test_tool_choices(choice: Any, expected: tuple[ToolChoice | None, bool | Non
         ({"type": "enabled", "budget_tokens": 24576}, None, "high"),
         ({"type": "enabled", "budget_tokens": 60000}, None, "high"),
         ({"type": "enabled", "budget_tokens": 60000}, "medium", "medium"),
-        ({"type": "adaptive"}, "high", None),
+        (None, "high", "high"),
+        ({"type": "adaptive"}, "high", "high"),
         ({"type": "enabled", "budget_tokens": 8192}, "high", "medium"),
     ],
 )
@@ -413,7 +414,7 @@ def test_the_older_place_of_the_format() -> None:
         ({"stop_sequences": ["a"]}, {"stop_sequences": "stop"}),
         ({"temperature": 1, "top_k": 5}, {"temperature": "temperature", "top_k": "top_k"}),
         ({"thinking": {"type": "adaptive"}}, {}),
-        ({"thinking": {"type": "disabled"}}, {}),
+        ({"thinking": {"type": "disabled"}}, {"thinking": "thinking"}),
         ({"thinking": {"type": "enabled"}}, {"thinking": "reasoning_effort"}),
         (
             {"output_config": {"effort": "low", "format": {}, "task_budget": 1, "other": None}},
@@ -423,7 +424,10 @@ def test_the_older_place_of_the_format() -> None:
                 "output_config.task_budget": "output_config.task_budget",
             },
         ),
-        ({"output_config": {"effort": "high"}}, {}),
+        (
+            {"output_config": {"effort": "high"}},
+            {"output_config.effort": "reasoning_effort"},
+        ),
         ({"output_format": {}}, {"output_format": "response_format"}),
         ({"tools": [TOOL], "tool_choice": {"type": "auto"}}, {"tools": "tools"}),
         (
@@ -451,6 +455,21 @@ def test_what_asks_something_of_the_provider(
     assert MESSAGES.parameters(body) == {"max_tokens": "max_tokens", **asked}
 
 
+@pytest.mark.parametrize(
+    ("members", "usual"),
+    [
+        ({}, []),
+        ({"output_config": {"effort": "high"}}, ["output_config.effort"]),
+        ({"output_config": {"effort": "max"}}, []),
+        ({"thinking": {"type": "disabled"}}, ["thinking"]),
+        ({"thinking": {"type": "enabled"}, "output_config": None}, []),
+    ],
+)
+def test_what_is_so_at_anthropic_anyway(members: dict[str, Any], usual: list[str]) -> None:
+    assert MESSAGES.usual(members) == usual
+    assert set(usual) <= MESSAGES.parameters(members).keys()
+
+
 def looked(operation: Any = MESSAGES, **members: Any) -> Asked:
     body = {"model": "public", "max_tokens": 9, "messages": HI, **members}
     given = {name: value for name, value in body.items() if value is not ...}
@@ -460,9 +479,13 @@ def looked(operation: Any = MESSAGES, **members: Any) -> Asked:
 
 
 def test_the_look() -> None:
-    assert looked() == Asked("public", False, 9)
-    assert looked(stream=True, max_tokens=0) == Asked("public", True, 0)
-    assert looked(COUNT_TOKENS, max_tokens=...) == Asked("public", False, None)
+    for asked, stream, max_tokens in (
+        (looked(), False, 9),
+        (looked(stream=True, max_tokens=0), True, 0),
+        (looked(COUNT_TOKENS, max_tokens=...), False, None),
+    ):
+        assert (asked.model, asked.stream) == ("public", stream)
+        assert asked.extent.max_tokens == max_tokens
 
 
 @pytest.mark.parametrize(
@@ -776,17 +799,19 @@ def test_a_call_does_not_wait_for_one_that_has_its_whole_input() -> None:
         return say(index, parse_status=status.in_progress, arguments=arguments)
 
     assert b"c0" in begin(0)
-    assert b"partial_json" in go_on(0, '{"a": "}')
+    assert go_on(0, '{"a": "}') == b""  # it may still turn out to be no object
     assert begin(1) == b""
     assert go_on(1, '{"b": 2}') == b""
     both = go_on(0, ' "}')
-    assert both.index(b"content_block_stop") < both.index(b"c1") < both.index(b'{\\"b\\": 2}')
-    assert b"content_block_stop" in begin(2)  # the end of the second call has not been told yet
+    shown = both.index(b'{\\"a\\": \\"} \\"}')
+    assert shown < both.index(b"content_block_stop") < both.index(b"c1")
+    third = begin(2)  # the end of the second call has not been told yet
+    assert third.index(b'{\\"b\\": 2}') < third.index(b"content_block_stop") < third.index(b"c2")
     ended = ToolCall("c0", "f", {"a": "} "}, '{"a": "} "}')
     assert say(0, parse_status=status.succeeded, tool_call=ended) == b""
 
 
-@pytest.mark.parametrize("text", ["[1]", "x", '"a"'])
+@pytest.mark.parametrize("text", ["[1]", "x", '"a"', '{"a": x}', '{"a": "', '{"a": 1} x'])
 def test_what_is_no_object_is_shown_inside_of_one(text: str) -> None:
     status, call = ToolCallParseStatus, UnparseableToolCall("c", "f", text)
     events = [
@@ -804,7 +829,7 @@ def test_what_is_no_object_is_shown_inside_of_one(text: str) -> None:
     same(folded(read(streamed(events))), rendered(ChatCompletionResponse(message)))
 
 
-def test_a_call_in_which_the_tokens_run_out_keeps_what_came() -> None:
+def test_a_call_in_which_the_tokens_run_out_keeps_what_came_inside_of_an_object() -> None:
     status, cut = ToolCallParseStatus, '{"a": "b", "c": '
     events = [
         StreamStart(),
@@ -818,7 +843,7 @@ def test_a_call_in_which_the_tokens_run_out_keeps_what_came() -> None:
     message = folded(read(streamed(events)))
     (block,) = message.content
     assert isinstance(block, types.ToolUseBlock)
-    assert block.input == {"a": "b"}
+    assert block.input == {"INVALID_JSON": cut}
     assert message.stop_reason == "max_tokens"
 
 

@@ -48,7 +48,7 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
-from providers.remote.json_events import JSONEvents
+from providers.remote.relaying.json_events import JSONEvents
 from tests import sdk_anthropic as sdk
 from tests.unit import vocabulary
 

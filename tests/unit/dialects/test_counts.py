@@ -9,7 +9,9 @@ import pytest
 from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.dialects.counts import MAX_COUNT, count, members
 from llama_compat.dialects.gemini.replies import parse_usage as parse_gemini
-from llama_compat.dialects.openai_responses.response_object import parse_usage as parse_responses
+from llama_compat.dialects.openai_responses.output.response_object import (
+    parse_usage as parse_responses,
+)
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.types import Usage
 

@@ -47,7 +47,7 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
-from providers.remote.json_events import JSONEvents
+from providers.remote.relaying.json_events import JSONEvents
 from tests import sdk_gemini as sdk
 from tests.unit import vocabulary
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from llama_compat.dialects import gemini
-from llama_compat.dialects.base import Asked, Labels, Operation
+from llama_compat.dialects.base import Labels, Operation
 from llama_compat.dialects.gemini.contents import parse_contents
 from llama_compat.dialects.gemini.models import render_model, render_models
 from llama_compat.dialects.gemini.operations import (
@@ -553,7 +553,7 @@ def test_the_signature_that_always_passes_is_no_seal() -> None:
         ),
         ({"generationConfig": []}, "generationConfig"),
         (config(temperature=3), "generationConfig.temperature"),
-        (config(maxOutputTokens="7"), "generationConfig.maxOutputTokens"),
+        (config(maxOutputTokens="seven"), "generationConfig.maxOutputTokens"),
         (config(stopSequences=[""]), "generationConfig.stopSequences"),
         (config(candidateCount=9), "generationConfig.candidateCount"),
         (config(candidateCount=0), "generationConfig.candidateCount"),
@@ -604,9 +604,14 @@ def test_what_is_malformed_is_named(body: dict[str, Any], param: str) -> None:
 def test_the_look(operation: Operation, stream: bool) -> None:
     path = {"model": "org/name:8b"}
     body = b'{"generation_config": {"max_output_tokens": 7}}'
-    assert operation.look(parse_fields(body), path) == Asked("org/name:8b", stream, 7)
+    generates = operation is not COUNT_TOKENS
+    asked = operation.look(parse_fields(body), path)
+    assert (asked.model, asked.stream) == ("org/name:8b", stream)
+    assert asked.extent.max_tokens == (7 if generates else None)
     for nothing in (b"{}", b'{"generationConfig": null}', b'{"generationConfig": []}'):
-        assert operation.look(parse_fields(nothing), path) == Asked("org/name:8b", stream)
+        asked = operation.look(parse_fields(nothing), path)
+        assert (asked.model, asked.stream) == ("org/name:8b", stream)
+        assert (asked.extent.made, asked.extent.max_tokens) == (int(generates), None)
 
 
 def test_token_counts() -> None:

@@ -236,30 +236,23 @@ def test_why_it_ended(reason: StopReason, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        (
-            StopReason.end_of_message,
-            {
-                "finishReason": "MALFORMED_FUNCTION_CALL",
-                "finishMessage": "Malformed function call: f([1])",
-            },
-        ),
-        (StopReason.out_of_tokens, {"finishReason": "MAX_TOKENS"}),
-    ],
+    ("reason", "word"),
+    [(StopReason.end_of_message, "STOP"), (StopReason.out_of_tokens, "MAX_TOKENS")],
 )
-def test_a_call_that_failed_is_no_part(reason: StopReason, finish: dict[str, str]) -> None:
-    failed = UnparseableToolCall("c", "f", "[1]")
+def test_arguments_that_are_no_object_are_inside_of_one(reason: StopReason, word: str) -> None:
+    failed = UnparseableToolCall("c", "f", '{"a": ')
     response = ChatCompletionResponse(CompletionMessage((failed,), reason))
-    whole = json.loads(parse().render_reply([response], Usage(), LABELS))
+    whole = json.loads(parse().render_reply([response], Usage(), LABELS))["candidates"][0]
     renderer = parse(STREAM_EVENTS).stream_renderer(LABELS)
     delta = ToolCallDelta(0, ToolCallParseStatus.failed, tool_call=failed)
-    assert renderer.render(0, StreamProgress(delta)) == b""
+    (streamed,) = map(json.loads, data_of(renderer.render(0, StreamProgress(delta))))
     renderer.render(0, StreamComplete(reason))
-    last = json.loads(data_of(renderer.finish(Usage()))[0])
-    for candidate in (whole["candidates"][0], last["candidates"][0]):
-        assert candidate | finish == candidate
-        assert candidate["content"]["parts"] == [{"text": ""}]
+    last = json.loads(data_of(renderer.finish(Usage()))[0])["candidates"][0]
+    args = {"INVALID_JSON": '{"a": '}
+    part = {"functionCall": {"id": "c", "name": "f", "args": args}}
+    assert whole["content"]["parts"] == [part]
+    assert streamed["candidates"][0]["content"]["parts"] == [part]
+    assert (whole["finishReason"], last["finishReason"]) == (word, word)
 
 
 def test_what_makes_no_event() -> None:

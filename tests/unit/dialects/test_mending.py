@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
-from llama_compat.dialects.openai.mending import (
+from llama_compat.dialects.openai.repair import (
     CHAT,
     TEXT,
     StreamMender,

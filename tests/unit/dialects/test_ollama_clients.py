@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import ollama as sdk
@@ -22,8 +23,6 @@ from llama_compat.dialects.ollama.operations import (
     GENERATE,
     OLLAMA,
     RAW_GENERATE,
-    operation_of,
-    render_nothing,
 )
 from llama_compat.errors import APIError, invalid_parameter, model_not_found
 from llama_compat.events import Collector, reply_events
@@ -146,7 +145,8 @@ def test_a_raw_prompt_survives_the_round_trip(
 ) -> None:
     request = CompletionRequest("own", prompt, sampling, logprobs, stream=stream)
     body = json.loads(json.dumps(ollama.render_request(request)))
-    assert operation_of(GENERATE, parse_fields(json.dumps(body).encode())) is RAW_GENERATE
+    asked = GENERATE.look(parse_fields(json.dumps({**body, "model": "own"}).encode()), {})
+    assert asked.operation is RAW_GENERATE
     assert RAW_GENERATE.parse(body, "own").requests == [request]  # type: ignore[union-attr]
 
 
@@ -302,8 +302,11 @@ def test_only_words_and_probabilities_make_lines() -> None:
     ],
 )
 def test_the_look(body: dict[str, Any], stream: bool, max_tokens: int | None) -> None:
-    assert look(CHAT, model="m", **body) == Asked("m", stream, max_tokens)
-    assert look(EMBED, model="m", **body) == Asked("m")
+    asked = look(CHAT, model="m", **body)
+    assert (asked.model, asked.stream, asked.extent.max_tokens) == ("m", stream, max_tokens)
+    asked = look(EMBED, model="m", **body)
+    assert (asked.model, asked.stream, asked.extent.made) == ("m", False, 0)
+    assert asked.other_names == ("m:latest",)
 
 
 @pytest.mark.parametrize(
@@ -532,7 +535,7 @@ def test_requests_that_ask_for_nothing(
     operation: Operation, body: dict[str, Any], said: dict[str, Any] | None
 ) -> None:
     fields = parse_fields(json.dumps(body).encode())
-    rendered = render_nothing(operation, fields, "m")
+    rendered = operation.nothing(fields, "m")
     if said is None:
         assert rendered is None
         return
@@ -625,3 +628,20 @@ def test_errors() -> None:
     renderer = parse(CHAT, messages=[{"role": "user", "content": "Hi"}]).stream_renderer(LABELS)
     failed = renderer.fail(invalid_parameter("x", "wrong"))
     assert failed == b'{"error":"wrong"}\n'
+
+
+LEAST_VERSIONS = {
+    # https://github.com/openai/codex/pull/8798
+    "Codex with --oss": (0, 13, 4),
+    # https://github.com/ggml-org/llama.cpp/pull/16733
+    "Copilot in VS Code": (0, 6, 4),
+    # https://github.com/continuedev/continue/pull/5118
+    "Granite's setup in VS Code": (0, 6, 5),
+}
+"""Clients that ask for `/api/version` before anything else, and what each wants at the least."""
+
+
+@pytest.mark.parametrize("client", LEAST_VERSIONS)
+def test_the_version_is_new_enough_for(client: str) -> None:
+    assert re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", models.API_VERSION)
+    assert tuple(map(int, models.API_VERSION.split("."))) >= LEAST_VERSIONS[client]

@@ -17,6 +17,7 @@ from llama_compat.dialects.openai.parameters import (
     parse_sampling,
     render_sampling,
 )
+from llama_compat.dialects.openai_responses.operations import RESPONSE_CHECKS
 from llama_compat.errors import APIError
 from llama_compat.types import (
     GreedySamplingStrategy,
@@ -111,7 +112,21 @@ def test_every_check_has_good_and_bad_examples():
 
 @pytest.mark.parametrize(("name", "value"), rows(GOOD))
 def test_good_values_pass_unchanged(name, value):
-    assert checked(**{name: value}) == {name: value}
+    beside = {"logprobs": True} if name == "top_logprobs" else {}
+    assert checked(**beside, **{name: value}) == {**beside, name: value}
+
+
+def test_alternatives_go_with_log_probabilities():
+    for body in ({"top_logprobs": 2}, {"top_logprobs": 2, "logprobs": False}):
+        with pytest.raises(APIError) as raised:
+            checked(**body)
+        assert (raised.value.status, raised.value.param) == (400, "top_logprobs")
+        assert raised.value.message == (
+            "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled."
+        )
+    # None of them is what there is anyway; and the Responses API has no `logprobs`.
+    assert checked(top_logprobs=0) == {"top_logprobs": 0}
+    assert checked(RESPONSE_CHECKS, top_logprobs=2) == {"top_logprobs": 2}
 
 
 @pytest.mark.parametrize(("name", "value"), rows(BAD))

@@ -12,12 +12,14 @@ from msgspec import Raw
 
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai_responses.compact import TASK
-from llama_compat.dialects.openai_responses.items_in import (
+from llama_compat.dialects.openai_responses.input.items import (
     SUMMARY_INTRODUCTION,
     described_items,
     for_other_servers,
     parse_input,
 )
+from llama_compat.dialects.openai_responses.input.requests import parse_request
+from llama_compat.dialects.openai_responses.input.tools import MAX_NAME, model_name
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.operations import (
     COMPACT,
@@ -25,9 +27,7 @@ from llama_compat.dialects.openai_responses.operations import (
     RESPONSES,
     kept,
 )
-from llama_compat.dialects.openai_responses.requests import parse_request
 from llama_compat.dialects.openai_responses.sealed import PREFIX, Summary, seal, unseal
-from llama_compat.dialects.openai_responses.tools import MAX_NAME, model_name
 from llama_compat.errors import APIError
 from llama_compat.types import (
     ChatCompletionRequest,

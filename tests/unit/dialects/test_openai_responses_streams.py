@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.openai_responses.custom_input import InputUnwrapper, unwrap, wrap
-from llama_compat.dialects.openai_responses.events import OBFUSCATED_SIZE
-from llama_compat.dialects.openai_responses.items_in import parse_input
-from llama_compat.dialects.openai_responses.requests import ResponsesCall, parse_request
+from llama_compat.dialects.openai_responses.input.custom_tools import InputUnwrapper, unwrap, wrap
+from llama_compat.dialects.openai_responses.input.items import parse_input
+from llama_compat.dialects.openai_responses.input.requests import ResponsesCall, parse_request
+from llama_compat.dialects.openai_responses.output.events import OBFUSCATED_SIZE
 from llama_compat.errors import APIError, context_length_exceeded, upstream_error
 from llama_compat.events import Collector
 from llama_compat.parts import ReplyParts

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.dialects.openai.mending import CHAT, TEXT, ReplyKind, StreamMender
-from llama_compat.dialects.openai.mending.steady_chunks import SteadyChunks
+from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
+from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
 from llama_compat.wire.json_fields import encode_fields, parse_fields, to_raw
 from llama_compat.wire.sse import Decoder, encode_data
 

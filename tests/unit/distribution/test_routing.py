@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from llama_compat.distribution import Distribution, FlatTarget, load_distribution
+from llama_compat.distribution import ConfigModel, Distribution, FlatTarget, load_distribution
 from llama_compat.distribution.problems import TemplateError
 from llama_compat.distribution.routing import FallBackOn, RoutingSettings, routing_of
 from llama_compat.error_classes import FALLS_BACK
@@ -29,7 +29,7 @@ TWO = "targets: [{provider: a}, {provider: b}]"
 
 def load(path: Path, text: str) -> Distribution:
     path.write_text(text)
-    return load_distribution(str(path), lambda type: Config)
+    return load_distribution(str(path), lambda type: ConfigModel(Config))
 
 
 def problems(path: Path, text: str) -> list[str]:
@@ -148,11 +148,39 @@ def test_a_target_that_is_another_model_gives_its_place_to_that_models_targets(p
 """,
     )
     assert distribution.targets_of(distribution.models[0]) == [
+        FlatTarget("a", "x", 70, 3.0, 0),
+        FlatTarget("b", "y", 60, 1.0, 0),
         FlatTarget("b", "z", 70, 1.0, 0),
-        FlatTarget("a", "x", 70, 3.0, 1),
-        FlatTarget("b", "y", 60, 1.0, 1),
-        FlatTarget("b", "w", 70, 4.0, 2),
-        FlatTarget("a", "z", 70, 1.0, 3),
+        FlatTarget("b", "w", 70, 4.0, 1),
+        FlatTarget("a", "z", 70, 1.0, 2),
+    ]
+
+
+def test_another_models_weight_counts_beside_a_direct_target(path: Path) -> None:
+    """As it was found: a canary of 5 % got everything, beside a model of two targets."""
+    distribution = load(
+        path,
+        HEAD
+        + """\
+  - id: canary
+    targets: [{model: stable, weight: 95}, {provider: b, model: new, weight: 5}]
+  - id: stable
+    targets: [{provider: a, model: x}, {provider: b, model: y, priority: 3}]
+  - id: outer
+    targets: [{model: canary, weight: 2}, {provider: a, model: z, weight: 2}]
+""",
+    )
+    assert distribution.targets_of(distribution.models[0]) == [
+        FlatTarget("a", "x", None, 95.0, 0),
+        FlatTarget("b", "new", None, 5.0, 0),
+        FlatTarget("b", "y", None, 95.0, 1),
+    ]
+    # Through two models as through one.
+    assert distribution.targets_of(distribution.models[2]) == [
+        FlatTarget("a", "x", None, 1.9, 0),
+        FlatTarget("b", "new", None, 0.1, 0),
+        FlatTarget("a", "z", None, 2.0, 0),
+        FlatTarget("b", "y", None, 2.0, 1),
     ]
 
 
@@ -167,7 +195,6 @@ def test_one_that_can_be_reached_twice_counts_once(path: Path) -> None:
   - {id: o, provider: a, provider_model: x}
 """,
     )
-    # The other model's own place has no rank of its own, so both are of the same.
     assert distribution.targets_of(distribution.models[0]) == [FlatTarget("a", "x", None, 3.0, 0)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from llama_compat.distribution import list_templates, load_distribution
 from llama_compat.distribution.problems import TemplateError
 from providers.registry import config_model
-from providers.remote.vendors import VENDORS
+from providers.remote.openai.vendors import VENDORS
 
 NAMES = [name for name, _ in list_templates()]
 
@@ -53,7 +53,7 @@ def test_each_loads(name: str) -> None:
     distribution = load_distribution(name, config_model)
     assert (distribution.server.host, distribution.server.port) == ("127.0.0.1", 8321)
     for provider in distribution.providers:
-        assert isinstance(provider.config, config_model(provider.type))
+        assert isinstance(provider.config, config_model(provider.type).model)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,7 @@ import transformers
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, StopReason
 from providers.local.engine import Ended, Generation, Prefilled, Sampled, TokenScores
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import LoadOptions, load
 from tests.tiny_models import make_model
 
 GREEDY = GreedySamplingStrategy()
@@ -42,6 +42,17 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
             "rope_theta": 10000.0,
             "partial_rotary_factor": 0.5,
         }
+    },
+    # Phi 3.5 and Phi 4 mini; half of the prompts in the tests come to be long.
+    "phi3 with longrope": {
+        "original_max_position_embeddings": 64,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+            "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0],
+            "original_max_position_embeddings": 64,
+        },
     },
 }
 """Names, of which the first word is the `model_type`, and what is special in their configs."""

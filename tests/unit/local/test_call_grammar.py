@@ -35,7 +35,7 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel
 from providers.local.engine import LocalModel
-from providers.local.grammar import Grammars
+from providers.local.replies.grammar import Grammars
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import make_model
 

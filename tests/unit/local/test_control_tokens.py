@@ -30,12 +30,12 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
-from providers.local import control_tokens
-from providers.local.call_rules import call_rules
-from providers.local.control_tokens import Marker, encode_pieces
-from providers.local.detokenizer import Vocabulary
 from providers.local.engine import LocalModel
-from providers.local.prompts import ControlTokens, chat_prompt, text_prompt
+from providers.local.prompts import control_tokens
+from providers.local.prompts.control_tokens import Marker, encode_pieces
+from providers.local.prompts.prompts import ControlTokens, chat_prompt, text_prompt
+from providers.local.replies.call_rules import call_rules
+from providers.local.replies.detokenizer import Vocabulary
 from providers.local.torch_engine.tokenizer import HubTokenizer
 from tests.tiny_models import (
     CHAT_TEMPLATE,

@@ -70,7 +70,7 @@ def test_a_gpu_is_the_current_one_of_what_it_computes(entered: list[torch.device
 def test_a_gpu_is_the_current_one_of_what_is_loaded_on_it(
     entered: list[torch.device], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from providers.local.torch_engine import loader
+    from providers.local.torch_engine.loading import loader
 
     second = torch.device("cuda:1")
     monkeypatch.setattr(loader, "choose_device", lambda device: second)
@@ -81,22 +81,22 @@ def test_a_gpu_is_the_current_one_of_what_is_loaded_on_it(
 async def test_models_are_loaded_warmed_and_run_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from providers.local.torch_engine import loader
+    from providers.local.torch_engine.loading import loader
 
     threads: dict[str, set[threading.Thread]] = {"loaded": set(), "forward": set()}
     paged = loader.paged
 
     def watched(*args: Any, **settings: Any) -> Any:
         threads["loaded"].add(threading.current_thread())
-        runner, blocks, kernels = paged(*args, **settings)
-        forward = runner.forward
+        made = paged(*args, **settings)
+        runner, forward = made.runner, made.runner.forward
 
         def watched_forward(*args: Any) -> Any:
             threads["forward"].add(threading.current_thread())
             return forward(*args)
 
         monkeypatch.setattr(runner, "forward", watched_forward)
-        return runner, blocks, kernels
+        return made
 
     monkeypatch.setattr(loader, "paged", watched)
     make_model(tmp_path)

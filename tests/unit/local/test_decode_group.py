@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from providers.local.torch_engine.attention import SequenceSpan, attend
-from providers.local.torch_engine.decode_group import LONGEST, DecodeGroup, grouped
+from providers.local.torch_engine.model.attention import SequenceSpan, attend
+from providers.local.torch_engine.model.decode_group import LONGEST, DecodeGroup, grouped
 
 BLOCK_SIZE = 16
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 8

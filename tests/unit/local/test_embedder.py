@@ -7,7 +7,7 @@ import asyncio
 import base64
 import json
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+from safetensors.torch import load_file, save_file
 
 from llama_compat.errors import APIError
 from llama_compat.types import CompletionRequest, EmbeddingRequest
@@ -173,6 +175,59 @@ async def test_a_damaged_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(ProviderStartError, match=f"{tmp_path} can't be loaded"):
         async with running(tmp_path):
             pass
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda weights: weights.pop("encoder.layer.1.output.dense.bias"),
+            "it lacks encoder.layer.1.output.dense.bias",
+        ),
+        (
+            lambda weights: weights.update({"encoder.layer.2.output.dense.bias": torch.ones(32)}),
+            "no place for encoder.layer.2.output.dense.bias",
+        ),
+    ],
+    ids=["missing", "left over"],
+)
+async def test_incomplete_weights_are_refused_by_name(
+    tmp_path: Path, change: Any, said: str
+) -> None:
+    change_weights(make_embedder(tmp_path), change)
+    with pytest.raises(ProviderStartError, match=said):
+        async with running(tmp_path):
+            pass
+
+
+async def test_vectors_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
+    make_embedder(tmp_path)
+    name = "embeddings.word_embeddings.weight"
+    change_weights(tmp_path, lambda weights: weights[name].__setitem__(slice(5, None), torch.nan))
+    async with running(tmp_path) as provider:
+        with pytest.raises(APIError, match="no numbers") as caught:
+            await provider.embed(EmbeddingRequest(str(tmp_path), TEXTS))
+    assert (caught.value.status, caught.value.code) == (500, "invalid_model_output")
+
+
+async def test_weights_of_what_comes_after_the_pooling_are_not_needed(tmp_path: Path) -> None:
+    """Most folders have no weights for BERT's own pooler; some have the head of its training."""
+    make_embedder(tmp_path)
+
+    def change(weights: dict[str, Any]) -> None:
+        del weights["pooler.dense.weight"], weights["pooler.dense.bias"]
+        weights["cls.predictions.bias"] = torch.ones(300)
+
+    change_weights(tmp_path, change)
+    async with running(tmp_path) as provider:
+        reply = await provider.embed(EmbeddingRequest(str(tmp_path), TEXTS))
+    assert len(reply.vectors) == len(TEXTS)
 
 
 def test_batches_hold_every_text_once_and_little_padding() -> None:

@@ -40,7 +40,7 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_fields import parse_fields
 from providers.base import ProviderModel
-from providers.local.grammar import MAX_SOURCE
+from providers.local.replies.grammar import MAX_SOURCE, Grammars
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import make_model
 
@@ -220,6 +220,20 @@ async def test_demanded_calls_validate(folder: Path, tool_format: Any, name: str
         await provider.stop()
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [{"type": "string"}, {"type": ["array", "null"]}, {"type": "integer", "minimum": 1}],
+    ids=str,
+)
+async def test_a_forced_tool_whose_parameters_are_no_object_is_refused(
+    provider: TorchProvider, parameters: dict[str, Any]
+) -> None:
+    tool = ToolDefinition("f", None, parameters)
+    error = await refused(provider, tools=(tool,), tool_choice=ToolChoice("required", "f"))
+    assert error.param == "tools.f.parameters.type"
+    assert "the arguments of a tool are an object" in error.message
+
+
 # What is refused ----------------------------------------------------------------------------------
 
 
@@ -250,7 +264,7 @@ async def test_bad_schemas(provider: TorchProvider, schema: dict[str, Any], path
 
 
 async def test_a_tools_bad_schema_names_the_tool(provider: TorchProvider) -> None:
-    tool = ToolDefinition("f", None, {"properties": {"a": {"not": {}}}})
+    tool = ToolDefinition("f", None, {"properties": {"a": {"not": {}}}}, strict=True)
     error = await refused(provider, tools=(tool,), tool_choice=ToolChoice("required"))
     assert error.param == "tools.f.parameters.properties.a"
 
@@ -266,6 +280,139 @@ async def test_a_tools_bad_schema_names_the_tool(provider: TorchProvider) -> Non
 )
 async def test_bad_guides(provider: TorchProvider, guide: Guide) -> None:
     assert (await refused(provider, guide=guide)).param == guide.path
+
+
+BIG = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"enum": [1, BIG]}, ".enum"),
+        ({"const": 10**20}, ".const"),
+        ({"properties": {"a": {"const": {"x": [2**64]}}}}, ".properties.a.const"),
+        ({"$defs": {"d": {"const": BIG}}, "$ref": "#/$defs/d"}, ".$defs.d.const"),
+        ({"type": "integer", "minimum": 2**64}, ".minimum"),
+        ({"items": {"type": "integer", "exclusiveMaximum": -(2**64)}}, ".items.exclusiveMaximum"),
+        ({"type": "integer", "minimum": BIG, "maximum": BIG}, ""),
+        ({"type": "array", "items": {"uniqueItems": True, "default": 2**70}}, ".items"),
+        ({"type": "array", "minItems": 2**70}, ""),
+    ],
+    ids=str,
+)
+async def test_numbers_that_can_not_be_kept_are_refused(
+    provider: TorchProvider, schema: dict[str, Any], path: str
+) -> None:
+    """llguidance computes with float64."""
+    error = await refused(provider, response_format=json_schema(schema))
+    assert error.param == SCHEMA_PATH + path
+    assert f"'{error.param}' can't be enforced: " in error.message
+
+
+@pytest.mark.parametrize(
+    ("schema", "possible", "impossible"),
+    [
+        ({"minimum": 2**53 + 1, "maximum": 2**53 + 4}, [2**53 + 2, 2**53 + 3], [2**53]),
+        ({"minimum": -(2**63), "maximum": 2**63 - 1}, [0, -5, 9 * 10**18], [2**63, -(2**63) - 1]),
+        ({"minimum": 0, "maximum": 2**64 - 1}, [0, 9 * 10**18], [-1, 2**64]),
+        ({"exclusiveMinimum": BIG}, [2**53 + 4], [BIG, 2**53]),
+        ({"maximum": 1e400}, [5, 10**30], []),
+        ({"enum": [2**53, -(2**53), 2**53 + 2]}, [2**53, 2**53 + 2], [BIG]),
+    ],
+    ids=str,
+)
+async def test_bounds_hold_to_the_last_digit(
+    provider: TorchProvider, schema: dict[str, Any], possible: list[int], impossible: list[int]
+) -> None:
+    guide = Guide("json_schema", {"type": "integer", **schema}, "guided_json")
+    for number in possible:
+        assert await can_say(provider, guide, str(number)), number
+    for number in impossible:
+        assert not await can_say(provider, guide, str(number)), number
+
+
+async def can_say(provider: TorchProvider, guide: Guide, text: str) -> bool:
+    """Whether a reply may be `text`."""
+    [engine] = provider.engines.values()
+    grammars = Grammars(engine.model)
+    constraint = await grammars.constraint(guide)
+    grammars.close()
+    for token_id in engine.model.tokenizer.encode(text, add_special_tokens=False):
+        allowed = constraint.allowed()
+        if allowed is not None and not allowed[token_id]:
+            return False
+        constraint.accept(token_id)
+    allowed = constraint.allowed()
+    return allowed is None or any(allowed[each] for each in engine.model.stop_tokens)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "possible", "impossible"),
+    [
+        ("regex", r"\d+", ["15"], ["٣", "五", "x"]),
+        ("regex", r"\w", ["a", "_", "5"], ["é", "٣"]),
+        ("regex", r"[^\d]\D", ["é٣"], ["٣5"]),
+        ("regex", r"a/[/]\\d", ["a//\\d"], ["a//5"]),
+        ("regex", "", [""], ["a"]),
+        ("json_schema", {"type": "string", "pattern": r"^\d\w$"}, ['"5a"'], ['"٣a"', '"5é"']),
+    ],
+    ids=str,
+)
+async def test_digits_and_letters_of_patterns_are_ascii(
+    provider: TorchProvider, kind: Any, value: Any, possible: list[str], impossible: list[str]
+) -> None:
+    guide = Guide(kind, value, "guided")
+    for text in possible:
+        assert await can_say(provider, guide, text), text
+    for text in impossible:
+        assert not await can_say(provider, guide, text), text
+
+
+COMPLAINTS: list[tuple[Guide, str]] = [
+    (Guide("regex", "a(b", "guided_regex"), "unclosed group, at character 2 of the pattern."),
+    (Guide("regex", r"a\b", "guided_regex"), "a pattern can't look around, as '(?=' and '\\b' do."),
+    (
+        Guide("grammar", 'start: "a" X\nX: X "b"', "guided_grammar"),
+        'line 2, column 4: circular reference in token "X" definition. A grammar is written in'
+        " Lark's notation, as https://",
+    ),
+    (
+        Guide("grammar", 'start: ("a"', "guided_grammar"),
+        "line 1, column 12: Expected token ')', found '\\n'. A grammar is written in",
+    ),
+    (
+        Guide("json_schema", {"type": "strin"}, "guided_json"),
+        "Invalid type: strin.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("guide", "said"), COMPLAINTS, ids=lambda each: str(each)[:30])
+async def test_what_is_wrong_is_said_in_a_sentence(
+    provider: TorchProvider, guide: Guide, said: str
+) -> None:
+    error = await refused(provider, guide=guide)
+    assert error.message.startswith(f"'{guide.path}' can't be enforced: {said}")
+    assert "\n" not in error.message
+
+
+async def test_a_grammar_that_turns_out_too_complex_is_refused_in_a_sentence(
+    provider: TorchProvider,
+) -> None:
+    source = 'start: x{0,2000} "c"\nx: ("a" | "b" | y)\ny: x x | ""'
+    with pytest.raises(APIError) as caught:
+        await can_say(provider, Guide("grammar", source, "guided_grammar"), "aaabbbaaaaabbb" * 20)
+    message = caught.value.message
+    assert message.startswith("'guided_grammar' is too complex to be enforced: ")
+    assert "<state>" not in message
+    assert "\n" not in message
+
+
+async def test_gbnf_is_refused_by_its_name(provider: TorchProvider) -> None:
+    guide = Guide("grammar", 'root ::= "yes" | "no"', "guided_grammar")
+    error = await refused(provider, guide=guide)
+    assert "A grammar is written in Lark's notation, as https://" in error.message
+    assert "llama.cpp's notation, GBNF: 'python -m llguidance.gbnf_to_lark FILE'" in error.message
 
 
 async def test_what_excludes_each_other(provider: TorchProvider) -> None:

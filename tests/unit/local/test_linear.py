@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from llama_compat.types import TopPSamplingStrategy
 from providers.base import ProviderStartError
-from providers.local.torch_engine import linear
+from providers.local.torch_engine.model import linear
 from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, opened, running
 from tests.unit.local.test_torch_core import PROMPTS

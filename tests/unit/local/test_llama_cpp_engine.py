@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ pytest.importorskip("torch", reason="needs the extra 'torch', to compare with")
 
 import torch
 import transformers
+from safetensors.numpy import load_file, save_file
 
 from llama_compat.errors import APIError
 from llama_compat.types import (
@@ -26,6 +28,7 @@ from llama_compat.types import (
     TopPSamplingStrategy,
 )
 from providers.local.engine import Constraint, Generation
+from providers.local.llama_cpp_engine import loader
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import LoadOptions, load, open_model
 from providers.local.llama_cpp_engine.sampling import log_softmax
@@ -141,6 +144,25 @@ def test_log_softmax_is_exact() -> None:
     assert (logits == kept).all()
 
 
+async def test_what_is_not_a_number_is_an_error(folder: Path, tmp_path: Path) -> None:
+    """One token's embedding is broken; who does not use it is answered as ever."""
+    shutil.copytree(folder, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan/model.safetensors")
+    weights["model.embed_tokens.weight"][300] = np.nan
+    save_file(weights, tmp_path / "nan/model.safetensors")
+    async with running(gguf_of(tmp_path / "nan", tmp_path / "nan.gguf")) as engine:
+        well, broken = await asyncio.gather(
+            generate(engine, [5, 6, 7], 8, **ENDLESS),
+            generate(engine, [5, 6, 300], 8, strategy=TopKSamplingStrategy(5), **ENDLESS),
+            return_exceptions=True,
+        )
+        assert len(well.token_ids) == 8
+        assert isinstance(broken, APIError)
+        assert broken.status == 500
+        assert "computed no numbers" in broken.message
+        assert (await generate(engine, [5, 6, 7], 8, **ENDLESS)).token_ids == well.token_ids
+
+
 # What is resident ---------------------------------------------------------------------------------
 
 
@@ -185,7 +207,36 @@ async def test_another_ending_leaves_what_others_may_need(gguf: Path) -> None:
         assert (await generate(engine, prompt, 1)).cached_tokens == 59
 
 
-async def test_who_was_used_longest_ago_gives_way(gguf: Path) -> None:
+async def test_more_prefixes_are_kept_than_can_run(gguf: Path) -> None:
+    prompts = [random_prompt(20, seed) for seed in range(10, 25)]
+    async with running(gguf, max_sequences=8) as engine:
+        assert engine.sequences == 8
+        for prompt in prompts:
+            assert (await generate(engine, prompt, 1)).cached_tokens == 0
+        for _ in range(2):
+            made = [await generate(engine, prompt, 1) for prompt in prompts]
+            assert [each.cached_tokens for each in made] == [19] * 15
+        together = await asyncio.gather(*(generate(engine, prompt, 1) for prompt in prompts))
+        assert [each.cached_tokens for each in together] == [19] * 15
+
+
+async def test_no_more_run_than_may(gguf: Path) -> None:
+    async with running(gguf, max_sequences=2) as engine:
+        work = [
+            asyncio.ensure_future(generate(engine, random_prompt(20, seed), 60, **ENDLESS))
+            for seed in range(6)
+        ]
+        await until(lambda: engine.stats.generated_tokens > 0)
+        while not all(each.done() for each in work):
+            assert engine.stats.running <= 2
+            assert engine.stats.used_blocks <= engine.stats.total_blocks == 2
+            await asyncio.sleep(0.001)
+
+
+async def test_who_was_used_longest_ago_gives_way(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "HELD_PREFIXES", 0)
     async with running(gguf, max_sequences=2) as engine:
         prompts = [random_prompt(20, seed) for seed in (10, 11, 12)]
         for prompt in prompts:
@@ -193,6 +244,19 @@ async def test_who_was_used_longest_ago_gives_way(gguf: Path) -> None:
         cached = [(await generate(engine, prompt, 1)).cached_tokens for prompt in prompts[1:]]
         assert cached == [19, 19]
         assert (await generate(engine, prompts[0], 1)).cached_tokens == 0
+
+
+async def test_what_is_kept_gives_way_where_there_is_no_room(gguf: Path) -> None:
+    """256 cells: what was used longest ago goes, and only as much as has to."""
+    options = {"kv_cache": kv_bytes(gguf, 256), "context_length": 256, "max_sequences": 2}
+    prompts = [random_prompt(50, seed) for seed in range(30, 36)]
+    async with running(gguf, **options) as engine:
+        assert engine.loaded.context.size == 256
+        for prompt in prompts:
+            await generate(engine, prompt, 1)
+        newest = [await generate(engine, prompt, 1) for prompt in prompts[-4:]]
+        assert [each.cached_tokens for each in newest] == [49] * 4
+        assert engine.stats.preempted == 0
 
 
 async def test_a_salt_keeps_prompts_apart(gguf: Path) -> None:
@@ -231,9 +295,54 @@ async def test_a_seed_repeats_whatever_else_runs(gguf: Path, strategy: Any) -> N
         assert other.token_ids != alone.token_ids
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"strategy": TopPSamplingStrategy()},
+        {"logprobs": 2},
+        {"logprobs": 2, "prompt_logprobs": True},
+    ],
+)
+async def test_logits_that_are_no_numbers_fail_their_request_alone(
+    gguf: Path,
+    expected: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    sampling: dict[str, Any],
+) -> None:
+    bad = PROMPTS[-1]
+    async with running(gguf) as engine:
+        context = engine.loaded.context
+        logits = context.logits
+
+        def spoiled(index: int) -> Any:
+            slots = {
+                each.slot.index
+                for each in engine._scheduler.running
+                if each.generation.prompt_ids == bad
+            }
+            if context.sequence_ids[index] in slots:
+                return np.full_like(logits(index), np.nan)
+            return logits(index)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(context, "logits", spoiled)
+            *fine, failed = await asyncio.gather(
+                *(generate(engine, prompt, 24) for prompt in PROMPTS[:5]),
+                generate(engine, bad, 24, **sampling, **ENDLESS),
+                return_exceptions=True,
+            )
+        assert isinstance(failed, APIError)
+        assert (failed.status, failed.code) == (500, "invalid_model_output")
+        assert [each.token_ids for each in fine] == expected[:5]
+        assert engine.stats.failed == 1
+        again = await generate(engine, bad, 24)
+        assert again.cached_tokens == 0
+        assert again.token_ids == expected[-1]
+
+
 @pytest.mark.parametrize("seed", [-1, 2**32 - 1, 2**64 - 1])
 async def test_any_seed_repeats(gguf: Path, seed: int) -> None:
-    """2**32 - 1 is llama.cpp's word for a seed of its own choice."""
     async with running(gguf) as engine:
         params = {"strategy": TopPSamplingStrategy(2.0), "seed": seed, **ENDLESS}
         made = [(await generate(engine, PROMPTS[3], 12, **params)).token_ids for _ in range(2)]

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
+import shutil
 import types
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 import transformers
 from pydantic import ValidationError
+from safetensors.numpy import load_file, save_file
 
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
@@ -322,6 +325,7 @@ def test_a_truncated_file(gguf: Path, tmp_path: Path, size: int) -> None:
     assert said.startswith(f"The model '{torn}' can't be loaded from {torn}: ")
     assert said.endswith("Pull it again, or name another file in the template.")
     assert "\n" not in said
+    assert "does not say why" not in said
 
 
 def test_no_header_ends_this_process(gguf: Path, tmp_path: Path) -> None:
@@ -352,7 +356,150 @@ def test_no_header_ends_this_process(gguf: Path, tmp_path: Path) -> None:
 async def test_a_header_that_ends_the_process_that_tries_it(folder: Path, tmp_path: Path) -> None:
     path = gguf_of(folder, tmp_path / "odd.gguf", EMBEDDING_LENGTH=63)
     with pytest.raises(ProviderStartError, match="can't be loaded from"):
-        await asyncio.to_thread(trial.try_out, "odd", path, [])
+        await asyncio.to_thread(trial.try_out, "odd", path, [], 1)
+
+
+DIES = """
+import ctypes
+from providers.local.llama_cpp_engine.bindings import Context, Model
+
+def made(self, path, *, repacked=True, _made=Model.__init__, **options):
+    _made(self, path, repacked=repacked, **options)
+    self.repacked = repacked
+
+def decode(self, tokens, _decode=Context.decode):
+    if {when}:
+        {dies}
+    return _decode(self, tokens)
+
+Model.__init__, Context.decode = made, decode
+"""
+"""Read by Python as it starts: the trial's process computes on another CPU, so to speak."""
+
+
+@pytest.fixture
+def dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the process of a trial die, `when` something holds of `self` and `tokens`."""
+
+    def prepare(when: str, dies: str = "ctypes.string_at(0)") -> None:
+        (tmp_path / "sitecustomize.py").write_text(DIES.format(when=when, dies=dies))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("when", "doing"),
+    [
+        ("tokens > 32", "computing a prompt of 40 tokens"),
+        ("tokens == 2", "computing a batch of two sequences"),
+        ("tokens == 1", "computing one token"),
+    ],
+)
+async def test_a_cpu_on_which_computing_ends_the_process(
+    gguf: Path, dying: Callable[..., None], when: str, doing: str
+) -> None:
+    dying(when)
+    said = await fails_to_start(gguf)
+    assert f"its process died of SIGSEGV; the last that it said is: {doing}. The file may" in said
+    assert "compile llama.cpp anew, with 'python scripts/llama_cpp_wheel.py'" in said
+    assert "\n" not in said
+
+
+async def test_weights_rewritten_for_a_cpu_that_end_the_process_are_not_used(
+    gguf: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What AMX does where a compiler broke it: it is one of the ways of rewriting them."""
+    async with running(gguf) as provider:
+        wanted = (await complete(provider, "The quick", ignore_eos=True)).content
+    dying("self.model.repacked")
+    made: list[bool] = []
+    plain = bindings.Model.__init__
+
+    def noted(self: Any, *args: Any, repacked: bool = True, **options: Any) -> None:
+        made.append(repacked)
+        plain(self, *args, repacked=repacked, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bindings.Model, "__init__", noted)
+        async with running(gguf) as provider:
+            assert (await complete(provider, "The quick", ignore_eos=True)).content == wanted
+    assert made == [False]
+    assert "runs with its weights as they are in its file, which is slower" in caplog.text
+    assert "died of SIGSEGV; the last that it said is: computing a prompt" in caplog.text
+
+
+async def test_a_build_for_another_kind_of_cpu(gguf: Path, dying: Callable[..., None]) -> None:
+    dying("True", "import signal; signal.raise_signal(signal.SIGILL)")
+    said = await fails_to_start(gguf)
+    assert "llama.cpp was compiled for another kind of CPU than this: compile it here" in said
+
+
+async def test_what_is_for_a_gpu_is_not_copied_into_memory(
+    gguf: Path, dying: Callable[..., None]
+) -> None:
+    dying("self.model.repacked")
+    assert await asyncio.to_thread(trial.try_out, "x", gguf, [], 1, on_gpu=True)
+    dying("not self.model.repacked")
+    with pytest.raises(ProviderStartError, match="died of SIGSEGV"):
+        await asyncio.to_thread(trial.try_out, "x", gguf, [], 1, on_gpu=True)
+
+
+async def test_weights_that_are_no_numbers(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan/model.safetensors")
+    weights["model.layers.1.mlp.down_proj.weight"][3, 5] = np.nan
+    save_file(weights, tmp_path / "nan/model.safetensors")
+    said = await fails_to_start(gguf_of(tmp_path / "nan", tmp_path / "nan.gguf"))
+    assert "what it makes of a prompt of 40 tokens is not a number (NaN or infinite)." in said
+
+
+HEADERS: list[tuple[str, bytes, bytes, str]] = [
+    ("magic", b"GGUF", b"GGUX", "invalid magic characters: 'GGUX', expected 'GGUF'."),
+    ("version", b"GGUF\3", b"GGUF\x09", "this GGUF file is version 9 but this software only"),
+    (
+        "architecture",
+        b"general.architecture",
+        b"general.architectura",
+        "unknown model architecture: ''.",
+    ),
+    (
+        "key",
+        b"llama.block_count",
+        b"llama.block_xount",
+        "key not found in model: llama.block_count.",
+    ),
+    (
+        "tensor",
+        b"blk.1.attn_q.weight",
+        b"blk.1.attn_x.weight",
+        "tensor 'blk.1.attn_q.weight' not found.",
+    ),
+    ("vocabulary", b"gpt-2", b"gpt-9", "unknown pre-tokenizer type: 'gpt-9'."),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "why"), HEADERS, ids=[row[0] for row in HEADERS])
+def test_a_damaged_header_is_refused_with_what_llama_cpp_says(
+    gguf: Path, tmp_path: Path, name: str, old: bytes, new: bytes, why: str
+) -> None:
+    path = tmp_path / f"{name}.gguf"
+    data = gguf.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+    said = asyncio.run(fails_to_start(path))
+    assert said.startswith(f"The model '{path}' can't be loaded from {path}: {why}")
+
+
+def test_the_levels_of_messages_are_the_librarys_own() -> None:
+    """llama.cpp has renumbered them; the bindings that come with it still say 3 for an error."""
+    header = Path(bindings.lib.__file__).parents[1] / "include/ggml.h"
+    [error] = re.findall(r"GGML_LOG_LEVEL_ERROR\s*=\s*(\d+)", header.read_text())
+    assert bindings._LEVELS["ERROR"] == int(error)
+    bindings._take_log(int(error), b"some_function: this went ", None)
+    bindings._take_log(bindings._LEVELS["CONT"], b"wrong\n", None)
+    bindings._take_log(bindings._LEVELS["INFO"], b"some_function: all is well\n", None)
+    assert bindings._complaints.pop() == "some_function: this went wrong\n"
 
 
 async def test_a_context_that_memory_has_no_room_for(

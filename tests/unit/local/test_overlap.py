@@ -18,9 +18,10 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason
 from providers.local.engine import Generation
-from providers.local.torch_engine.block_manager import BlockManager
 from providers.local.torch_engine.engine import Engine, LocalSequence
-from providers.local.torch_engine.scheduler import Limits, Scheduler
+from providers.local.torch_engine.scheduling.block_manager import BlockManager
+from providers.local.torch_engine.scheduling.sampler import NO_TOKEN
+from providers.local.torch_engine.scheduling.scheduler import Limits, Scheduler
 from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, reference, running, until
 
@@ -42,7 +43,8 @@ class Likeliest:
     """A sampler for greedy requests that needs no GPU."""
 
     def sample(self, logits: Any, sequences: Sequence[Any]) -> Any:
-        return logits.argmax(-1)
+        largest, likeliest = logits.max(-1)
+        return torch.where(largest.isfinite(), likeliest, NO_TOKEN)
 
 
 @asynccontextmanager
@@ -261,3 +263,36 @@ def test_it_may_have_ended_with_the_token() -> None:
     scheduler.end(ended)
     assert scheduler.waiting == 1
     assert [chunk.sequence for chunk in scheduler.schedule().chunks] == [other]
+
+
+async def test_logits_that_are_no_numbers_fail_their_request_alone(
+    folder: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next step is launched before anybody sees that none was chosen."""
+    bad = PROMPTS[-1]
+    async with overlapping(folder) as engine:
+        forward = engine.loaded.runner.forward
+
+        def spoiled(chunks: Any, chosen: Any = None) -> Any:
+            logits = forward(chunks, chosen)
+            row = 0
+            for chunk in chunks:
+                row += chunk.logits
+                sequence = chunk.sequence
+                if sequence.generation.prompt_ids == bad and sequence.completion_tokens > 2:
+                    logits[row - 1, 5] = float("nan")
+            return logits
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.loaded.runner, "forward", spoiled)
+            *fine, failed = await asyncio.gather(
+                *(generate(engine, prompt, 24) for prompt in PROMPTS[:5]),
+                generate(engine, bad, 24, ignore_eos=True),
+                return_exceptions=True,
+            )
+        assert getattr(failed, "code", None) == "invalid_model_output"
+        assert [each.token_ids for each in fine] == expected[:5]  # type: ignore[union-attr]
+        assert (engine.stats.failed, engine.stats.used_blocks) == (1, 0)
+        again = await generate(engine, bad, 24)
+    assert again.cached_tokens == 0
+    assert again.token_ids == expected[len(PROMPTS) - 1]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.torch_engine import linear
-from providers.local.torch_engine.block_manager import BlockManager
 from providers.local.torch_engine.engine import Engine, LocalSequence
-from providers.local.torch_engine.scheduler import Limits, Scheduler
+from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.scheduling.block_manager import BlockManager
+from providers.local.torch_engine.scheduling.scheduler import Limits, Scheduler
+from providers.local.torch_engine.scheduling.sequence import Sequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import (
     ARCHITECTURES,
@@ -142,6 +144,29 @@ async def test_architectures(tmp_path: Path, name: str, kernels: str) -> None:
     assert [result.token_ids for result in together] == expected
 
 
+async def test_long_sequences_share_nothing_with_short_ones(tmp_path: Path) -> None:
+    """Those of LongRoPE: their keys are turned otherwise, however alike the tokens are."""
+    make_architecture(tmp_path, "phi3 with longrope")
+    long = random_prompt(90, 21)
+    prompts = [long[:50], long, long[:60], long]
+    expected = reference(tmp_path, prompts, 12)
+    async with running(tmp_path, max_step_tokens=32) as engine:
+        results = [await generate(engine, prompt, 12, **ENDLESS) for prompt in prompts]
+        assert engine.stats.used_blocks == 0
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.token_ids[: len(wanted)] == wanted
+    assert [result.cached_tokens for result in results] == [0, 0, 48, 80]
+
+
+async def test_a_short_context_of_a_model_with_long_rope(tmp_path: Path) -> None:
+    make_architecture(tmp_path, "phi3 with longrope")
+    expected = reference(tmp_path, PROMPTS[:9], 12)
+    async with running(tmp_path, context_length=64) as engine:
+        assert engine.loaded.long_rope is None
+        results = [await generate(engine, prompt, 12) for prompt in PROMPTS[:9]]
+    assert [result.token_ids for result in results] == expected
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 async def test_logits_of_architectures(tmp_path: Path, name: str) -> None:
     make_architecture(tmp_path, name)
@@ -156,6 +181,17 @@ async def test_logits_of_architectures(tmp_path: Path, name: str) -> None:
     [score] = result.scores
     assert score is not None
     assert score.logprob == pytest.approx(float(logprobs[-1].max()), abs=2e-3)
+
+
+async def test_a_context_longer_than_the_memory_is_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_model(tmp_path, max_position_embeddings=1_000_000_000)
+    async with running(tmp_path, kv_cache=kv_bytes(tmp_path, 40)) as engine:
+        assert engine.model.context_length == 640
+        [result] = [await generate(engine, random_prompt(600, 1), 8, **ENDLESS)]
+    assert len(result.token_ids) == 8
+    assert "room for 640 tokens only" in caplog.text
 
 
 async def test_an_unknown_architecture_runs_unbatched_and_says_so(
@@ -200,6 +236,27 @@ async def test_a_salt_keeps_prompts_apart(folder: Path) -> None:
             for salt in (None, "a", None, "a", "b")
         ]
     assert cached == [0, 0, 48, 48, 0]
+
+
+def sequence_of(prompt: tuple[int, ...]) -> Sequence:
+    return Sequence(Generation(prompt, SamplingParams(), 1), lambda _: None)
+
+
+async def test_a_salt_is_never_taken_for_a_block(folder: Path) -> None:
+    # A prompt whose first block's hash is a text, as one in some 30,000 is, that a client can send.
+    for first in itertools.product(range(3, VOCABULARY), repeat=3):
+        block = (*first, *random_prompt(13, 11))
+        try:
+            salt = sequence_of(block).block_hash(0, 16).decode()
+        except UnicodeDecodeError:
+            continue
+        break
+    rest = random_prompt(20, 12)
+    async with running(folder) as engine:
+        alone = await generate(engine, rest, 4, **ENDLESS)
+        assert (await generate(engine, (*block, *rest), 1)).cached_tokens == 0
+        salted = await generate(engine, rest, 4, cache_salt=salt, **ENDLESS)
+    assert (salted.cached_tokens, salted.token_ids) == (0, alone.token_ids)
 
 
 async def test_without_a_prefix_cache(folder: Path) -> None:
@@ -332,6 +389,100 @@ async def test_a_failed_step_fails_its_requests_only(
     # What the failed step was to leave in the cache is not relied on.
     assert result.cached_tokens == 0
     assert result.token_ids == expected[-1]
+
+
+def spoil(engine: Engine, monkeypatch: pytest.MonkeyPatch, prompt: Any, value: float) -> None:
+    """Let a forward pass compute no numbers for sequences with this prompt that decode."""
+    forward = engine.loaded.runner.forward
+
+    def spoiled(chunks: Any, chosen: Any = None) -> Any:
+        logits = forward(chunks, chosen)
+        row = 0
+        for chunk in chunks:
+            row += chunk.logits
+            sequence = chunk.sequence
+            if sequence.generation.prompt_ids == prompt and sequence.completion_tokens > 2:
+                logits[row - 1, 5] = value
+        return logits
+
+    monkeypatch.setattr(engine.loaded.runner, "forward", spoiled)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("sampling", [{}, {"strategy": TopPSamplingStrategy()}, {"logprobs": 2}])
+async def test_logits_that_are_no_numbers_fail_their_request_alone(
+    folder: Path,
+    expected: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    sampling: dict[str, Any],
+    value: float,
+) -> None:
+    bad = PROMPTS[-1]
+    async with running(folder) as engine:
+        with monkeypatch.context() as patch:
+            spoil(engine, patch, bad, value)
+            *fine, failed = await asyncio.gather(
+                *(generate(engine, prompt, 24) for prompt in PROMPTS[:9]),
+                generate(engine, bad, 24, **sampling, **ENDLESS),
+                return_exceptions=True,
+            )
+        assert isinstance(failed, APIError)
+        assert (failed.status, failed.code) == (500, "invalid_model_output")
+        assert "NaN" in failed.message
+        assert [each.token_ids for each in fine] == expected[:9]  # type: ignore[union-attr]
+        assert (engine.stats.failed, engine.stats.used_blocks) == (1, 0)
+        # Nothing of it is found again.
+        again = await generate(engine, bad, 24)
+    assert again.cached_tokens == 0
+    assert again.token_ids == expected[-1]
+
+
+async def test_scores_of_a_prompt_that_are_no_numbers_fail_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(folder) as engine:
+        forward = engine.loaded.runner.forward
+
+        def spoiled(chunks: Any, chosen: Any = None) -> Any:
+            logits = forward(chunks, chosen)
+            logits[3] = float("nan")
+            return logits
+
+        monkeypatch.setattr(engine.loaded.runner, "forward", spoiled)
+        with pytest.raises(APIError, match="no numbers"):
+            await generate(engine, PROMPTS[8], 0, logprobs=1, prompt_logprobs=True)
+        assert (engine.stats.failed, engine.stats.used_blocks) == (1, 0)
+
+
+@pytest.mark.parametrize(("off", "may_differ"), [(0.0, 0), (1e-3, 6)], ids=["exact", "off"])
+@pytest.mark.parametrize(
+    "strategy", [TopPSamplingStrategy(4.0, 1.0), TopPSamplingStrategy(4.0, 0.9)], ids=str
+)
+async def test_a_seed_says_the_same_alone_and_in_a_batch(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: Any,
+    off: float,
+    may_differ: int,
+) -> None:
+    """Of 64 replies, where in a batch logits are off by a thousandth, as they are in int8."""
+    prompts = [random_prompt(5 + seed % 11, seed) for seed in range(64)]
+
+    async def seeded(engine: Engine, seed: int) -> list[int]:
+        result = await generate(engine, prompts[seed], 16, strategy=strategy, seed=seed, **ENDLESS)
+        return result.token_ids
+
+    async with running(folder, prefix_cache=False) as engine:
+        forward = engine.loaded.runner.forward
+
+        def elsewhere(chunks: Any, chosen: Any = None) -> Any:
+            logits = forward(chunks, chosen)
+            return logits + off * torch.randn_like(logits) if len(chunks) > 1 else logits
+
+        monkeypatch.setattr(engine.loaded.runner, "forward", elsewhere)
+        alone = [await seeded(engine, seed) for seed in range(64)]
+        together = await asyncio.gather(*(seeded(engine, seed) for seed in range(64)))
+    assert sum(one != other for one, other in zip(alone, together, strict=True)) <= may_differ
 
 
 async def test_too_little_memory_shrinks_the_batch(

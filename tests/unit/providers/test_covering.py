@@ -17,9 +17,10 @@ from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDING
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply, Target
-from providers.remote.covering import Secrets, StreamCover, _Needle
-from providers.remote.openai import RemoteOpenAIProvider, vendor_provider
-from providers.remote.upstream_errors import MAX_TEXT, vendor_error
+from providers.registry import provider_type
+from providers.remote.openai.provider import RemoteOpenAIProvider
+from providers.remote.upstream.redaction import Secrets, StreamCover, _Needle
+from providers.remote.upstream.vendor_errors import MAX_TEXT, vendor_error
 from tests.unit.calls import call_of
 
 KEY = "sk-of/the-template-1234"
@@ -162,7 +163,7 @@ async def provider_of(answer: Answer, **settings: Any) -> AsyncIterator[RemoteOp
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made = vendor_provider("remote::passthrough")
+    made = provider_type("remote::passthrough")
     config = {
         "base_url": f"http://127.0.0.1:{runner.addresses[0][1]}/v1",
         "api_key": KEY,
@@ -170,7 +171,8 @@ async def provider_of(answer: Answer, **settings: Any) -> AsyncIterator[RemoteOp
         "wires": ["chat", "completions", "embeddings", "responses", "messages"],
         **settings,
     }
-    provider = made("mine", made.Config(**config), ())
+    provider = made.make("mine", made.config.validate(config), ())
+    assert isinstance(provider, RemoteOpenAIProvider)
     await provider.start()
     try:
         yield provider

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="needs the extra 'torch'")
 
-from providers.local.detokenizer import Vocabulary
+from providers.local.replies.detokenizer import Vocabulary
 from tests.tiny_models import (
     SPECIAL_TOKENS,
     byte_level_tokenizer,

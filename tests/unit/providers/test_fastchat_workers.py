@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 
 import pytest
 
+from llama_compat.error_classes import ErrorClass
+from llama_compat.errors import APIError
 from llama_compat.types import CompletionRequest, SamplingParams, StreamProgress
 from providers.base import ProviderModel
 from providers.remote import fastchat
@@ -37,6 +40,10 @@ class Cluster:
             send(handler, 200, json.dumps({"address": address}).encode())
             return
         self.asked.append(handler.path)
+        if handler.path == "/dies/worker_generate_stream":
+            handler.close_connection = True
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            return
         replies = {
             "model_details": {"context_length": 100},
             "count_token": {"count": 1, "error_code": 0},
@@ -107,5 +114,21 @@ async def test_one_that_is_not_there_is_given_up_and_forgotten(cluster: Cluster)
     try:
         assert await say(provider, "m0") == "Hello"
         assert list(provider._workers) == [(f"{cluster.url}/m0", "m0")]
+    finally:
+        await provider.stop()
+
+
+async def test_what_one_may_have_begun_is_not_sent_to_another_unseen(cluster: Cluster) -> None:
+    """That would be a second attempt which no header, record and budget knows of."""
+    cluster.addresses = [f"{cluster.url}/dies"]
+    provider = await started(cluster)
+    try:
+        with pytest.raises(APIError) as failed:
+            await say(provider, "m0")
+        assert failed.value.error_class is ErrorClass.connection
+        assert [path for path in cluster.asked if path.endswith("stream")] == [
+            "/dies/worker_generate_stream"
+        ]
+        assert await say(provider, "m0") == "Hello"
     finally:
         await provider.stop()

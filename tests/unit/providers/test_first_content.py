@@ -11,15 +11,15 @@ import pytest
 from msgspec import Raw
 
 from llama_compat.dialects.gemini.operations import GENERATE, new_frame
-from llama_compat.dialects.openai.mending import CHAT, TEXT, StreamMender
+from llama_compat.dialects.openai.repair import CHAT, TEXT, StreamMender
 from llama_compat.errors import APIError
-from providers.remote.event_stream import EventStream
-from providers.remote.gemini_relay import GeminiEvents
-from providers.remote.messages_relay import MessagesStream
-from providers.remote.ollama_relay import OllamaLines
-from providers.remote.relay import RelayedStream, stream_reply
-from providers.remote.responses_relay import ResponseStream
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.anthropic.relay import MessagesStream
+from providers.remote.gemini.relay import GeminiEvents
+from providers.remote.ollama.relay import OllamaLines
+from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.responses_relay import ResponseStream
+from providers.remote.relaying.streams import RelayedStream, stream_reply
+from providers.remote.upstream.exchanges import UpstreamResponse
 
 
 class Vendor:
@@ -53,7 +53,7 @@ WIRES: dict[str, Any] = {
     "messages": lambda: MessagesStream("p", MODEL),
     "responses": lambda: ResponseStream("p", "m"),
     "gemini": lambda: GeminiEvents("p", new_frame(GENERATE), 1),
-    "ollama": lambda: OllamaLines("p", MODEL),
+    "ollama": lambda: OllamaLines("p", MODEL, ("message", "done")),
 }
 
 

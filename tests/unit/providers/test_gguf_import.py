@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,18 +24,24 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel, ProviderStartError
-from providers.local.call_rules import CallRules
 from providers.local.engine import LocalModel
-from providers.local.prompts import chat_prompt
-from providers.local.torch_engine.gguf_import import convert_gguf
+from providers.local.prompts.prompts import chat_prompt
+from providers.local.replies.call_rules import CallRules
+from providers.local.torch_engine.loading.gguf_import import convert_gguf
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_level_tokenizer
 
 HIDDEN, HEADS, KV_HEADS, INNER, LAYERS = 64, 4, 2, 128, 2
 
 
-def write_gguf(path: Path) -> Path:
-    """A random Llama of float32 tensors, its embeddings tied, its tokenizer inside."""
+def write_gguf(path: Path, *, without: str = "", blocks: int = LAYERS) -> Path:
+    """A random Llama of float32 tensors, its embeddings tied, its tokenizer inside.
+
+    Args:
+        path: where to, which is returned.
+        without: a tensor that is left out.
+        blocks: how many its header tells of.
+    """
     tokenizer = json.loads(byte_level_tokenizer().to_str())["model"]
     tokens = sorted(tokenizer["vocab"], key=tokenizer["vocab"].get)
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
@@ -43,7 +50,7 @@ def write_gguf(path: Path) -> Path:
     writer.add_context_length(256)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(INNER)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(blocks)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -59,7 +66,8 @@ def write_gguf(path: Path) -> Path:
     random = np.random.default_rng(0)
 
     def add(name: str, *shape: int) -> None:
-        writer.add_tensor(name, random.normal(0, 0.3, shape).astype(np.float32))
+        if name != without:
+            writer.add_tensor(name, random.normal(0, 0.3, shape).astype(np.float32))
 
     add("token_embd.weight", len(tokens), HIDDEN)
     add("output_norm.weight", HIDDEN)
@@ -130,6 +138,26 @@ def test_what_can_not_be_read_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises((OSError, ValueError)):
         convert_gguf(tmp_path / "torn.gguf", tmp_path / "made")
     assert names_in(tmp_path) == {"torn.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"without": "blk.1.ffn_up.weight"}, "it lacks model.layers.1.mlp.up_proj.weight"),
+        ({"without": "output_norm.weight"}, "it lacks model.norm.weight"),
+        ({"without": "token_embd.weight"}, "it lacks lm_head.weight, model.embed_tokens.weight"),
+        ({"blocks": LAYERS + 1}, "it lacks model.layers.2.input_layernorm.weight"),
+        ({"blocks": LAYERS - 1}, "no place for blk.1"),
+    ],
+    ids=str,
+)
+def test_an_incomplete_gguf_is_refused_by_name(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    file = write_gguf(tmp_path / "part.gguf", **change)
+    with pytest.raises(ValueError, match=said):
+        convert_gguf(file, tmp_path / "made")
+    assert names_in(tmp_path) == {"part.gguf"}
 
 
 async def test_a_torn_gguf_is_explained(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
-from providers.remote import images
 from providers.remote.http1 import dialing
-from providers.remote.images import MAX_REDIRECTS, ImageDownloader, ImageLimits, is_public
+from providers.remote.upstream import images
+from providers.remote.upstream.images import MAX_REDIRECTS, ImageDownloader, ImageLimits, is_public
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 

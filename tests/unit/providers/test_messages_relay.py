@@ -21,9 +21,9 @@ from llama_compat.exchange import Call, Reply
 from llama_compat.types import ChatCompletionResponse, Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import to_raw
-from providers.remote.messages_relay import MessagesStream, relay_messages
-from providers.remote.upstream import UpstreamResponse
-from providers.remote.upstream_errors import vendor_error
+from providers.remote.anthropic.relay import MessagesStream, relay_messages
+from providers.remote.upstream.exchanges import UpstreamResponse
+from providers.remote.upstream.vendor_errors import vendor_error
 from tests import sdk_anthropic as sdk
 from tests.unit import vocabulary
 from tests.unit.calls import call_of

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,9 +25,10 @@ from platformdirs.macos import MacOS
 
 from providers.local.models import store as model_store
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
-from providers.local.models.programs import run_python
+from providers.local.models.programs import Failure, run_python
 from providers.local.models.store import pull, resolve, resolve_gguf
 from providers.local.models.wheel import GGUFWheel, convert, pull_wheel
+from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
 
 MEMBER = "tiny_gguf/tiny.gguf"
@@ -225,6 +227,7 @@ def test_what_pip_complains_of_is_passed_on(
     assert "pip config list" in str(caught.value)
 
 
+@needs_torch
 def test_a_pull_killed_while_converting_leaves_no_model_and_keeps_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,7 +370,7 @@ def test_what_programs_say_of_a_full_disk_is_understood(said: str) -> None:
 
 def test_what_a_program_complains_of_comes_back() -> None:
     failure = run_python("importlib:import_module", {"name": "not_there"}, lambda: None)
-    assert failure == "ModuleNotFoundError: No module named 'not_there'."
+    assert str(failure) == "ModuleNotFoundError: No module named 'not_there'."
     assert run_python("importlib:import_module", {"name": "json"}, lambda: None) is None
 
 
@@ -375,8 +378,28 @@ def test_a_program_takes_long_arguments() -> None:
     text = json.dumps("x" * 1_000_000)
     assert run_python("json:loads", {"s": text}, lambda: None) is None
     failure = run_python("json:loads", {"s": text[:-1]}, lambda: None)
-    assert failure is not None
-    assert "Unterminated string" in failure
+    assert "Unterminated string" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGSEGV, "its process died of SIGSEGV."),
+        (
+            signal.SIGKILL,
+            "its process died of SIGKILL, which is how the system ends one that memory runs out"
+            " for.",
+        ),
+    ],
+    ids=["SIGSEGV", "SIGKILL"],
+)
+def test_a_program_that_dies_says_what_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str
+) -> None:
+    (tmp_path / "dying.py").write_text("import signal\ndef die(of): signal.raise_signal(of)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    failure = run_python("dying:die", {"of": number}, lambda: None)
+    assert failure == Failure(said, number.name)
 
 
 def test_a_killed_pull_takes_its_program_along(tmp_path: Path) -> None:

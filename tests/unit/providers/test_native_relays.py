@@ -14,8 +14,8 @@ from llama_compat.errors import APIError
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import to_raw
 from llama_compat.wire.sse import DONE
-from providers.remote.gemini_relay import GeminiEvents
-from providers.remote.ollama_relay import OllamaLines
+from providers.remote.gemini.relay import GeminiEvents
+from providers.remote.ollama.relay import OllamaLines
 from tests.unit import vocabulary
 
 lines = st.lists(vocabulary.json_objects.filter(lambda line: "error" not in line), max_size=4)
@@ -39,7 +39,7 @@ def test_lines_come_whole_wherever_they_are_cut(
 ) -> None:
     sent = [{"model": "own", **line, "done": False} for line in sent]
     pieces = data.draw(vocabulary.cuts(b"".join(encoded(line) + end for line in [*sent, LAST])))
-    stream = OllamaLines("ollama", to_raw("public"))
+    stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     out = pushed(stream, pieces)
     expected = [{**line, "model": "public"} for line in [*sent, LAST]]
     assert [json.loads(line) for line in out] == expected
@@ -48,25 +48,30 @@ def test_lines_come_whole_wherever_they_are_cut(
 
 
 def test_a_last_line_needs_no_end_and_what_follows_it_is_left_out() -> None:
-    stream = OllamaLines("ollama", to_raw("public"))
+    stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     assert len(pushed(stream, [encoded(LAST)])) == 1
     assert stream.ended
-    again = OllamaLines("ollama", to_raw("public"))
+    again = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     assert len(pushed(again, [encoded(LAST), b"\n", encoded(LAST), b"\nnonsense\n"])) == 1
 
 
 def test_lines_before_the_last_count_nothing_and_complete_nothing() -> None:
-    stream = OllamaLines("ollama", to_raw("public"))
+    stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     pushed(stream, [encoded({"model": "own", "done": False, "eval_count": 9}) + b"\n"])
     assert (stream.complete, stream.usage, stream.begun) == (False, None, True)
 
 
 @pytest.mark.parametrize(
     ("line", "vendor_body"),
-    [(b'{"error":"busy"}\n', ("", b'{"error":"busy"}')), (b"nonsense\n", None), (b"[]\n", None)],
+    [
+        (b'{"error":"busy"}\n', ("", b'{"error":"busy"}')),
+        (b'{"detail":"busy"}\n', ("", b'{"detail":"busy"}')),
+        (b"nonsense\n", None),
+        (b"[]\n", None),
+    ],
 )
 def test_what_came_before_an_error_is_the_clients(line: bytes, vendor_body: Any) -> None:
-    stream = OllamaLines("ollama", to_raw("public"))
+    stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     out: list[bytes] = []
     with pytest.raises(APIError) as raised:
         stream.push(encoded({"model": "own"}) + b"\n" + line, out)
@@ -112,6 +117,15 @@ def test_a_stream_is_complete_when_every_candidate_is(
     stream = GeminiEvents("gemini", EventFrame(), candidates)
     pushed(stream, [b"data: " + encoded({"candidates": said}) + b"\n\n"])
     assert stream.complete is complete
+
+
+def test_an_error_in_other_words_is_no_response() -> None:
+    stream = GeminiEvents("gemini", EventFrame(), 1)
+    with pytest.raises(APIError, match="no such route"):
+        stream.push(b'data: {"detail": "no such route"}\n\n', [])
+    out: list[bytes] = []
+    stream.push(b'data: {"candidates": [], "message": "x"}\n\n', out)
+    assert out
 
 
 def test_json_in_several_lines_is_one_item() -> None:

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 from msgspec import Raw
 
-from llama_compat.dialects.openai.mending import CHAT, StreamMender
+from llama_compat.dialects.openai.repair import CHAT, StreamMender
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import StreamComplete, StreamProgress, TextDelta
-from providers.remote.event_stream import EventStream
-from providers.remote.openai_events import read_chat
-from providers.remote.relay import relay_stream
-from providers.remote.upstream import UpstreamResponse
+from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.events import read_chat
+from providers.remote.relaying.streams import relay_stream
+from providers.remote.upstream.exchanges import UpstreamResponse
 from tests.unit.dialects.test_mending import chunk
 
 BROKEN = upstream_error("p", "the connection broke.", code="upstream_connection_lost")

@@ -20,18 +20,20 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from llama_compat.dialects.base import Operation
-from llama_compat.dialects.openai.mending import CHAT as CHAT_REPLY
-from llama_compat.dialects.openai.mending import StreamMender
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
-from llama_compat.errors import APIError
+from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
+from llama_compat.dialects.openai.repair import StreamMender
+from llama_compat.errors import APIError, StaleConnection
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.wire import sse
+from providers import registry
 from providers.base import ProviderStartError
-from providers.remote import discovery, upstream
-from providers.remote.event_stream import EventStream
-from providers.remote.openai import RemoteOpenAIProvider, vendor_provider
-from providers.remote.relay import relay_stream
+from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.provider import RemoteOpenAIProvider
+from providers.remote.relaying.streams import relay_stream
+from providers.remote.upstream import discovery
+from providers.remote.upstream import exchanges as upstream
 from tests.unit.calls import call_of
 
 CHUNKS = [
@@ -122,8 +124,10 @@ async def cut(request: web.Request) -> web.StreamResponse:
 async def provider_for(
     vendor: Vendor, provider_type: str = "remote::passthrough", **settings: Any
 ) -> AsyncIterator[RemoteOpenAIProvider]:
-    made = vendor_provider(provider_type)
-    provider = made("mine", made.Config(**{"base_url": vendor.url, **settings}), ())
+    made = registry.provider_type(provider_type)
+    config = made.config.validate({"base_url": vendor.url, **settings})
+    provider = made.make("mine", config, ())
+    assert isinstance(provider, RemoteOpenAIProvider)
     await provider.start()
     try:
         yield provider
@@ -134,8 +138,25 @@ async def provider_for(
 THEIRS = Target("theirs")
 
 
+SAID = [{"role": "user", "content": "Hi"}]
+
+
+async def test_a_template_says_in_which_members_reasoning_goes_back() -> None:
+    said = {"role": "assistant", "content": "x", "reasoning": "a", "reasoning_content": "a"}
+    async with vendor_that(says_reply) as vendor:
+        for settings, sent in [
+            ({}, said),
+            ({"reasoning_fields": []}, {"role": "assistant", "content": "x"}),
+            ({"reasoning_fields": ["reasoning"]}, {**said, "reasoning_content": None}),
+        ]:
+            async with provider_for(vendor, **settings) as provider:
+                await provider.relay(asking(messages=[said]), THEIRS)
+            [message] = json.loads(vendor.asked[-1][1])["messages"]
+            assert message == {name: value for name, value in sent.items() if value is not None}
+
+
 def asking(operation: Operation = CHAT, *, stream: bool = False, **members: Any) -> Call:
-    body = {"model": "asked", "messages": [], "stream": stream, **members}
+    body = {"model": "asked", "messages": SAID, "stream": stream, **members}
     return call_of(body, operation)
 
 
@@ -174,7 +195,12 @@ async def test_a_request_goes_out_with_the_templates_key() -> None:
     assert asked.headers["x-team"] == "blue"
     assert asked.headers["x-request-id"] == "req_1"
     assert asked.headers["content-type"] == "application/json"
-    assert json.loads(body) == {"model": "theirs", "messages": [], "stream": False, "x": {"a": 1.0}}
+    assert json.loads(body) == {
+        "model": "theirs",
+        "messages": SAID,
+        "stream": False,
+        "x": {"a": 1.0},
+    }
 
 
 @pytest.mark.parametrize(
@@ -218,8 +244,8 @@ async def test_azures_path_and_key() -> None:
 
 
 async def test_a_vendor_without_its_key_is_not_asked() -> None:
-    kind = vendor_provider("remote::groq")
-    provider = kind("groq", kind.Config(), [])  # not started: it could not ask
+    kind = registry.provider_type("remote::groq")
+    provider = kind.make("groq", kind.config.validate({}), [])  # not started: it could not ask
     error = await raised(provider)
     assert (error.status, error.code) == (502, "upstream_authentication")
 
@@ -494,7 +520,8 @@ async def test_usage_that_does_not_come_is_logged(caplog: pytest.LogCaptureFixtu
 # Connections --------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+async def test_a_kept_connection_that_closes_under_a_request_is_told_apart() -> None:
+    """Whether it is sent again is for whoever counts attempts to say."""
     used: set[Any] = set()
 
     async def once_each(request: web.Request) -> web.StreamResponse:
@@ -504,8 +531,10 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
         return await says_reply(request)
 
     async with vendor_that(once_each) as vendor, provider_for(vendor) as provider:
-        for _ in range(3):
-            assert (await provider.relay(asking(), THEIRS)).status == 200
+        assert (await provider.relay(asking(), THEIRS)).status == 200
+        with pytest.raises(StaleConnection):
+            await provider.relay(asking(), THEIRS)
+        assert (await provider.relay(asking(), THEIRS)).status == 200
 
 
 async def test_what_a_vendor_sends_unasked_answers_nobody() -> None:
@@ -707,14 +736,14 @@ async def test_a_provider_in_the_place_of_another_knows_the_models_of_the_same_v
         provider_for(vendor, models="discover") as provider,
     ):
         same, elsewhere = vendor.url, "http://127.0.0.1:1/v1"
-        passthrough, vllm = type(provider), vendor_provider("remote::vllm")
+        passthrough, vllm = map(registry.provider_type, ("remote::passthrough", "remote::vllm"))
         for kind, url, known in (
             (passthrough, same, ("known",)),
             (passthrough, elsewhere, ()),
             (vllm, same, ()),
         ):
-            config = kind.Config(base_url=url, models="discover", api_key="another")
-            other = kind("mine", config, ())
+            settings = {"base_url": url, "models": "discover", "api_key": "another"}
+            other = kind.make("mine", kind.config.validate(settings), ())
             other.adopt(provider)
             assert other.discovered_models() == known
 

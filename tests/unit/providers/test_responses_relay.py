@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from llama_compat.dialects.openai_responses.events import EventWriter
+from llama_compat.dialects.openai_responses.output.events import EventWriter
 from llama_compat.errors import APIError, upstream_error
-from providers.remote.responses_relay import ResponseStream, whole_fields
+from providers.remote.openai.responses_relay import ResponseStream, whole_fields
 from tests.sdk_responses import check_events, parse_stream
 from tests.unit.dialects.test_openai_responses_streams import (
     TextDelta,

@@ -30,8 +30,8 @@ from llama_compat.types import (
     Usage,
     UserMessage,
 )
-from providers.local.call_rules import CallRules, call_openings, call_rules
-from providers.local.tool_replies import CallingParser, read_reply
+from providers.local.replies.call_rules import CallRules, call_openings, call_rules
+from providers.local.replies.tool_replies import CallingParser, read_reply
 
 TOOLS = (ToolDefinition("f"), ToolDefinition("g"))
 HERMES = FORMATS["hermes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib
 import json
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+from pydantic import ValidationError
 
 from llama_compat.errors import APIError
 from llama_compat.types import (
@@ -42,9 +45,9 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel, ProviderStartError
-from providers.local.prompts import render_messages
+from providers.local.prompts.prompts import render_messages
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import LoadOptions, load
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import make_model
 
@@ -701,6 +704,25 @@ async def test_dtypes(folder: str, dtype: str) -> None:
     await provider.stop()
 
 
+@pytest.mark.parametrize("kind", ["torch", "llama_cpp"])
+def test_a_step_has_a_token_for_every_sequence(kind: str) -> None:
+    """With fewer the last ones would wait for as long as there are others."""
+    module = importlib.import_module(
+        f"providers.local.{'torch' if kind == 'torch' else 'llama_cpp'}_engine.provider"
+    )
+    config = module.TorchConfig if kind == "torch" else module.LlamaCppConfig
+    config(max_sequences=40, max_step_tokens=40)
+    with pytest.raises(ValidationError, match="max_sequences") as caught:
+        config(max_sequences=40, max_step_tokens=39)
+    assert caught.value.errors()[0]["loc"] == ("max_step_tokens",)
+
+
+async def test_more_sequences_than_a_step_usually_has_tokens(folder: str) -> None:
+    provider = await started(folder, max_sequences=300)
+    assert engine_of(provider).loaded.limits.tokens == 300
+    await provider.stop()
+
+
 async def test_every_setting_reaches_the_loader(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -726,7 +748,7 @@ async def test_every_setting_reaches_the_loader(
         options.append(asked)
         raise ProviderStartError("seen enough")
 
-    monkeypatch.setattr("providers.local.torch_engine.loader.load", refuse)
+    monkeypatch.setattr("providers.local.torch_engine.loading.loader.load", refuse)
     provider = TorchProvider("local", TorchConfig(**given), [ProviderModel(folder, 100)])
     with pytest.raises(ProviderStartError, match="seen enough"):
         await provider.start()

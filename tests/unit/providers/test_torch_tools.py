@@ -33,8 +33,8 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel
-from providers.local.call_rules import call_rules
-from providers.local.prompts import chat_prompt
+from providers.local.prompts.prompts import chat_prompt
+from providers.local.replies.call_rules import call_rules
 from providers.local.torch_engine.provider import TorchConfig, TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, make_model, make_speaking_model
 from tests.unit.calls import call_of

@@ -9,7 +9,7 @@ import pytest
 
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from llama_compat.wire.json_fields import to_raw
-from providers.remote.upstream_errors import (
+from providers.remote.upstream.vendor_errors import (
     NO_ERROR,
     error_in_answer,
     error_in_stream,
@@ -226,6 +226,10 @@ def test_a_delay_without_end_is_none() -> None:
         ({"message": "Slow.", "code": 429}, 429),
         ({"message": "Slow.", "code": "503"}, 503),
         ({"message": "Slow.", "type": "overloaded_error"}, 529),
+        ({"message": "Slow.", "type": "timeout_error"}, 504),
+        ({"message": "Slow.", "type": "request_too_large"}, 413),
+        ({"message": "Slow.", "type": "billing_error"}, 402),
+        ({"message": "Slow.", "code": 524}, 524),
         ({"message": "Slow.", "code": 401}, 502),
         ({"message": "Slow.", "code": "odd"}, 502),
         ({"message": "Slow.", "code": True}, 502),

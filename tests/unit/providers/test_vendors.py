@@ -14,9 +14,9 @@ from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
 from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.wire.json_fields import encode_fields, parse_fields
-from providers.remote.openai import vendor_provider
-from providers.remote.openai_requests import vendor_fields, wants_usage
-from providers.remote.vendors import VENDORS
+from providers.registry import config_model, provider_type
+from providers.remote.openai.requests import vendor_fields, wants_usage
+from providers.remote.openai.vendors import VENDORS
 from tests.unit.calls import call_of
 
 ISSUED = [
@@ -40,18 +40,18 @@ def sent(
 @pytest.mark.parametrize("name", ISSUED)
 def test_every_vendor_has_usable_settings(name: str) -> None:
     vendor = VENDORS[f"remote::{name}"]
-    provider = vendor_provider(f"remote::{name}")
+    kind = provider_type(f"remote::{name}")
     given = {} if vendor.base_url else {"base_url": "https://example.com/v1/"}
-    config: Any = provider.Config(**given)
+    config: Any = kind.config.validate(given)
     assert config.base_url == (vendor.base_url or "https://example.com/v1")
-    assert provider("p", config, ()).id == "p"
+    assert kind.make("p", config, ()).id == "p"
     assert vendor.key_variable or not vendor.needs_key
 
 
 @pytest.mark.parametrize("name", ["passthrough", "azure"])
 def test_where_there_is_no_default_the_template_says_where(name: str) -> None:
     with pytest.raises(ValidationError, match="base_url"):
-        vendor_provider(f"remote::{name}").Config()
+        config_model(f"remote::{name}").validate({})
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_where_there_is_no_default_the_template_says_where(name: str) -> None:
 )
 def test_wrong_settings_are_found(setting: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        vendor_provider("remote::openai").Config(**setting)
+        config_model("remote::openai").validate(setting)
 
 
 def test_the_table_alone_is_light() -> None:
-    program = "import sys, providers.remote.vendors; print('httptools' in sys.modules)"
+    program = "import sys, providers.remote.openai.vendors; print('httptools' in sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -21,7 +21,7 @@ def postgres_server() -> Iterator[postgres.PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a storage with nothing in it."""
     if request.param == "sqlite":

@@ -45,7 +45,7 @@ def test_nothing_is_there_that_nobody_asked_for(
     runtime = Runtime(distribution(tmp_path, **sections))
     assert (runtime.access is not None) == has_access
     assert (runtime.limits is not None) == has_access
-    assert (runtime.observers is not None) == has_access
+    assert (runtime.ledger is not None) == has_access
     assert (runtime.access is not None and runtime.access.keeper is not None) == keeps
     assert not (tmp_path / "storage.sqlite").exists()
 

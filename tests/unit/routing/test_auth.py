@@ -5,8 +5,8 @@ import pytest
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY
+from routing.access.keys.ring import KeyRing
 from routing.auth import Authenticator
-from routing.operations.keys.ring import KeyRing
 
 
 def of(*keys: str) -> Authenticator:

@@ -26,7 +26,7 @@ def part(body: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-def scope(length: int | None = None) -> dict[str, Any]:
+def scope(length: int | str | None = None) -> dict[str, Any]:
     headers = [] if length is None else [(b"content-length", str(length).encode())]
     return {"headers": headers}
 
@@ -50,6 +50,18 @@ async def test_a_body_has_a_limit() -> None:
     assert caught.value.status == 413
     with bodies.one() as held, pytest.raises(APIError, match="larger than the 3 bytes"):
         await read_body(scope(4), receiving(), 3, held, 30)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "9" * 21, "4", "0004"])
+async def test_a_length_that_is_too_much_however_many_digits_it_has(length: str) -> None:
+    with Bodies(10**9).one() as held, pytest.raises(APIError, match="larger than the 3 bytes"):
+        await read_body(scope(length), receiving(), 3, held, 30)
+
+
+@pytest.mark.parametrize("length", ["", "-1", "+2", "many", "1e400", "1_0"])
+async def test_what_is_no_length_says_nothing(length: str) -> None:
+    with Bodies(10**9).one() as held:
+        assert await read_body(scope(length), receiving(part(b"a", False)), 3, held, 30) == b"a"
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"br", b"GZIP, identity", b"x" * 100])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 
-from llama_compat.distribution import Distribution
+from llama_compat.distribution import Distribution, ModelSettings
 from routing.app import Application
 
 KEY = "a-secret-key"
@@ -43,6 +44,8 @@ def shape(body: Any) -> str:
             return "gemini"
         case {"error": {"type": str(), "param": _, "code": _}}:
             return "openai"
+        case {"type": "error", "error": {"type": str(), "message": str()}}:
+            return "messages"
     return "none"
 
 
@@ -68,6 +71,55 @@ async def test_who_brings_no_key(method: str, path: str, api: str) -> None:
     # A key in the address would be in every log on the way.
     again = await ask(application(api_keys=[KEY]), method, f"{path}?key={KEY}")
     assert again.status_code == 401
+
+
+GOOGLE, CLAUDE = {"x-goog-api-client": "genai"}, {"anthropic-version": "2023-06-01"}
+
+NOWHERE: list[tuple[str, str, dict[str, str], str]] = [
+    ("GET", "/v1beta", {}, "gemini"),
+    ("GET", "/v1beta/nothing", {}, "gemini"),
+    ("POST", "/v1beta/models/echo:nothing", {}, "gemini"),
+    ("POST", "/v1beta/models/echo:generateContent/more", {}, "gemini"),
+    ("GET", "/v1beta/models/echo:generateContent", {}, "gemini"),
+    ("DELETE", "/v1beta/models/echo", {}, "gemini"),
+    ("POST", "/v1beta/cachedContents", {}, "gemini"),
+    ("POST", "/v1beta1/models/echo:generateContent", {}, "gemini"),
+    ("POST", "/v1alpha/models/echo:generateContent", {}, "gemini"),
+    ("POST", "/upload/v1beta/files", {}, "gemini"),
+    ("POST", "/v1/models/echo:nothing", {}, "gemini"),
+    ("POST", "/v1/cachedContents", GOOGLE, "gemini"),
+    ("GET", "/v1/tunedModels/x", GOOGLE, "gemini"),
+    ("GET", "/v1/messages/batches", {}, "messages"),
+    ("GET", "/v1/messages", {}, "messages"),
+    ("POST", "/v1/complete", CLAUDE, "messages"),
+    ("GET", "/v1/files", CLAUDE, "messages"),
+    ("GET", "/v1/models/none", CLAUDE, "messages"),
+    ("GET", "/v1/chat/messages", CLAUDE, "messages"),
+    ("GET", "/v1/openai/v1/messages", CLAUDE, "openai"),
+    ("GET", "/v1/openai/v1/cachedContents", GOOGLE, "openai"),
+    ("GET", "/api", {}, "ollama"),
+    ("GET", "/api/nothing", {}, "ollama"),
+    ("PUT", "/api/tags", {}, "ollama"),
+    ("GET", "/api/chat", {}, "ollama"),
+    ("GET", "/v1/files", {}, "openai"),
+    ("GET", "/v1/models/echo:8b", {}, "openai"),
+    ("GET", "/v1/responses/none", {}, "openai"),
+    ("GET", "/v1/openai/v1/nothing", {}, "openai"),
+    ("POST", "/v1/audio/speech", {}, "openai"),
+    ("GET", "/nothing", {}, "openai"),
+    ("GET", "/v1/chat/completions", GOOGLE, "openai"),
+    ("GET", "/v1/embeddings", CLAUDE, "openai"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers", "api"), NOWHERE)
+async def test_what_is_not_there_is_told_in_the_words_of_whose_it_would_be(
+    method: str, path: str, headers: dict[str, str], api: str
+) -> None:
+    reply = await ask(application(), method, path, **headers)
+    assert (reply.status_code in (404, 405), shape(reply.json())) == (True, api)
+    locked = await ask(application(api_keys=[KEY]), method, path, **headers)
+    assert (locked.status_code, shape(locked.json())) == (401, api)
 
 
 async def test_googles_key_header_lets_in_and_says_whose_list_is_meant() -> None:
@@ -123,6 +175,51 @@ async def test_more_replies_than_one_request_may_have(
     assert "max_choices" not in enough.text
 
 
+GEMINI_HI = {"parts": [{"text": "Hi"}]}
+
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/chat/completions", {**HI, "logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+    ("/v1/completions", {"prompt": "Hi", "logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+    ("/v1/responses", {"input": "Hi", "logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+    ("/v1/chat/completions", {**HI, "top_logprobs": 2}, "top_logprobs"),
+    ("/v1/chat/completions", {**HI, "max_tokens": 2**53}, "max_tokens"),
+    ("/v1/messages", {**HI, "max_tokens": 2**63}, "max_tokens"),
+    ("/api/chat", {**HI, "options": {"num_predict": -5}}, "num_predict"),
+    (
+        "/v1beta/models/echo:generateContent",
+        {"contents": [], "generationConfig": {"maxOutputTokens": -1_000_000_000}},
+        "maxOutputTokens",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "name"), REFUSED)
+async def test_numbers_that_make_no_sense(path: str, body: dict[str, Any], name: str) -> None:
+    content = json.dumps({"model": "echo", **body}).encode()
+    reply = await ask(application(), "POST", path, content)
+    assert (reply.status_code, name in reply.text) == (400, True)
+    assert shape(reply.json()) != "none"
+
+
+LONG = "9" * 5000
+
+QUERIES = [
+    ("/v1/models?limit=", CLAUDE),
+    ("/v1beta/models?pageSize=", {}),
+    ("/v1/responses/none/input_items?limit=", {}),
+]
+
+
+@pytest.mark.parametrize(("path", "headers"), QUERIES)
+@pytest.mark.parametrize("number", [LONG, f"-{LONG}", "1e400", "²", "٣", "NaN", "0x1"])
+async def test_numbers_in_an_address(path: str, headers: dict[str, str], number: str) -> None:
+    reply = await ask(application(), "GET", path + quote(number), **headers)
+    assert reply.status_code < 500
+    assert reply.status_code in (200, 400)
+
+
 async def test_an_array_is_what_a_stream_fails_with() -> None:
     path = "/v1beta/models/none:streamGenerateContent"
     (item,) = (await ask(application(), "POST", path)).json()
@@ -147,3 +244,52 @@ async def test_the_schema_tells_of_every_call() -> None:
     assert "get" in paths["/v1beta/models"]
     names = [item["operationId"] for path in paths.values() for item in path.values()]
     assert len(set(names)) == len(names)
+
+
+# --------------------------------------------------------------------------------------------------
+# Names that clients ask for when nobody tells them one
+# --------------------------------------------------------------------------------------------------
+
+
+def for_agents(**server: Any) -> Application:
+    app = application(**server)
+    models = [{"id": "echo", "provider": "echo", "aliases": ["claude-*", "gemini-*"]}]
+    distribution = app.runtime.distribution.model_copy(
+        update={"models": [ModelSettings.model_validate(each) for each in models]}
+    )
+    return Application(distribution)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers"),
+    [
+        ("POST", "/v1/messages", {**HI, "model": "claude-opus-4-8", "max_tokens": 9}, CLAUDE),
+        ("POST", "/v1/messages/count_tokens", {**HI, "model": "claude-haiku-4-5"}, CLAUDE),
+        ("POST", "/v1beta/models/gemini-3-pro:generateContent", {"contents": [GEMINI_HI]}, GOOGLE),
+        ("POST", "/v1/chat/completions", {**HI, "model": "claude-opus-4-8"}, {}),
+        ("POST", "/api/chat", {**HI, "model": "gemini-3-pro:latest", "stream": False}, {}),
+        ("POST", "/api/show", {"model": "claude-opus-4-8"}, {}),
+        ("GET", "/v1/models/claude-opus-4-8", None, CLAUDE),
+        ("GET", "/v1beta/models/gemini-3-pro", None, GOOGLE),
+    ],
+)
+async def test_an_agent_that_is_told_no_model(
+    method: str, path: str, body: Any, headers: dict[str, str]
+) -> None:
+    app = for_agents()
+    await app.start()
+    reply = await ask(app, method, path, json.dumps(body).encode(), **headers)
+    await app.stop()
+    assert reply.status_code in (200, 501), reply.text
+    if method == "GET":
+        assert path.rpartition("/")[2] in reply.text
+    elif "model" in reply.json():
+        assert reply.json()["model"] == body["model"]
+
+
+async def test_patterns_are_in_no_list() -> None:
+    app = for_agents()
+    for path, headers in (("/v1/models", {}), ("/v1/models", CLAUDE), ("/api/tags", {})):
+        reply = await ask(app, "GET", path, **headers)
+        assert "*" not in reply.text
+        assert "echo" in reply.text

@@ -139,7 +139,7 @@ def test_calls_of_other_apis_are_described_where_there_is_more_to_say() -> None:
         for path, call in schema["paths"].items()
     }
     assert bodies.pop("/other") == {"type": "object"}
-    assert bodies.keys() == ANTHROPIC_API.endpoints.keys()
+    assert bodies.keys() == ANTHROPIC_API.operations.keys()
     required = {path: set(body["required"]) for path, body in bodies.items()}
     assert required == {
         "/v1/messages": {"model", "max_tokens", "messages"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,11 +16,12 @@ from routing.policy.cooldown import CooldownRule
 from routing.runtime import Runtime
 
 
-def distribution(**server: Any) -> Distribution:
+def distribution(keys: Sequence[Any] = (), **server: Any) -> Distribution:
     echo = {"type": "local::echo", "config": EchoConfig()}
     return Distribution.model_validate(
         {
             "server": server,
+            "keys": keys,
             "providers": [{"id": "a", **echo}, {"id": "b", **echo}],
             "models": [{"id": "x", "provider": "a"}, {"id": "y", "provider": "b"}],
         }
@@ -54,13 +55,35 @@ async def test_every_target_is_told_with_what_is_known_of_it(runtime: Runtime) -
     running.cancel()
 
 
-async def test_where_there_are_keys_targets_are_told_to_those_who_have_one() -> None:
-    runtime = Runtime(distribution(api_keys=["the-key-of-this-server"]))
+KEYS = {
+    "admin_key": "the-key-of-the-admin",
+    "metrics_key": "the-key-of-prometheus",
+    "api_keys": ["the-key-of-this-server"],
+}
+
+GRANTS: list[Any] = [
+    {"name": "one", "key": "the-key-of-a-person", "models": ["x"]},
+    {"name": "all", "key": "the-key-of-a-colleague"},
+]
+
+
+async def test_where_there_are_keys_only_those_are_told_more_who_see_to_the_server() -> None:
+    runtime = Runtime(distribution(GRANTS, **KEYS))
     await runtime.start()
-    for sent in ([], [(b"authorization", b"Bearer another-key-altogether")]):
-        assert health(runtime, sent) == {"status": "ok", "running": 0, "waiting": 0}
-    told = health(runtime, [(b"x-api-key", b"the-key-of-this-server")])
-    assert len(told["targets"]) == 2
+    assert health(runtime, []) == {"status": "ok"}
+    for key in (b"another-key-altogether", b"the-key-of-a-person", b"the-key-of-a-colleague"):
+        assert health(runtime, [(b"authorization", b"Bearer " + key)]) == {"status": "ok"}
+    for key in (b"the-key-of-the-admin", b"the-key-of-prometheus", b"the-key-of-this-server"):
+        told = health(runtime, [(b"x-api-key", key)])
+        assert (told["running"], len(told["targets"])) == (0, 2)
+    await runtime.stop()
+
+
+async def test_a_metrics_key_is_wanted_where_nobody_needs_another() -> None:
+    runtime = Runtime(distribution(metrics_key="the-key-of-prometheus"))
+    await runtime.start()
+    assert health(runtime, []) == {"status": "ok"}
+    assert "targets" in health(runtime, [(b"x-api-key", b"the-key-of-prometheus")])
     await runtime.stop()
 
 

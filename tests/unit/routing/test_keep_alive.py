@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from llama_compat.dialects.openai.operations import OPENAI
+from llama_compat.dialects.openai.operations import CHAT, OPENAI
 from llama_compat.errors import APIError
 from llama_compat.exchange import Reply
 from routing.ingress.answer import Answer
 from routing.ingress.keep_alive import KeepAlive
+from routing.request import Request
 
 SECONDS = 0.02
 
@@ -22,7 +23,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.answer = Answer(self.send, {"path": "/", "headers": []}, OPENAI)
+        self.answer = Answer(self.send, Request(CHAT, "req"))
 
     async def send(self, message: dict[str, Any]) -> None:
         self.messages.append(message)
@@ -100,7 +101,7 @@ async def test_what_comes_next_waits_for_a_keep_alive_that_is_being_sent() -> No
             await room.wait()
         await plain(message)
 
-    sent.answer = Answer(slow, {"path": "/", "headers": []}, OPENAI)
+    sent.answer = Answer(slow, Request(CHAT, "req"))
     async with KeepAlive(sent.answer, SECONDS):
         await asyncio.sleep(SECONDS * 2)
         replying = asyncio.create_task(sent.answer.reply(Reply(saying(b"A", seconds=0))))

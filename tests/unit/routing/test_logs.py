@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from routing import logs
-from routing.logs import BoundedLog, QueuedLog
+from routing.observability import logs
+from routing.observability.logs import BoundedLog, QueuedLog
 
 
 @pytest.fixture

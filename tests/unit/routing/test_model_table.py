@@ -7,7 +7,7 @@ import pytest
 
 from llama_compat.distribution import ModelSettings, RoutingSettings
 from llama_compat.errors import APIError
-from llama_compat.exchange import Target
+from llama_compat.exchange import Principal, Target
 from providers.base import Provider, ProviderConfig, ProviderModel
 from routing.models import ModelTable
 
@@ -43,12 +43,12 @@ def table(names: Sequence[str] = ()) -> ModelTable:
 
 async def test_listed_id_and_alias_lead_to_the_providers_own_name() -> None:
     for name in ("meta/Tiny", "t"):
-        route = await table().resolve(name)
+        route = table().look_up(name)
         assert (route.provider.id, route.target.model) == ("local", "tiny")
 
 
 async def test_without_a_name_of_its_own_the_provider_gets_the_public_id() -> None:
-    route = await table().resolve("big")
+    route = table().look_up("big")
     assert (route.target.model, route.context_length) == ("big", 4096)
 
 
@@ -61,13 +61,13 @@ async def test_discovered_models_have_the_providers_id_before_them_once(
 ) -> None:
     models = table([name])
     assert public_id in [entry.id for entry in await models.list()]
-    assert (await models.resolve(public_id)).target.model == name
+    assert (models.look_up(public_id)).target.model == name
 
 
 async def test_unknown_models_are_404_and_name_what_there_is() -> None:
     for name in ("nope", "vendor/nope", "tiny", "local/tiny"):
         with pytest.raises(APIError, match="meta/Tiny, t, big") as raised:
-            await table(["large"]).resolve(name)
+            table(["large"]).look_up(name)
         assert (raised.value.status, raised.value.code) == (404, "model_not_found")
         assert raised.value.param == "model"
 
@@ -99,7 +99,7 @@ async def test_two_models_of_one_have_a_context_each() -> None:
         for name, length in (("small", 100), ("large", 200))
     ]
     models = ModelTable(settings, {"local": Local("local", ProviderConfig(), [])})
-    found = [(await models.resolve(name)).target for name in ("small", "large")]
+    found = [(models.look_up(name)).target for name in ("small", "large")]
     assert found == [Target("tiny", 100), Target("tiny", 200)]
 
 
@@ -109,7 +109,7 @@ async def test_a_listed_model_hides_the_discovered_one_of_the_same_id() -> None:
     settings = [ModelSettings(id="vendor/large", provider="vendor", provider_model="own")]
     models = ModelTable(settings, {"vendor": vendor})
     assert [entry.id for entry in await models.list()] == ["vendor/large"]
-    assert (await models.resolve("vendor/large")).target.model == "own"
+    assert (models.look_up("vendor/large")).target.model == "own"
 
 
 async def test_get_shows_the_name_that_was_asked_for() -> None:
@@ -138,7 +138,7 @@ def with_targets(**routing: object) -> ModelTable:
 
 async def test_a_model_of_several_targets_has_them_in_order_and_policies() -> None:
     models = with_targets()
-    route = await models.resolve("s")
+    route = models.look_up("s")
     assert [(each.id, each.weight, each.priority) for each in route.targets] == [
         ("vendor/big", 3, 0),
         ("local/tiny", 1, 1),
@@ -146,14 +146,14 @@ async def test_a_model_of_several_targets_has_them_in_order_and_policies() -> No
     assert route.policy is not None
     assert (route.limit, route.context_length) == (9000, 9000)
     assert models.describe("smart", route).owned_by == "vendor"
-    small = await models.resolve("small")
+    small = models.look_up("small")
     assert small.policy is None
     assert small.limit == 1000
     assert small.targets[0].state is route.targets[1].state  # one place, whoever leads to it
 
 
 async def test_policies_for_all_models_are_those_of_a_model_with_one_target_too() -> None:
-    route = await with_targets(deadline=5).resolve("small")
+    route = with_targets(deadline=5).look_up("small")
     assert route.policy is not None
     assert route.policy.settings.deadline == 5
 
@@ -169,5 +169,108 @@ async def test_nobody_knows_the_room_of_a_model_if_one_target_has_no_limit() -> 
             ],
         }
     )
-    route = await ModelTable([settings], {"vendor": vendor}).resolve("m")
+    route = ModelTable([settings], {"vendor": vendor}).look_up("m")
     assert (route.limit, route.context_length) == (None, None)
+
+
+# --------------------------------------------------------------------------------------------------
+# Patterns
+# --------------------------------------------------------------------------------------------------
+
+
+def with_patterns(names: Sequence[str] = ()) -> ModelTable:
+    vendor = Vendor("vendor", ProviderConfig(), [])
+    vendor.names = names
+    settings = [
+        ModelSettings(id=id, provider="vendor", aliases=aliases)
+        for id, aliases in (
+            ("small", ["claude-*", "vendor/*"]),
+            ("big", ["claude-opus-*", "*-latest", "best"]),
+            ("claude-opus-4-1", []),
+            ("old", ["gemini-*-pro", "gemini-1*5[1m]"]),
+        )
+    ]
+    return ModelTable(settings, {"vendor": vendor})
+
+
+@pytest.mark.parametrize(
+    ("asked", "model"),
+    [
+        ("claude-sonnet-5", "small"),
+        ("claude-", "small"),
+        ("claude-opus-4-8", "big"),
+        ("claude-opus-4-1", "claude-opus-4-1"),
+        ("claude-latest", "small"),
+        ("gpt-latest", "big"),
+        ("gemini-2.5-pro", "old"),
+        ("gemini-1.5[1m]", "old"),
+        ("vendor/listed", "vendor/*"),
+        ("vendor/other", "small"),
+    ],
+)
+async def test_a_name_counts_for_more_than_a_pattern_and_letters_for_more_than_few(
+    asked: str, model: str
+) -> None:
+    assert (with_patterns(["listed"]).look_up(asked)).name == model
+
+
+@pytest.mark.parametrize(
+    "asked", ["Claude-x", "claude", "gemini-pro", "gemini-2.5-pro-x", "gemini-15", "claude-" * 100]
+)
+async def test_what_no_pattern_stands_for(asked: str) -> None:
+    with pytest.raises(APIError) as raised:
+        with_patterns().look_up(asked)
+    assert raised.value.code == "model_not_found"
+    assert "*" not in raised.value.message
+
+
+async def test_patterns_are_no_names_but_what_they_stand_for_is_told() -> None:
+    models = with_patterns()
+    listed = [entry.id for entry in await models.list()]
+    assert listed == ["small", "big", "best", "claude-opus-4-1", "old"]
+    assert (await models.get("claude-opus-4-8")).id == "claude-opus-4-8"
+
+
+async def test_the_tag_that_goes_without_saying_is_left_out_before_a_pattern_is_tried() -> None:
+    models = with_patterns()
+    for asked in ("small:latest", "best:latest", "claude-opus-4-1:latest"):
+        name = asked.removesuffix(":latest")
+        route = models.look_up(asked, others=[name])
+        assert route is models.look_up(name)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "open_names", "closed"),
+    [
+        (("small",), ["small", "claude-sonnet-5"], ["claude-opus-4-8", "best", "claude-opus-4-1"]),
+        (("best",), ["best", "big", "claude-opus-4-8"], ["small", "claude-sonnet-5"]),
+        # What a client calls a model says nothing of what it may use.
+        (("claude-*",), ["claude-opus-4-1"], ["claude-opus-4-8", "claude-sonnet-5", "small"]),
+        (("vendor/*",), ["vendor/listed"], ["vendor/other", "small"]),
+    ],
+)
+async def test_a_key_opens_the_model_that_is_meant(
+    patterns: tuple[str, ...], open_names: list[str], closed: list[str]
+) -> None:
+    models, somebody = with_patterns(["listed"]), Principal("key-1", models=patterns)
+    for name in open_names:
+        models.look_up(name, somebody).check_open_to(somebody, name)
+    for name in closed:
+        with pytest.raises(APIError) as raised:
+            models.look_up(name, somebody).check_open_to(somebody, name)
+        assert (raised.value.status, raised.value.code) == (403, "model_not_allowed")
+        with pytest.raises(APIError) as raised:
+            await models.get(name, somebody)
+        assert (raised.value.status, raised.value.code) == (404, "model_not_found")
+    listed = [entry.id for entry in await models.list(somebody)]
+    assert set(listed) <= set(open_names)
+
+
+async def test_a_restricted_key_is_told_of_no_other_models() -> None:
+    models = with_patterns(["listed"])
+    with pytest.raises(APIError) as raised:
+        models.look_up("none", Principal("key-1", models=("old",)))
+    assert raised.value.message == "The model 'none' does not exist. Available: old."
+    with pytest.raises(APIError) as raised:
+        models.look_up("none", Principal("key-2", models=("nothing",)))
+    assert raised.value.message == "The model 'none' does not exist."

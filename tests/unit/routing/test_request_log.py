@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-from routing.request_log import JSONFormatter, RequestLine
+from routing.observability.request_line import JSONFormatter, RequestLine
 
 FULL = RequestLine(
     "req_1", "/v1/chat/completions", "m", 502, 12.4, 7, 5, "a/x (timeout), b/y", "it broke"

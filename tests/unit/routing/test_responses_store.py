@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -18,9 +19,10 @@ import pytest
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
-from routing.operations.background import MAX_RUNNING, BackgroundResponses
-from routing.operations.store import responses as module
-from routing.operations.store.responses import ALIVE_SECONDS, ResponseStore
+from routing.layers.background import MAX_RUNNING, BackgroundResponses
+from routing.storage import responses as module
+from routing.storage.responses import ALIVE_SECONDS, ResponseStore
+from routing.storage.storage import StorageError
 
 OWNER = "key-1"
 
@@ -39,12 +41,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[ResponseStore]:
-    settings = ResponsesStoreSettings(path=str(tmp_path / "r.sqlite"), ttl=100, max_bytes=4000)
-    one = ResponseStore(settings, clock)
+async def store(address: str, clock: Clock) -> AsyncIterator[ResponseStore]:
+    one = ResponseStore(ResponsesStoreSettings(ttl=100, max_bytes=4000), address, clock)
     await one.start()
     yield one
     await one.stop()
+
+
+async def rows(store: ResponseStore, statement: str) -> list[Any]:
+    return await store._storage.fetch(statement)
 
 
 def response(response_id: str, text: str = "yes", **members: Any) -> dict[str, Any]:
@@ -72,6 +77,44 @@ async def code_of(awaitable: Any) -> tuple[int, str | None]:
     with pytest.raises(APIError) as caught:
         await awaitable
     return caught.value.status, caught.value.code
+
+
+async def until_kept(store: ResponseStore, expected: list[str]) -> None:
+    for _ in range(1000):
+        found = [each for (each,) in await rows(store, "SELECT id FROM stored_responses")]
+        if found == expected:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{found} are kept")
+
+
+async def test_what_is_old_goes_soon_after_the_start(address: str, clock: Clock) -> None:
+    settings = ResponsesStoreSettings(ttl=100)
+    for expected in (["resp_a"], []):
+        store = ResponseStore(settings, address, clock)
+        await store.start()
+        if expected:
+            await save(store, "resp_a")
+        await until_kept(store, expected)
+        await store.stop()
+        clock.now += 101
+
+
+async def test_a_sweep_that_fails_is_not_the_last(
+    address: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWEEP_SECONDS", 0.01)
+    store = ResponseStore(ResponsesStoreSettings(ttl=100), address, clock)
+    await store.start()
+    await save(store, "resp_a")
+    async with store._storage.transaction() as transaction:
+        await transaction.fetch("ALTER TABLE stored_responses RENAME TO away")
+    clock.now += 101
+    await asyncio.sleep(0.1)
+    async with store._storage.transaction() as transaction:
+        await transaction.fetch("ALTER TABLE away RENAME TO stored_responses")
+    await until_kept(store, [])
+    await store.stop()
 
 
 async def is_kept(store: ResponseStore, response_id: str) -> bool:
@@ -144,7 +187,7 @@ async def test_items_are_found_by_their_ids(store: ResponseStore) -> None:
 
 
 async def test_what_is_too_old_is_gone_at_once_and_its_bytes_with_the_next(
-    store: ResponseStore, clock: Clock, tmp_path: Path
+    store: ResponseStore, clock: Clock
 ) -> None:
     await save(store, "r1")
     clock.now += 100
@@ -153,21 +196,20 @@ async def test_what_is_too_old_is_gone_at_once_and_its_bytes_with_the_next(
     assert not await is_kept(store, "r1")
     assert await code_of(store.delete(OWNER, "r1")) == (404, "response_not_found")
     await save(store, "r2")
-    rows = sqlite3.connect(tmp_path / "r.sqlite").execute("SELECT id FROM responses").fetchall()
-    assert rows == [("r2",)]
+    assert await rows(store, "SELECT id FROM stored_responses") == [("r2",)]
+    assert await rows(store, "SELECT response FROM stored_items") == [("r2",)] * 2
 
 
-async def test_the_oldest_make_room(store: ResponseStore, clock: Clock, tmp_path: Path) -> None:
+async def test_the_oldest_make_room(store: ResponseStore, clock: Clock) -> None:
     for index in range(5):
         clock.now += 1
         await save(store, f"r{index}", text="x" * 1000)
     kept = [await is_kept(store, f"r{index}") for index in range(5)]
     assert kept == [False, False, True, True, True]
-    connection = sqlite3.connect(tmp_path / "r.sqlite")
-    (counted,) = connection.execute("SELECT bytes FROM total").fetchone()
-    (real,) = connection.execute(
-        "SELECT sum(length(input) + length(response)) FROM responses"
-    ).fetchone()
+    ((counted,),) = await rows(store, "SELECT bytes FROM stored_total")
+    ((real,),) = await rows(
+        store, "SELECT sum(length(input) + length(response)) FROM stored_responses"
+    )
     assert counted == real <= 4000
 
 
@@ -187,15 +229,15 @@ async def test_a_caller_that_leaves_does_not_stop_the_keeping(store: ResponseSto
     saving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await saving
-    # The store has one thread: what is asked after it comes after it.
+    await asyncio.gather(*store._saving)
     assert await is_kept(store, "r1")
 
 
 async def test_a_store_that_fails_is_503_and_what_it_began_is_undone(
     store: ResponseStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+    async def full(*_: object) -> None:
+        raise StorageError("database or disk is full")
 
     monkeypatch.setattr(module, "_index", full)
     assert await code_of(store.save(OWNER, response("r1"), [])) == (503, "store_unavailable")
@@ -256,15 +298,14 @@ async def test_work_in_the_background_ends_in_the_store(store: ResponseStore) ->
         raise AssertionError
 
     works = {"r1": well, "r2": badly, "r3": forever, "r4": forever}
+    tasks = []
     for response_id, work in works.items():
         await save(store, response_id, background=True, status="queued")
-        background.run(response(response_id, background=True, status="queued"), work)
+        queued = response(response_id, background=True, status="queued")
+        tasks.append(background.run(queued, work))
     await store.cancel(OWNER, "r3")
     background.cancel("r3")
-    # One more round through the store's thread for each that ends.
-    for _ in range(20):
-        await asyncio.sleep(0)
-        await is_kept(store, "r1")
+    await asyncio.gather(*tasks[:3], return_exceptions=True)
     await background.stop()
     ended = [(await store.get(OWNER, each)).response for each in works]
     assert [each["status"] for each in ended] == ["completed", "failed", "cancelled", "failed"]
@@ -296,10 +337,10 @@ _OTHER = textwrap.dedent(
     """
     import asyncio, sys
     from llama_compat.distribution import ResponsesStoreSettings
-    from routing.operations.store.responses import ResponseStore
+    from routing.storage.responses import ResponseStore
 
     async def main(path, name, count):
-        store = ResponseStore(ResponsesStoreSettings(path=path))
+        store = ResponseStore(ResponsesStoreSettings(), path)
         await store.start()
         for index in range(count):
             response = {"id": f"{name}{index}", "status": "completed", "output": []}
@@ -312,15 +353,14 @@ _OTHER = textwrap.dedent(
 )
 
 
-def other_process(path: Path, name: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _OTHER, str(path), name, str(count)]
+def other_process(address: str, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _OTHER, address, name, str(count)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-async def test_processes_share_a_file_and_a_killed_one_loses_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "shared.sqlite"
-    others = [other_process(path, name, 40) for name in ("a", "b")]
+async def test_processes_share_a_storage_and_a_killed_one_loses_nothing(address: str) -> None:
+    others = [other_process(address, name, 40) for name in ("a", "b")]
     try:
         for each in others:
             assert each.stdout is not None
@@ -330,7 +370,7 @@ async def test_processes_share_a_file_and_a_killed_one_loses_nothing(tmp_path: P
         for each in others:
             each.send_signal(signal.SIGKILL)
             each.communicate()
-    store = ResponseStore(ResponsesStoreSettings(path=str(path)))
+    store = ResponseStore(ResponsesStoreSettings(), address)
     await store.start()
     kept = [await is_kept(store, f"{name}{index}") for name in "ab" for index in range(40)]
     await store.stop()
@@ -340,12 +380,51 @@ async def test_processes_share_a_file_and_a_killed_one_loses_nothing(tmp_path: P
 async def test_a_file_that_is_none_of_ours_is_refused_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Not a database, but long enough that it could be taken for one. " * 20)
-    store = ResponseStore(ResponsesStoreSettings(path=str(path)))
+    store = ResponseStore(ResponsesStoreSettings(), f"sqlite:{path}")
     with pytest.raises(ProviderStartError, match=r"notes\.txt"):
         await store.start()
     assert path.read_text().startswith("Not a database")
     await store.stop()
 
 
-async def test_the_file_is_nobody_elses_to_read(store: ResponseStore, tmp_path: Path) -> None:
+async def test_the_file_is_nobody_elses_to_read(tmp_path: Path) -> None:
+    store = ResponseStore(ResponsesStoreSettings(), f"sqlite:{tmp_path / 'r.sqlite'}")
+    await store.start()
     assert (tmp_path / "r.sqlite").stat().st_mode & 0o077 == 0
+    await store.stop()
+
+
+_OLD_SCHEMA = """
+CREATE TABLE responses (id TEXT PRIMARY KEY, owner TEXT NOT NULL, previous TEXT,
+    created REAL NOT NULL, status TEXT NOT NULL, alive_until REAL, input BLOB NOT NULL,
+    response BLOB NOT NULL, size INTEGER NOT NULL);
+CREATE TABLE items (id TEXT NOT NULL, response TEXT NOT NULL
+    REFERENCES responses (id) ON DELETE CASCADE, PRIMARY KEY (id, response)) WITHOUT ROWID;
+CREATE TABLE total (only INTEGER PRIMARY KEY CHECK (only = 1), bytes INTEGER);
+CREATE TRIGGER response_removed AFTER DELETE ON responses BEGIN
+    UPDATE total SET bytes = bytes - old.size; END;
+"""
+
+
+async def test_a_file_of_the_old_way_is_understood_and_says_so(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(_OLD_SCHEMA)
+        kept, input = json.dumps(response("r1")).encode(), json.dumps(asked("r1")).encode()
+        size = len(kept) + len(input)
+        row = ("r1", OWNER, None, clock.now, "completed", None, input, kept, size)
+        connection.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO items VALUES ('msg_r1', 'r1')")
+        connection.execute("INSERT INTO total VALUES (1, ?)", (size,))
+    connection.close()
+    for _ in range(2):
+        caplog.clear()
+        store = ResponseStore(ResponsesStoreSettings(path=str(path)), "sqlite:/none", clock)
+        await store.start()
+        assert caplog.text.count("the old way") == 1
+        assert (await store.get(OWNER, "r1")).response == response("r1")
+        assert list(await store.items(OWNER, ["msg_r1"])) == ["msg_r1"]
+        assert await rows(store, "SELECT bytes FROM stored_total") == [(size,)]
+        await store.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from providers import registry
 from providers.base import Provider, ProviderConfig, ProviderStartError
+from providers.remote.openai.provider import RemoteOpenAIProvider
 from routing.runtime import Runtime
 
 
@@ -40,19 +42,20 @@ class Starter(Provider):
         self._note("stopped")
 
 
+CLASSES = {"local::echo": f"{__name__}:Starter", "local::torch": f"{__name__}:Loader"}
+
+
 @pytest.fixture
 def starter(monkeypatch: pytest.MonkeyPatch) -> type[Starter]:
-    monkeypatch.setattr(registry, "provider_class", lambda type: Starter)
+    monkeypatch.setattr(registry, "CLASSES", CLASSES)
     monkeypatch.setattr(Starter, "events", ())
     return Starter
 
 
-def distribution(*ids: str, **models: Any) -> Distribution:
+def distribution(*ids: str, type: str = "local::echo", **models: Any) -> Distribution:
     return Distribution.model_validate(
         {
-            "providers": [
-                {"id": id, "type": "local::echo", "config": ProviderConfig()} for id in ids
-            ],
+            "providers": [{"id": id, "type": type, "config": ProviderConfig()} for id in ids],
             "models": [
                 {"id": name, "provider": ids[0], "provider_model": "one", "context_length": length}
                 for name, length in models.items()
@@ -135,34 +138,40 @@ async def test_what_is_unchanged_passes_on_and_ends_with_the_last_that_has_it(
     assert starter.events[4:] == ("c stopped", "b stopped")
 
 
-async def test_other_settings_or_another_type_make_another_provider(
-    starter: type[Starter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_settings_or_another_type_make_another_provider(starter: type[Starter]) -> None:
     one = await started(distribution("a", "b"))
     changed = distribution("a", "b")
     object.__setattr__(changed.providers[0], "config", ProviderConfig(unsupported="drop"))
     two = Runtime(changed, one)
     assert two.providers["a"] is not one.providers["a"]
     assert two.providers["b"] is one.providers["b"]
-
-    class Other(starter):  # type: ignore[misc, valid-type]
-        pass
-
-    monkeypatch.setattr(registry, "provider_class", lambda type: Other)
-    assert Runtime(distribution("a", "b"), one).providers["b"] is not one.providers["b"]
+    other = distribution("a", "b", type="local::torch")
+    assert Runtime(other, one).providers["b"] is not one.providers["b"]
     await one.stop()
 
 
-async def test_other_models_matter_to_providers_that_load_them(
-    starter: type[Starter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def of_vendor(type: str) -> Distribution:
+    config = registry.config_model(type).validate({"base_url": "http://127.0.0.1:1/v1"})
+    return Distribution.model_validate({"providers": [{"id": "a", "type": type, "config": config}]})
+
+
+async def test_another_vendor_at_the_same_address_makes_another_provider() -> None:
+    one = Runtime(of_vendor("remote::vllm"))
+    assert Runtime(of_vendor("remote::vllm"), one).providers["a"] is one.providers["a"]
+    other = Runtime(of_vendor("remote::sglang"), one).providers["a"]
+    assert isinstance(other, RemoteOpenAIProvider)
+    assert other is not one.providers["a"]
+    assert other.vendor.name == "SGLang"
+
+
+async def test_other_models_matter_to_providers_that_load_them(starter: type[Starter]) -> None:
     one = await started(distribution("a", x=100))
     assert Runtime(distribution("a", x=200), one).providers["a"] is one.providers["a"]
-    monkeypatch.setattr(registry, "provider_class", lambda type: Loader)
-    two = await started(distribution("a", x=100), one)
+    loader = partial(distribution, "a", type="local::torch")
+    two = await started(loader(x=100), one)
     assert two.providers["a"].adopted is one.providers["a"]
-    assert Runtime(distribution("a", x=100), two).providers["a"] is two.providers["a"]
-    assert Runtime(distribution("a", x=200), two).providers["a"] is not two.providers["a"]
+    assert Runtime(loader(x=100), two).providers["a"] is two.providers["a"]
+    assert Runtime(loader(x=200), two).providers["a"] is not two.providers["a"]
     await one.stop()
     await two.stop()
 
@@ -186,10 +195,9 @@ async def test_the_store_of_responses_passes_on_with_its_settings(
     starter: type[Starter], tmp_path: Path
 ) -> None:
     def storing(name: str) -> Distribution:
-        kept = {"path": str(tmp_path / name)}
         return Distribution.model_validate(
             {
-                "server": {"responses_store": kept},
+                "server": {"responses_store": {}, "storage": f"sqlite:{tmp_path / name}"},
                 "providers": [{"id": "a", "type": "local::echo", "config": ProviderConfig()}],
             }
         )

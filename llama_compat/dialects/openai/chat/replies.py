@@ -8,7 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from llama_compat.dialects.openai.chat.requests import render_call, thought_signature
+from llama_compat.dialects.openai.chat.requests import (
+    render_call,
+    render_image,
+    thought_signature,
+)
 from llama_compat.dialects.openai.chunks import token_ids
 from llama_compat.dialects.openai.finish_reasons import (
     finish_reason,
@@ -18,14 +22,18 @@ from llama_compat.dialects.openai.finish_reasons import (
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.images import images_in
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
+    ImageContent,
     StopReason,
+    TextContent,
     ToolCall,
     Usage,
+    content_text,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -56,14 +64,18 @@ def render_reply(
 def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, Any]:
     message = response.completion_message
     calls = message.tool_calls
-    without_content = not message.content and (calls or message.refusal is not None)
+    text, images = content_text(message.content), images_in(message.content)
+    without_content = not text and (calls or images or message.refusal is not None)
     rendered: dict[str, Any] = {
         "role": "assistant",
-        "content": None if without_content else message.content,
+        "content": None if without_content else text,
         "refusal": message.refusal,
     }
     if message.reasoning is not None:
         rendered["reasoning_content"] = message.reasoning
+    if images:
+        # OpenAI has no place for them; this is OpenRouter's.
+        rendered["images"] = [render_image(image) for image in images]
     if calls:
         rendered["tool_calls"] = [render_call(call) for call in calls]
     reason = message.stop_reason or StopReason.end_of_turn
@@ -106,9 +118,10 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResp
         raise ValueError("the reply has a choice without a message")
     text, reasoning = parse_text(message)
     calls = tuple(_parse_call(call) for call in tool_call_fragments(message))
+    images = parse_images(message)
     return ChatCompletionResponse(
         completion_message=CompletionMessage.of(
-            content=text,
+            content=(*([TextContent(text)] if text else []), *images) if images else text,
             tool_calls=calls,
             reasoning=reasoning or None,
             refusal=message.get("refusal") or None,
@@ -160,6 +173,11 @@ def parse_text(message: Mapping[str, Any]) -> tuple[str, str]:
         thought = "".join(_thinking(part) for part in content)
         return "".join(part.get("text") or "" for part in content), (reasoning or "") + thought
     return content or "", reasoning if isinstance(reasoning, str) else ""
+
+
+def parse_images(message: Mapping[str, Any]) -> Sequence[ImageContent]:
+    """What the model drew, in a message or in a stream's delta: OpenRouter's `images`."""
+    return [ImageContent(image["image_url"]["url"]) for image in message.get("images") or ()]
 
 
 def _thinking(part: Mapping[str, Any]) -> str:

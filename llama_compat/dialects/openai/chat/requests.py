@@ -392,6 +392,11 @@ def _render_content(content: Content) -> str | list[dict[str, Any]]:
 def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, TextContent):
         return {"type": "text", "text": part.text}
+    return render_image(part)
+
+
+def render_image(part: ImageContent) -> dict[str, Any]:
+    """The part of a content that is an image; one of the `images` of a reply looks the same."""
     image = {"url": part.url}
     if part.detail is not None:
         image["detail"] = part.detail

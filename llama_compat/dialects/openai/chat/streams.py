@@ -7,11 +7,16 @@ from typing import Any
 
 from llama_compat.dialects.openai.chat.replies import (
     call_id_of,
+    parse_images,
     parse_stop_reason,
     parse_text,
     tool_call_fragments,
 )
-from llama_compat.dialects.openai.chat.requests import extra_content, thought_signature
+from llama_compat.dialects.openai.chat.requests import (
+    extra_content,
+    render_image,
+    thought_signature,
+)
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
@@ -20,6 +25,7 @@ from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
     Delta,
+    ImageDelta,
     ReasoningDelta,
     RefusalDelta,
     StopReason,
@@ -92,6 +98,8 @@ class StreamRenderer(ChunkRenderer):
             return {"reasoning_content": delta.text} if delta.text else {}
         if isinstance(delta, RefusalDelta):
             return {"refusal": delta.text} if delta.text else {}
+        if isinstance(delta, ImageDelta):
+            return {"images": [render_image(delta.image)]}
         return self._calls.setdefault(choice, _CallsSent()).render(delta)
 
 
@@ -177,6 +185,7 @@ class StreamParser(ChunkParser):
         delta = choice.get("delta") or {}
         text, reasoning = parse_text(delta)
         deltas = _text_deltas(self._text.push(text), self._reasoning.push(reasoning))
+        deltas.extend(map(ImageDelta, parse_images(delta)))
         if delta.get("refusal"):
             deltas.append(RefusalDelta(delta["refusal"]))
         for fragment in tool_call_fragments(delta):

@@ -23,7 +23,7 @@ from providers.local.torch_engine.cpu_kernels.code import (
 )
 from providers.local.torch_engine.cpu_kernels.library import kernel
 from providers.local.torch_engine.cpu_kernels.products import GROUP, TILE, Int8Linear, product
-from providers.local.torch_engine.decoder import Layer
+from providers.local.torch_engine.model.decoder import Layer
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from itertools import chain
 
 import torch
 
-from providers.local.torch_engine.attention import SequenceSpan, Span
 from providers.local.torch_engine.cpu_kernels import rows
 from providers.local.torch_engine.cpu_kernels.attention import attend
 from providers.local.torch_engine.cpu_kernels.code import LANES
 from providers.local.torch_engine.cpu_kernels.layer import Room, weights_of
 from providers.local.torch_engine.cpu_kernels.layer import layer as whole_layer
 from providers.local.torch_engine.cpu_kernels.library import Call
-from providers.local.torch_engine.decoder import Decoder, Layer, Norm
+from providers.local.torch_engine.model.attention import SequenceSpan, Span
+from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm
+from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
-from providers.local.torch_engine.scheduler import Chunk
-from providers.local.torch_engine.torch_step import TorchStep
+from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
 class CPUKernels:
@@ -52,11 +52,9 @@ class CPUKernels:
         attention = {"heads": decoder.heads, "block_size": block_size}
         scale = decoder.attention_scale
         self.attend = attend.compiled(**sizes, **attention, scale=scale)
-        # By their layers' numbers in memory, of those that one kernel computes.
+        # By their layers, of those that one kernel computes.
         self.weights = {
-            id(each): weights
-            for each in decoder.layers
-            if (weights := weights_of(each)) is not None
+            each: weights for each in decoder.layers if (weights := weights_of(each)) is not None
         }
         self.layer: list[Call] = []
         if self.weights:
@@ -136,7 +134,7 @@ class CPUStep(TorchStep):
         self, layer: Layer, hidden: torch.Tensor, product: torch.Tensor | None, cached: torch.Tensor
     ) -> torch.Tensor:
         """See `Step`; in one kernel where all sequences decode."""
-        weights = self._kernels.weights.get(id(layer))
+        weights = self._kernels.weights.get(layer)
         spans = self._decoding
         if weights is None or spans is None:
             return super().layer(layer, hidden, product, cached)

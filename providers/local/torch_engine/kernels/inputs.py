@@ -10,7 +10,7 @@ import torch
 
 from providers.local.torch_engine.kernels.places import Places, Prompt
 from providers.local.torch_engine.model_runner import flattened
-from providers.local.torch_engine.scheduler import Chunk
+from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
 class Inputs(NamedTuple):

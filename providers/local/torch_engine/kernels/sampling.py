@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
-from providers.local.torch_engine.sampler import LocalSequence, truncation
+from providers.local import draw
+from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, LocalSequence, truncation
 
 LOG2_E = 1.4426950408889634
 LARGEST_TILE = 4096
+
+STRIDE, FIRST, SECOND = (tl.constexpr(each) for each in (draw.STRIDE, draw.FIRST, draw.SECOND))
+SCALE, HALF = (tl.constexpr(each) for each in (draw.SCALE, draw.HALF))
 
 ONE = tl.constexpr(0x3F800000)
 """The bits of 1.0, which is what the likeliest token weighs."""
@@ -45,6 +50,22 @@ def at_least(logits, size, best, factor, bits, TILE: tl.constexpr):
 
 
 @triton.jit
+def exponential(places, first, second):
+    """The exponential numbers of the tokens at `places`; see `providers.local.draw`."""
+    bits = places.to(tl.uint32) * STRIDE + first
+    bits ^= bits >> 16
+    bits *= FIRST
+    bits ^= second
+    bits ^= bits >> 15
+    bits *= SECOND
+    bits ^= bits >> 15
+    number = bits.to(tl.float32) * SCALE + HALF
+    # 1 less a small number has lost most of its digits.
+    series = number * (1.0 + number * (0.5 + number * (1.0 / 3.0 + number * 0.25)))
+    return tl.where(number < 0.01, series, -tl.log(1.0 - number))
+
+
+@triton.jit
 def sample_kernel(
     logits,
     out,
@@ -60,13 +81,18 @@ def sample_kernel(
     logits += row.to(tl.int64) * row_stride
     best = float("-inf")
     likeliest = tl.full([], 0, tl.int32)
+    no_numbers = 0
     for start in range(0, size, TILE):
         places = start + tl.arange(0, TILE)
         values = tl.load(logits + places, mask=places < size, other=float("-inf"))
+        no_numbers += tl.sum(((values != values) | (values == float("inf"))).to(tl.int32), 0)
         largest = tl.max(values, 0)
         if largest > best:
             best = largest
             likeliest = start + tl.argmax(values, 0)
+    if (no_numbers > 0) | (best == float("-inf")):
+        tl.store(out + row, tl.full([], -1, tl.int64))
+        return
     temperature = tl.load(settings + row)
     if temperature == 0.0:
         tl.store(out + row, likeliest.to(tl.int64))
@@ -74,7 +100,6 @@ def sample_kernel(
     top_k = tl.load(settings + settings_stride + row).to(tl.int32)
     top_p = tl.load(settings + 2 * settings_stride + row)
     min_p = tl.load(settings + 3 * settings_stride + row)
-    draw = tl.load(settings + 4 * settings_stride + row)
     factor = LOG2_E / temperature
 
     # What is kept: weights above `bits`, and the first `ties` of those that have just these.
@@ -117,10 +142,10 @@ def sample_kernel(
         bits = low
         whole = above + ties * each
 
-    target = draw * whole
-    chosen = size
-    last = likeliest
-    summed = 0.0
+    first = tl.load(settings + 4 * settings_stride + row).to(tl.uint32, bitcast=True)
+    second = tl.load(settings + 5 * settings_stride + row).to(tl.uint32, bitcast=True)
+    chosen = likeliest
+    farthest = 0.0
     tied = 0
     for start in range(0, size, TILE):
         places = start + tl.arange(0, TILE)
@@ -129,13 +154,13 @@ def sample_kernel(
         tie = (found == bits) & (places < size)
         rank = tied + tl.cumsum(tie.to(tl.int32), 0)
         kept = ((found > bits) | (tie & (rank <= ties))) & (weights > 0.0)
-        reached = summed + tl.cumsum(tl.where(kept, weights, 0.0), 0)
-        chosen = tl.minimum(chosen, tl.min(tl.where(kept & (reached > target), places, size), 0))
-        last = tl.maximum(last, tl.max(tl.where(kept, places, 0), 0))
-        summed += tl.sum(tl.where(kept, weights, 0.0), 0)
+        reached = tl.where(kept, weights / exponential(places, first, second), 0.0)
+        largest = tl.max(reached, 0)
+        if largest > farthest:
+            farthest = largest
+            chosen = start + tl.argmax(reached, 0)
         tied += tl.sum(tie.to(tl.int32), 0)
-    # Rounding may leave a draw close to 1 above the sum.
-    tl.store(out + row, tl.where(chosen == size, last, chosen).to(tl.int64))
+    tl.store(out + row, chosen.to(tl.int64))
 
 
 class KernelSampler:
@@ -148,13 +173,13 @@ class KernelSampler:
 
     def __init__(self, sequences: int, device: torch.device) -> None:
         on_gpu = device.type == "cuda"
-        # Temperature (0: the likeliest), top-k (0: all), top-p, min-p and the random number.
-        self._host = torch.zeros(5, sequences, dtype=torch.float32, pin_memory=on_gpu)
-        self._device = torch.zeros(5, sequences, dtype=torch.float32, device=device)
+        # Temperature (0: the likeliest), top-k (0: all), top-p, min-p and, as bits, the draw's key.
+        self._host = torch.zeros(6, sequences, dtype=torch.float32, pin_memory=on_gpu)
+        self._device = torch.zeros(6, sequences, dtype=torch.float32, device=device)
         self._copied = torch.cuda.Event() if on_gpu else None
 
     def sample(self, logits: torch.Tensor, sequences: Sequence[LocalSequence]) -> torch.Tensor:
-        """A token for each row, int64, on the device and perhaps not there yet.
+        """A token for each row, int64, on the device and perhaps not there yet; see `FastSampler`.
 
         Args:
             logits: float32, `[len(sequences), vocab_size]`.
@@ -162,16 +187,15 @@ class KernelSampler:
         """
         samplings = [each.generation.sampling for each in sequences]
         if all(isinstance(each.strategy, GreedySamplingStrategy) for each in samplings):
-            return logits.argmax(-1)
+            largest, likeliest = logits.max(-1)
+            return torch.where(largest.isfinite(), likeliest, NO_TOKEN)
         if self._copied is not None:
             self._copied.synchronize()
         rows, size = logits.shape
         settings = [_settings(sampling) for sampling in samplings]
-        draws = [
-            each.random.random() if temperature else 0.0
-            for each, (temperature, *_) in zip(sequences, settings, strict=True)
-        ]
-        self._host[:, :rows] = torch.tensor([*zip(*settings, strict=True), draws])
+        self._host[:4, :rows] = torch.tensor([*zip(*settings, strict=True)])
+        keys = np.array([each.draw_key for each in sequences], np.uint32)
+        self._host.view(torch.int32)[4:, :rows] = torch.from_numpy(keys.view(np.int32).T)
         self._device.copy_(self._host, non_blocking=True)
         if self._copied is not None:
             self._copied.record()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from providers.local.torch_engine.decoder import Decoder, Layer, Norm, Step
 from providers.local.torch_engine.kernels.attention import paged_attention
 from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.prompts import Attend, PromptAttention
+from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Step
 
 
 class KernelStep(Step):

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from providers.local.torch_engine import linear
+from providers.local.torch_engine.model import linear
 
 if not linear.kernels_possible():
     pytest.skip("needs x86 with AVX2, Linux and llvmlite", allow_module_level=True)

@@ -16,13 +16,14 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from llama_compat.types import SamplingParams
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.torch_engine import linear, self_check
-from providers.local.torch_engine.attention import SequenceSpan, attend
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
+from providers.local.torch_engine.loading import self_check
+from providers.local.torch_engine.loading.weights import decoder_of
+from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.model.attention import SequenceSpan, attend
 from providers.local.torch_engine.model_runner import PagedRunner
-from providers.local.torch_engine.scheduler import Chunk
-from providers.local.torch_engine.sequence import Sequence
-from providers.local.torch_engine.weights import decoder_of
+from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import Sequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import ARCHITECTURES, make_architecture, opened
 
@@ -37,7 +38,9 @@ BLOCK_SIZE = 16
 
 def decoder_in(folder: Path, **settings: Any) -> Any:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, **settings).eval()
-    return decoder_of(model, linear.plain, 512)
+    decoder = decoder_of(model, linear.plain)
+    decoder.reach(512)
+    return decoder
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -50,7 +53,8 @@ def test_every_operation_of_every_architecture(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_layer_with_weights_of_8_bits(tmp_path: Path, name: str) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(make_architecture(tmp_path, name))
-    decoder = decoder_of(model.eval(), linear.int8, 512)
+    decoder = decoder_of(model.eval(), linear.int8)
+    decoder.reach(512)
     kernels = CPUKernels(decoder, BLOCK_SIZE)
     assert len(kernels.weights) == len(decoder.layers)
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
@@ -69,7 +73,8 @@ def test_layers_whose_sizes_do_not_fit_are_computed_one_operation_after_the_othe
     tmp_path: Path, sizes: dict[str, int]
 ) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(make_model(tmp_path, **sizes))
-    decoder = decoder_of(model.eval(), linear.int8, 512)
+    decoder = decoder_of(model.eval(), linear.int8)
+    decoder.reach(512)
     assert CPUKernels(decoder, BLOCK_SIZE).weights == {}
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
 

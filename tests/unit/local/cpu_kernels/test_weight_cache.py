@@ -16,19 +16,20 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
-from providers.local.torch_engine import linear, loader
-from providers.local.torch_engine.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
-from providers.local.torch_engine.loader import LoadOptions, load
-from providers.local.torch_engine.scheduler import Chunk
-from providers.local.torch_engine.sequence import Sequence
+from providers.local.torch_engine.loading import loader
+from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
+from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import Sequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import ARCHITECTURES, make_architecture
 
 if not linear.kernels_possible():
     pytest.skip("needs x86 with AVX2, Linux and llvmlite", allow_module_level=True)
 
-from providers.local.torch_engine import weight_cache
+from providers.local.torch_engine.loading import weight_cache
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     kinds = []
     decoder_of = loader.decoder_of
 
-    def watched(module: object, make: linear.Make, positions: int) -> object:
+    def watched(module: object, make: linear.Make) -> object:
         kinds.append(next(kind for kind, each in linear.MAKES.items() if each is make))
-        return decoder_of(module, make, positions)
+        return decoder_of(module, make)
 
     monkeypatch.setattr(loader, "decoder_of", watched)
     return kinds
@@ -193,3 +194,34 @@ def test_weights_of_more_bits_are_not_kept(tmp_path: Path, quantization: str) ->
     make_model(tmp_path)
     logits(tmp_path, quantization)
     assert not (tmp_path / ".llama-compat").exists()
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.999])
+def test_damaged_numbers_are_made_anew(
+    tmp_path: Path, made: list[str], place: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_model(tmp_path)
+    first = logits(tmp_path)
+    file = weight_cache.file_in(tmp_path)
+    whole = bytearray(file.read_bytes())
+    start = 8 + int.from_bytes(whole[:8], "little")
+    at = start + int(place * (len(whole) - start))
+    whole[at] ^= 0x40
+    file.write_bytes(whole)
+    assert torch.equal(logits(tmp_path), first)
+    assert made == ["int8", "int8"]
+    assert "damaged" in caplog.text
+    assert torch.equal(logits(tmp_path), first)
+    assert made == ["int8", "int8"]
+
+
+def test_a_damaged_description_is_made_anew(tmp_path: Path, made: list[str]) -> None:
+    make_model(tmp_path)
+    first = logits(tmp_path)
+    file = weight_cache.file_in(tmp_path)
+    whole = file.read_bytes()
+    assert b"epsilon" in whole
+    file.write_bytes(whole.replace(b"1e-06", b"9e-01"))
+    assert file.read_bytes() != whole
+    assert torch.equal(logits(tmp_path), first)
+    assert made == ["int8", "int8"]

@@ -17,6 +17,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def quick_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter takes its time."""
-    from providers.local.torch_engine import self_check
+    from providers.local.torch_engine.loading import self_check
 
     monkeypatch.setattr(self_check, "SEQUENCES", ((1, 1), (1, 40), (20, 25), (18, 18)))

@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
-from providers.local.torch_engine.attention import SequenceSpan, attend
 from providers.local.torch_engine.kernels.attention import paged_attention, splits_for
 from providers.local.torch_engine.kernels.places import Places, Prompt
 from providers.local.torch_engine.kernels.prompts import Attend
+from providers.local.torch_engine.model.attention import SequenceSpan, attend
 
 BLOCK_SIZE = 16
 DECODING = [(1, 1), (1, 16), (1, 17), (1, 200)]

@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
-from providers.local.torch_engine.decoder import Norm, Rope
 from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
-from providers.local.torch_engine.torch_step import ACTIVATIONS
+from providers.local.torch_engine.model.decoder import Norm, Rope
+from providers.local.torch_engine.model.torch_step import ACTIVATIONS
 
 DTYPES = pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str
@@ -64,7 +64,8 @@ def test_gates(device: Any, activation: str, dtype: Any, tolerance: float) -> No
 def test_heads(device: Any, rotated: int, normed: bool, dtype: Any, tolerance: float) -> None:
     heads, kv_heads, head_dim, slots = 3, 2, 24, 9
     qkv = torch.randn(3, (heads + 2 * kv_heads) * head_dim, device=device).to(dtype)
-    rope = Rope(torch.rand(rotated // 2, device=device) * 6, 1.5, positions=40)
+    rope = Rope(torch.rand(rotated // 2, device=device) * 6, 1.5)
+    rope.reach(40)
     positions, written = torch.tensor([[39, 0, 7], [8, 0, 3]], device=device)
     norms = [Norm(torch.randn(head_dim, device=device), epsilon, dtype) for epsilon in (1e-2, 1e-1)]
 

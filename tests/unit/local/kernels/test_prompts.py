@@ -21,8 +21,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
 from providers.base import ProviderStartError
-from providers.local.torch_engine import kernel_choice
 from providers.local.torch_engine.kernels.prompts import FlashAttention, FlashInfer, PromptAttention
+from providers.local.torch_engine.loading import kernel_choice
 from tests.unit.local.engines import generate, opened, reference, running
 from tests.unit.local.kernels.test_attention import (
     BLOCK_SIZE,

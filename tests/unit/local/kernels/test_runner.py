@@ -20,9 +20,9 @@ from providers.local.engine import Generation
 from providers.local.torch_engine.kernels import heads, norms
 from providers.local.torch_engine.kernels import runner as kernel_runner
 from providers.local.torch_engine.kernels.runner import KernelRunner, graph_sizes
-from providers.local.torch_engine.loader import LoadOptions, load
-from providers.local.torch_engine.scheduler import Chunk
-from providers.local.torch_engine.sequence import Sequence
+from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import Sequence
 from tests.unit.local.engines import (
     ARCHITECTURES,
     generate,

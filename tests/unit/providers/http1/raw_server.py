@@ -169,11 +169,18 @@ async def client_with(
 
 
 async def ask(
-    client: http1.Client, server: Server, body: bytes | None = None, target: str = "/"
+    client: http1.Client,
+    server: Server,
+    body: bytes | None = None,
+    target: str = "/",
+    *,
+    idempotent: bool = False,
 ) -> bytes:
     """The whole body of an answer."""
     method = "GET" if body is None else "POST"
-    response = await client.send(method, server.route, target, NO_HEADERS, body)
+    response = await client.send(
+        method, server.route, target, NO_HEADERS, body, idempotent=idempotent
+    )
     try:
         return await response.read()
     finally:

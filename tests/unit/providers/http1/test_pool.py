@@ -155,27 +155,66 @@ async def test_an_idle_connection_makes_room_for_one_to_another_server() -> None
 # Closed while idle --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["closes", "resets"])
-@pytest.mark.parametrize("idle", [1, 5])
-async def test_a_connection_that_closes_under_a_request_is_replaced(how: str, idle: int) -> None:
-    """The server waits for the second request, so that nobody can know before."""
+class ClosesWhenReused:
+    """The first connections end under their second request, which is read, so that nobody can know
+    before.
 
-    async def once(peer: Peer) -> None:
-        await peer.request()
+    Attributes:
+        read: the bodies of the requests that were read.
+    """
+
+    def __init__(self, how: str, idle: int) -> None:
+        self.read: list[bytes] = []
+        self._how = how
+        self._idle = idle
+
+    async def __call__(self, peer: Peer) -> None:
+        await self._request(peer)
         await asyncio.sleep(0.02)
         await peer.send(OK)
-        if peer.number <= idle:
-            await peer.request()
-            if how == "resets":
-                peer.reset()
-        else:
-            await answers(peer)
+        while peer.number > self._idle:
+            await self._request(peer)
+            await peer.send(OK)
+        await self._request(peer)
+        if self._how == "resets":
+            peer.reset()
 
-    async with serving(once) as server, client_with() as client:
+    async def _request(self, peer: Peer) -> None:
+        self.read.append((await peer.request())[1])
+
+
+closing = pytest.mark.parametrize("how", ["closes", "resets"])
+idling = pytest.mark.parametrize("idle", [1, 5])
+
+
+@closing
+@idling
+@pytest.mark.parametrize(("body", "idempotent"), [(None, False), (b"x", True)])
+async def test_what_may_be_done_twice_is_sent_again_where_a_connection_closes_under_it(
+    how: str, idle: int, body: bytes | None, idempotent: bool
+) -> None:
+    script = ClosesWhenReused(how, idle)
+    async with serving(script) as server, client_with() as client:
         await asyncio.gather(*(ask(client, server) for _ in range(idle)))
         assert client.counts.idle == idle
-        assert await ask(client, server, b"x") == b"x"[:0] + b"ok"
+        assert await ask(client, server, body, idempotent=idempotent) == b"ok"
         assert server.connections == idle + 1
+
+
+@closing
+@idling
+async def test_what_may_have_been_read_is_not_sent_twice(how: str, idle: int) -> None:
+    """As it was found: a POST was done twice, and nobody was told."""
+    script = ClosesWhenReused(how, idle)
+    async with serving(script) as server, client_with() as client:
+        await asyncio.gather(*(ask(client, server) for _ in range(idle)))
+        with pytest.raises(http1.StaleError):
+            await ask(client, server, b"x")
+        assert script.read.count(b"x") == 1
+        # Who sends it again all the same meets none of the others that were closed as well.
+        assert await ask(client, server, b"x") == b"ok"
+        assert server.connections == idle + 1
+        assert script.read.count(b"x") == 2
 
 
 async def test_a_connection_that_closed_before_is_not_even_tried() -> None:
@@ -239,7 +278,7 @@ async def test_a_request_whose_answer_began_is_not_sent_again(begun: bytes) -> N
 async def test_a_request_that_was_worked_on_is_not_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("providers.remote.http1.client.RETRY_WITHIN_SECONDS", 0.02)
+    monkeypatch.setattr("providers.remote.http1.client.STALE_WITHIN_SECONDS", 0.02)
 
     async def works_and_dies(peer: Peer) -> None:
         await peer.request()
@@ -249,8 +288,9 @@ async def test_a_request_that_was_worked_on_is_not_sent_again(
 
     async with serving(works_and_dies) as server, client_with() as client:
         await ask(client, server)
-        with pytest.raises(http1.DisconnectedError):
+        with pytest.raises(http1.DisconnectedError) as error:
             await ask(client, server)
+        assert not isinstance(error.value, http1.StaleError)
         assert server.connections == 1
 
 

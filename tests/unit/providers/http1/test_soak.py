@@ -21,6 +21,8 @@ from tests.unit.providers.http1.raw_server import (
     until,
 )
 
+pytestmark = pytest.mark.alone
+
 REQUESTS = 1000
 CLIENTS = 40
 

@@ -13,6 +13,7 @@ import pytest
 
 from routing.asgi import WATCH
 from routing.http import connection as module
+from routing.http.writer import Writer
 from tests.unit.routing.http.serving import Script, respond, serving, until
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -228,13 +229,13 @@ async def test_what_waits_for_long_is_thrown_away_to_see_whether_the_client_is_t
         client.writer.write(GET * 100_000)
         await until(lambda: server.connection._paused)
         connection = server.connection
-        connection.look_at_clock(connection._since + module.AHEAD_SECONDS - 1)
+        connection.look_at_clock(connection._patience.since + module.AHEAD_SECONDS - 1)
         assert connection._ahead
-        connection.look_at_clock(connection._since + module.AHEAD_SECONDS + 1)
+        connection.look_at_clock(connection._patience.since + module.AHEAD_SECONDS + 1)
         assert not connection._ahead
         client.close()
         while server.state.connections:
-            connection.look_at_clock(connection._since + module.AHEAD_SECONDS + 1)
+            connection.look_at_clock(connection._patience.since + module.AHEAD_SECONDS + 1)
             await asyncio.sleep(0.01)
         await until(lambda: script.gone == 1)
 
@@ -295,7 +296,7 @@ async def test_what_one_turn_of_the_loop_says_leaves_together(
             def __getattr__(self, name: str) -> Any:
                 return getattr(transport, name)
 
-        monkeypatch.setattr(server.connection, "_transport", Noting())
+        monkeypatch.setattr(server.connection.writer, "_transport", Noting())
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(3):
             await send({"type": "http.response.body", "body": b"event", "more_body": True})
@@ -320,7 +321,7 @@ async def test_a_whole_answer_is_one_write_and_waits_for_nothing(
     written: list[bytes] = []
 
     async def answers(scope: Any, receive: Any, send: Any) -> None:
-        monkeypatch.setattr(server.connection, "_send", written.append)
+        monkeypatch.setattr(Writer, "_send", lambda writer, data: written.append(data))
         await respond(send, b"whole")
         assert len(written) == 1
 
@@ -460,7 +461,7 @@ async def test_who_answers_waits_for_a_client_that_does_not_read() -> None:
         client = await server.connect()
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await client.say(GET)
-        await until(lambda: server.connection.writing_paused is not None)
+        await until(lambda: server.connection.writer.paused is not None)
         before = last
         await asyncio.sleep(0.05)
         assert last == before
@@ -518,10 +519,10 @@ async def test_nothing_is_waited_for_longer_than_it_may_take(
         await asyncio.sleep(0.02)
         connection = server.connection
         if status == 408 and seconds == 20:
-            connection.look_at_clock(connection._since)  # what has come is progress
-        connection.look_at_clock(connection._since + seconds - 0.5)
+            connection.look_at_clock(connection._patience.since)  # what has come is progress
+        connection.look_at_clock(connection._patience.since + seconds - 0.5)
         assert not connection._transport.is_closing()
-        connection.look_at_clock(connection._since + seconds + 0.5)
+        connection.look_at_clock(connection._patience.since + seconds + 0.5)
         if status is None:
             assert await client.rest() == b""
         else:
@@ -535,7 +536,7 @@ async def test_a_request_that_is_answered_has_all_the_time_it_needs() -> None:
         client = await server.connect()
         await client.say(GET)
         await until(lambda: len(script.asked) == 1)
-        server.connection.look_at_clock(server.connection._since + 1e6)
+        server.connection.look_at_clock(server.connection._patience.since + 1e6)
         script.go_on.set()
         assert (await client.answer())[2] == b"/a:"
 
@@ -546,7 +547,7 @@ async def test_a_body_that_comes_by_the_byte_is_not_progress() -> None:
         client = await server.connect()
         await client.say(post(b"x" * 1_000_000)[:-1_000_000])
         await until(lambda: server.connection._reading is not None)
-        begun = server.connection._since
+        begun = server.connection._patience.since
         for second in range(1, 22):
             await client.say(b"x" * 500)
             await asyncio.sleep(0.002)
@@ -561,10 +562,10 @@ async def test_a_body_that_makes_progress_is_waited_for() -> None:
         client = await server.connect()
         await client.say(post(b"x" * 1_000_000)[:-1_000_000])
         await until(lambda: server.connection._reading is not None)
-        begun = server.connection._since
+        begun = server.connection._patience.since
         for step in range(1, 51):
             await client.say(b"x" * 20_000)
-            await until(lambda: len(script.asked) or server.connection._progress == 20_000)
+            await until(lambda: len(script.asked) or server.connection._patience.progress == 20_000)
             server.connection.look_at_clock(begun + 19 * step)
         assert (await client.answer())[0] == 200
 
@@ -575,9 +576,9 @@ async def test_who_is_refused_is_listened_to_for_a_moment_only() -> None:
         await client.say(b"no http\r\n\r\n")
         await client.answer()
         connection = server.connection
-        connection.look_at_clock(connection._since + 4)
+        connection.look_at_clock(connection._patience.since + 4)
         assert server.state.connections
-        connection.look_at_clock(connection._since + 6)
+        connection.look_at_clock(connection._patience.since + 6)
         assert not server.state.connections
 
 

@@ -21,6 +21,8 @@ from routing.http.limits import Limits
 from routing.http.state import ServerState
 from tests.unit.routing.http.serving import LIMITS, respond
 
+pytestmark = pytest.mark.alone
+
 ALLOWED_GROWTH = 2.5
 TRIES = 24
 SHORTEST_SECONDS = 0.005

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,19 +13,21 @@ from pydantic import ValidationError
 
 from llama_compat.distribution import KeyGrant
 from providers.base import ProviderStartError
-from routing.operations.keys.keeper import Keeper
-from routing.operations.keys.secret import digest_of
-from routing.operations.keys.store import KEYS, KeyStore, NoSuchKey
-from routing.operations.limits.memory import MemoryCounters
-from routing.operations.limits.rules import Charge, Resource, Rule
-from routing.operations.store.storage import open_storage
+from routing.access.keys import keeper as module
+from routing.access.keys.keeper import Keeper
+from routing.access.keys.secret import digest_of
+from routing.access.keys.store import KEYS, KeyRefused, KeyStore, NoSuchKey
+from routing.access.limits.memory import MemoryCounters
+from routing.access.limits.rules import Charge, Resource, Rule
+from routing.storage.storage import StorageError, open_storage
+from tests.postgres import LossyWay, PostgresServer, emptied, read_only
 
 
 @pytest.fixture
 async def store(address: str) -> AsyncIterator[KeyStore]:
     storage = open_storage(address, [KEYS])
     await storage.start()
-    yield KeyStore(storage, clock=lambda: 1000.0)
+    yield KeyStore(storage, clock=lambda: 1000.0, teams={"tools", "research"})
     await storage.stop()
 
 
@@ -62,7 +65,7 @@ async def test_a_key_is_kept_as_it_was_made(store: KeyStore) -> None:
 async def test_a_key_is_found_by_id_prefix_or_name(store: KeyStore) -> None:
     made, _ = await store.create(GRANT)
     for name in (made.id, made.prefix, "ci"):
-        assert (await store.change(name, {"team": name})).grant.team == name
+        assert (await store.change(name, {"metadata": {"by": name}})).grant.metadata["by"] == name
     with pytest.raises(NoSuchKey):
         await store.change("c", {})
     other, _ = await store.create(GRANT)
@@ -88,6 +91,44 @@ async def test_a_change_leaves_the_rest(store: KeyStore) -> None:
     assert (await store.list())[0].grant == changed.grant
 
 
+LONG_AGO = {"expires": "1970-01-01T00:16:40Z"}
+"""The moment at which the store's clock stands."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "member", "message"),
+    [
+        (LONG_AGO, "expires", r"in the past \(1970-01-01 00:16 UTC\)"),
+        ({"team": "tool"}, "team", "no team 'tool'.* are: 'research', 'tools'"),
+    ],
+)
+async def test_a_key_that_would_not_open_what_it_says_is_refused(
+    store: KeyStore, wrong: dict[str, str], member: str, message: str
+) -> None:
+    made, _ = await store.create(GRANT)
+    with pytest.raises(KeyRefused, match=message) as refused:
+        await store.create(KeyGrant.model_validate({"name": "other", **wrong}))
+    assert refused.value.member == member
+    with pytest.raises(KeyRefused, match=message):
+        await store.change(made.id, wrong)
+    assert await store.list() == [made]
+    with pytest.raises(KeyRefused, match="add --template"):
+        await KeyStore(store._storage).create(KeyGrant(name="x", team="tools"))
+
+
+async def test_an_expired_key_is_changed_and_not_rotated(store: KeyStore) -> None:
+    made, _ = await store.create(GRANT)
+    later = 1.9e9
+    late = KeyStore(store._storage, clock=lambda: later, teams=())
+    with pytest.raises(KeyRefused, match=f"'ci' has expired.*/admin/keys/{made.id}"):
+        await late.rotate("ci")
+    assert await store.list() == [made]
+    # What it was is not held against it, its team that is gone neither.
+    assert (await late.change("ci", {"models": []})).grant.expires == GRANT.expires
+    await late.change("ci", {"expires": "2040-01-01"})
+    assert (await late.rotate("ci"))[0].digest != made.digest
+
+
 async def test_each_change_has_a_revision(store: KeyStore) -> None:
     first, _ = await store.create(GRANT)
     second, _ = await store.create(GRANT)
@@ -100,12 +141,12 @@ async def test_each_change_has_a_revision(store: KeyStore) -> None:
 
 
 async def test_spending_adds_up_and_ends(store: KeyStore) -> None:
-    assert await store.spend({"a": (1.0, 2000.0), "b": (0.5, 0.0), "old": (9.0, 999.0)}) == {
-        "a": (1.0, 2000.0),
-        "b": (0.5, 0.0),
-    }
-    assert await store.spend({"a": (0.25, 2000.0)}) == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
-    assert await store.spend({}) == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
+    first = store.next_batch()
+    for _ in range(2):  # as after an answer that was lost
+        await store.spend(first, {"a": (1.0, 2000.0), "b": (0.5, 0.0), "old": (9.0, 999.0)})
+        assert await store.spent() == {"a": (1.0, 2000.0), "b": (0.5, 0.0)}
+    await store.spend(store.next_batch(), {"a": (0.25, 2000.0)})
+    assert await store.spent() == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
 
 
 @asynccontextmanager
@@ -187,7 +228,7 @@ async def _until_used(counters: MemoryCounters, amount: float) -> None:
         found = await used(counters)
 
 
-async def execute(address: str, statement: str) -> None:
+async def change(address: str, statement: str) -> None:
     storage = open_storage(address, [KEYS])
     await storage.start()
     async with storage.transaction() as transaction:
@@ -200,18 +241,130 @@ async def test_what_could_not_be_written_is_written_later(
 ) -> None:
     counters = MemoryCounters()
     async with keeping(address, counters) as keeper:
-        await execute(address, "ALTER TABLE spending RENAME TO elsewhere")
+        await change(address, "ALTER TABLE spending RENAME TO elsewhere")
         keeper.spent(CHARGE, 0.5)
-        with keeper._away_is_told():
-            await keeper._write_spent()
-        with keeper._away_is_told():
-            await keeper._write_spent()
+        await keeper._write_spent()
+        await keeper._write_spent()
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         keeper.spent(CHARGE, 0.25)
-        await execute(address, "ALTER TABLE elsewhere RENAME TO spending")
+        await change(address, "ALTER TABLE elsewhere RENAME TO spending")
     after = MemoryCounters()
     async with keeping(address, after):
         assert await used(after) == pytest.approx(0.75)
+
+
+async def test_spending_is_kept_once_though_nobody_heard_that_it_was(
+    postgres_server: PostgresServer,
+) -> None:
+    await emptied(postgres_server.address)
+    async with LossyWay(postgres_server, every=2).opened() as way:
+        async with keeping(way.address) as keeper:
+            for _ in range(20):
+                keeper.spent(CHARGE, 0.5)
+                await keeper._write_spent()
+        assert way.lost > 5
+    counters = MemoryCounters()
+    async with keeping(postgres_server.address, counters):
+        assert await used(counters) == pytest.approx(10.0)
+
+
+async def test_keys_are_read_while_nothing_can_be_written(
+    postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = postgres_server.address
+    await emptied(address)
+    storage = open_storage(address, [KEYS])
+    await storage.start()
+    made, _ = await KeyStore(storage, teams={"tools"}).create(GRANT)
+    async with read_only(address), keeping(address) as keeper:
+        assert set(keeper.keys) == {made.digest}
+        keeper.spent(CHARGE, 0.5)
+        await keeper._write_spent()
+        await keeper.refresh(at_once=True)
+        assert not keeper.is_away
+    await storage.stop()
+    assert "spending is kept later" in caplog.text
+
+
+async def test_nobody_waits_long_for_a_storage_that_hangs(
+    postgres_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    address = postgres_server.address
+    await emptied(address)
+    async with keeping(address, look_seconds=0.05) as keeper:
+        postgres_server.pause()
+        try:
+            async with asyncio.timeout(20):
+                with pytest.raises(StorageError, match=r"takes longer than 0\.2 s|can't be used"):
+                    await keeper.refresh()
+            assert keeper.is_away
+            # Whoever comes next does not wait at all.
+            waiting = keeper._refreshing
+            for _ in range(100):
+                with pytest.raises(StorageError):
+                    await keeper.refresh()
+            assert keeper._refreshing is waiting
+        finally:
+            postgres_server.resume()
+        await _until(lambda: not keeper.is_away)
+        await keeper.refresh()
+    said = [each.getMessage() for each in caplog.records]
+    assert said[0].startswith("stored keys stay as they are known: postgres://")
+    assert any(each.startswith("stored keys are read again, after ") for each in said)
+
+
+async def test_a_server_starts_without_its_storage_and_knows_the_keys_later(
+    postgres_server: PostgresServer,
+) -> None:
+    address = postgres_server.address
+    await emptied(address)
+    storage = open_storage(address, [KEYS])
+    await storage.start()
+    store = KeyStore(storage, teams={"tools"})
+    made, _ = await store.create(GRANT)
+    await store.spend(store.next_batch(), {CHARGE.counter: (0.5, 0.0)})
+    await storage.stop()
+    postgres_server.stop()
+    counters = MemoryCounters()
+    try:
+        # Who knows keys already, as before a reload, does not give them up for that.
+        stays = Keeper(address, counters)
+        with pytest.raises(ProviderStartError, match=r"server\.storage"):
+            await stays.start(waits=False)
+        await stays.stop()
+        keeper = Keeper(address, counters, look_seconds=0.02)
+        await keeper.start()
+        assert keeper.is_away
+        keeper.spent(CHARGE, 0.25)
+    finally:
+        postgres_server.start()
+    await _until(lambda: keeper.keys)
+    assert set(keeper.keys) == {made.digest}
+    assert not keeper.is_away
+    await _until_used(counters, 0.75)
+    await keeper.stop()
+
+
+async def test_what_would_not_be_better_later_ends_the_start(
+    postgres_server: PostgresServer,
+) -> None:
+    for wrong in ("postgres://nobody@/postgres", "postgres://postgres@/nothing"):
+        keeper = Keeper(f"{wrong}?host={postgres_server.folder}", MemoryCounters())
+        with pytest.raises(ProviderStartError, match="does not exist"):
+            await keeper.start()
+        await keeper.stop()
+
+
+async def _until(happened: Callable[[], object]) -> None:
+    for _ in range(3000):
+        if happened():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen in time")
 
 
 async def test_a_storage_that_can_t_be_used_is_told_at_the_start(tmp_path: Path) -> None:

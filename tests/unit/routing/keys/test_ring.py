@@ -10,9 +10,9 @@ import pytest
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
+from routing.access.keys.ring import Key, KeyRing
+from routing.access.keys.secret import digest_of, new_id, new_secret, visible_prefix
 from routing.auth import AdminGate, Authenticator
-from routing.operations.keys.ring import Key, KeyRing
-from routing.operations.keys.secret import digest_of, new_id, new_secret, visible_prefix
 
 
 def ring(

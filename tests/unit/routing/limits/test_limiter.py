@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from llama_compat.dialects.anthropic_messages import operations as messages
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
-from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.gemini import operations as gemini
+from llama_compat.dialects.ollama import operations as ollama
+from llama_compat.dialects.openai import operations as openai
+from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.dialects.openai_responses import operations as responses
 from llama_compat.dialects.rate_limits import RateLimit, duration, openai_headers
 from llama_compat.distribution import BudgetSettings, Distribution, LimitSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.types import Usage
-from llama_compat.wire.json_fields import parse_fields
-from routing.operations.limits.estimates import COMPLETION_TOKENS, expected_usage
-from routing.operations.limits.limiter import Limiter
-from routing.operations.limits.memory import CountersAway, MemoryCounters, Taken
-from routing.operations.limits.requests import RequestLimits
-from routing.operations.limits.rules import Demand, Resource, Rule, rules_of
+from routing.access.limits.limiter import Limiter
+from routing.access.limits.memory import CountersAway, MemoryCounters, Taken
+from routing.access.limits.requests import RequestLimits
+from routing.access.limits.rules import Demand, Resource, Rule, rules_of
+from routing.request import Request
+from tests.unit import calls
 
 LIMITS = LimitSettings(requests_per_minute=3, tokens_per_minute=600, concurrent=2)
 RULES = list(rules_of("key:a", "key 'a'", LIMITS, BudgetSettings(amount=2, period="day")))
@@ -191,10 +197,9 @@ DISTRIBUTION = Distribution.model_validate(
 KEY = Principal("key-1", "ci", "t", limits=LimitSettings(concurrent=2))
 
 
-def call_of(operation: Any = CHAT, max_tokens: int | None = None, **fields: Any) -> Call:
-    body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}], **fields}
-    raw = parse_fields(json.dumps(body).encode())
-    return Call(operation, raw, "m", False, "req", principal=KEY, max_tokens=max_tokens)
+def call_of(operation: Operation = CHAT, **members: Any) -> Call:
+    body = {"messages": [{"role": "user", "content": "x" * 400}], **members}
+    return replace(calls.call_of({"model": "m", **body}, operation), principal=KEY)
 
 
 @pytest.fixture
@@ -234,42 +239,100 @@ async def test_what_a_request_may_cost_is_reserved(limits: RequestLimits) -> Non
     assert await limits.admit(call_of(), "o", lambda usage: None)
 
 
+EVERY_API = [
+    (openai.CHAT, {"max_tokens": 1000, "n": 3}, 3000),
+    (openai.CHAT, {"max_completion_tokens": 1, "max_tokens": 900_000}, 900_000),
+    (openai.COMPLETIONS, {"prompt": ["a"] * 100, "max_tokens": 1000}, 100_000),
+    (
+        openai.COMPLETIONS,
+        {"prompt": ["a"] * 5, "n": 2, "best_of": 3, "max_tokens": 1000},
+        15_000,
+    ),
+    (openai.EMBEDDINGS, {"input": ["word " * 80] * 10}, 1000),
+    (openai.EMBEDDINGS, {"input": [[7] * 100] * 10}, 1000),
+    (responses.RESPONSES, {"input": "a", "max_output_tokens": 1000}, 1000),
+    (messages.MESSAGES, {"max_tokens": 1000}, 1000),
+    (messages.COUNT_TOKENS, {"max_tokens": 1000}, 0),
+    (gemini.GENERATE, {"generationConfig": {"maxOutputTokens": 1000, "candidateCount": 8}}, 8000),
+    (gemini.GENERATE, {"generationConfig": {"maxOutputTokens": -1_000_000_000}}, 512),
+    (gemini.STREAM_EVENTS, {"generationConfig": {"candidateCount": -8}}, 512),
+    (ollama.CHAT, {"options": {"num_predict": 1000}}, 1000),
+    (ollama.CHAT, {"options": {"num_predict": -1_000_000_000}}, 512),
+    (ollama.EMBED, {"input": ["word " * 80] * 10}, 1000),
+]
+
+
+@pytest.mark.parametrize(("operation", "members", "tokens"), EVERY_API)
+async def test_what_a_request_may_come_to_is_reserved(
+    limits: RequestLimits, operation: Operation, members: dict[str, Any], tokens: int
+) -> None:
+    called = call_of(operation, **members)
+    wide = LimitSettings(tokens_per_minute=10_000_000)
+    call = replace(called, principal=Principal("wide", limits=wide))
+    told: list[RateLimit] = []
+    await limits.admit(call, "o", lambda usage: 0, told.extend)
+    # The prompt is 130 tokens at most, and what is an estimate may be off by as much.
+    assert -10 <= wide.tokens_per_minute - told[0].remaining - tokens <= 130
+
+
+async def test_no_request_lifts_the_limits_of_its_key(limits: RequestLimits) -> None:
+    settings = {"budget": BudgetSettings(amount=2), "limits": LimitSettings(tokens_per_minute=2000)}
+    key = Principal("lifting", **settings)
+    least = {"generationConfig": {"maxOutputTokens": -(10**9), "candidateCount": -(10**9)}}
+    lifting = replace(call_of(gemini.GENERATE, **least), principal=key)
+    assert await limits.admit(lifting, "o", lambda usage: -(10**18))
+    modest = replace(call_of(max_tokens=400), principal=key)
+    for _ in range(2):
+        assert await limits.admit(modest, "o", lambda usage: 500_000_000)
+    with pytest.raises(APIError, match="key 'lifting'"):
+        await limits.admit(modest, "o", lambda usage: 500_000_000)
+
+
+async def test_what_a_vendor_counts_lifts_no_limit_of_its_provider(limiter: Limiter) -> None:
+    provider = {"id": "p", "type": "local::echo", "limits": {"tokens_per_minute": 1000}}
+    distribution = Distribution.model_validate(
+        {"providers": [provider], "models": [{"id": "m", "provider": "p"}]}
+    )
+    limits = RequestLimits(distribution, limiter)
+
+    async def ask() -> Reply:
+        return Reply(b"", read_usage=lambda: Usage(-(10**9), -(10**9)))
+
+    for _ in range(3):
+        await (await limits.attempt("p", call_of(max_tokens=500), ask)).aclose()
+    with pytest.raises(APIError, match="provider 'p'"):
+        await limits.attempt("p", call_of(max_tokens=1001), ask)
+
+
 async def test_an_attempt_at_a_provider_ends_with_its_reply(limits: RequestLimits) -> None:
     ended: list[Reply] = []
 
-    async def ask(provider: Any, target: Any) -> Reply:
+    async def ask(request: Request, provider: Any, target: Any) -> Reply:
         reply = Reply(b"", read_usage=lambda: Usage(1, 2))
-        reply.when_closed(ended.append)
+        reply.when_closed(lambda closed: ended.append(closed))
         return reply
 
-    async def fail(provider: Any, target: Any) -> Reply:
+    async def fail(request: Request, provider: Any, target: Any) -> Reply:
         raise ZeroDivisionError
 
     class P:
         id = "p"
 
-    asking, failing = limits.around(call_of(), ask), limits.around(call_of(), fail)
-    reply = await asking(P(), None)  # type: ignore[arg-type]
-    with pytest.raises(APIError, match="provider 'p'"):
-        await asking(P(), None)  # type: ignore[arg-type]
+    request = Request(CHAT, "req", call=call_of())
+    asking, failing = limits.around_attempts(ask), limits.around_attempts(fail)
+    reply = await asking(request, P(), None)  # type: ignore[arg-type]
+    with pytest.raises(APIError, match="provider 'p'") as refused:
+        await asking(request, P(), None)  # type: ignore[arg-type]
+    assert not refused.value.was_sent
     await reply.aclose()
     assert ended == [reply]
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
-            await failing(P(), None)  # type: ignore[arg-type]
-    await asking(P(), None)  # type: ignore[arg-type]
+            await failing(request, P(), None)  # type: ignore[arg-type]
+    await asking(request, P(), None)  # type: ignore[arg-type]
 
 
 # Estimates and headers --------------------------------------------------------------------------
-
-
-def test_what_a_request_may_come_to() -> None:
-    prompt = expected_usage(call_of(max_tokens=5)).prompt_tokens
-    assert 100 <= prompt <= 120
-    assert expected_usage(call_of(max_tokens=5)) == Usage(prompt, 5)
-    assert expected_usage(call_of(max_tokens=5, n=3)) == Usage(prompt, 15)
-    assert expected_usage(call_of(n=None)) == Usage(prompt, COMPLETION_TOKENS)
-    assert expected_usage(call_of(EMBEDDINGS, input="x" * 400)).completion_tokens == 0
 
 
 @pytest.mark.parametrize(

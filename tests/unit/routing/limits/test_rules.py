@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from llama_compat.distribution import BudgetSettings, LimitSettings
-from routing.operations.limits.rules import (
+from routing.access.limits.rules import (
     Charge,
     Demand,
     Resource,

@@ -79,7 +79,7 @@ def test_a_plain_gateway_does_not_import_what_only_the_page_asks_for() -> None:
     script = (
         "import sys, routing.app\n"
         "print([name for name in ('routing.page.overview', 'routing.ingress.admin',"
-        " 'routing.operations.records.overview') if name in sys.modules])"
+        " 'routing.observability.records.overview') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

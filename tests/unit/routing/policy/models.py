@@ -6,12 +6,42 @@ from collections.abc import Callable
 from typing import Any
 
 from llama_compat.distribution import ProviderSettings, RoutingSettings
+from llama_compat.error_classes import ErrorClass
+from llama_compat.errors import APIError, UnsupportedHere
 from llama_compat.exchange import Target
 from providers.base import Provider, ProviderConfig
 from routing.policy.plan import Policy
 from routing.policy.targets import LiveTarget, ProviderState
 
 NOW = 1000.0
+
+C = ErrorClass
+
+ERRORS: dict[ErrorClass, tuple[int, str | None]] = {
+    C.context_length: (400, "context_length_exceeded"),
+    C.content_filter: (400, "content_filter"),
+    C.quota: (429, "insufficient_quota"),
+    C.rate_limit: (429, None),
+    C.authentication: (502, "upstream_authentication"),
+    C.overloaded: (529, None),
+    C.timeout: (504, None),
+    C.connection: (502, "upstream_connection_failed"),
+    C.not_found: (404, None),
+    C.bad_request: (400, None),
+    C.server_error: (500, None),
+    C.other: (418, None),
+}
+
+
+def error_of(kind: ErrorClass, **headers: str) -> APIError:
+    """An error of this class."""
+    if kind is C.unsupported:
+        return UnsupportedHere(400, "can't", param="seed", code="unsupported_parameter")
+    status, code = ERRORS[kind]
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    made = APIError(status, f"it is {kind}", code=code, headers=named)
+    assert made.error_class is kind
+    return made
 
 
 class Holding(Provider):

@@ -55,11 +55,42 @@ def test_some_failures_cool_at_once() -> None:
     assert cooldown.until == 16
 
 
-@pytest.mark.parametrize(("said", "until"), [(4.0, 5.0), (0.0, 1.0), (1e9, 1 + MAX_RETRY_AFTER)])
+@pytest.mark.parametrize(("said", "until"), [(4.0, 5.0), (0.0, 0.0), (1e9, 1 + MAX_RETRY_AFTER)])
 def test_the_vendor_says_how_long_within_bounds(said: float, until: float) -> None:
     cooldown = Cooldown()
     cooldown.failed(1, RULE, retry_after=said)
     assert cooldown.until == until
+
+
+@pytest.mark.parametrize("said", [None, 0.0])
+def test_who_wants_to_be_asked_at_once_cools_by_the_rule(said: float | None) -> None:
+    """As it was found: of 100 requests each of which failed with `Retry-After: 0` it was asked 50
+    times."""
+    cooldown, asked = Cooldown(), 0
+    for number in range(100):
+        now = 1 + number * 0.01
+        if cooldown.admits(now):
+            asked += 1
+            cooldown.failed(now, RULE, retry_after=said, probe=cooldown.begin(now, RULE))
+    assert asked == RULE.failures
+    assert cooldown.until == 1.02 + RULE.seconds
+
+
+def test_a_vendor_whose_word_did_not_hold_cools_by_the_rule() -> None:
+    cooldown, asked = Cooldown(), 0
+    for number in range(100):
+        now = 1 + number * 0.1
+        if cooldown.admits(now):
+            asked += 1
+            cooldown.failed(now, RULE, retry_after=0.05, probe=cooldown.begin(now, RULE))
+    assert asked == 2
+
+
+def test_a_row_of_failures_at_once_is_over_when_the_vendor_says() -> None:
+    cooldown = Cooldown()
+    for _ in range(10):
+        cooldown.failed(1, RULE, retry_after=2)
+    assert cooldown.until == 3
 
 
 def test_a_shorter_time_does_not_end_a_longer_one() -> None:
@@ -70,29 +101,52 @@ def test_a_shorter_time_does_not_end_a_longer_one() -> None:
 
 def test_one_request_probes_when_it_has_cooled() -> None:
     cooldown = failing(1, 1, 1)
-    assert not cooldown.begin(15)  # while it cools, whoever goes there all the same is no probe
+    assert not cooldown.begin(15, RULE)  # who goes there while it cools is no probe
     assert cooldown.admits(16)
-    assert cooldown.begin(16)
+    assert cooldown.begin(16, RULE)
     assert not cooldown.admits(16)
-    assert not cooldown.begin(16)
+    assert not cooldown.begin(16, RULE)
 
 
 def test_the_probe_decides() -> None:
     well, ill, unknown = failing(1, 1, 1), failing(1, 1, 1), failing(1, 1, 1)
-    assert well.begin(16)
-    assert ill.begin(16)
-    assert unknown.begin(16)
-    well.answers(probe=True)
+    probes = [each.begin(16, RULE) for each in (well, ill, unknown)]
+    assert all(probes)
+    for cooldown, probe in zip((well, ill, unknown), probes, strict=True):
+        assert probe is not None
+        if cooldown is well:
+            cooldown.answers(probe)
+        elif cooldown is ill:
+            cooldown.failed(17, RULE, probe=probe)
+        cooldown.end(probe)
     assert well.admits(16)
-    assert not well.begin(16)
-    ill.failed(17, RULE, probe=True)
+    assert not well.begin(16, RULE)
     assert ill.until == 32  # one failure is enough
-    assert ill.begin(32)
-    unknown.release()
-    assert unknown.begin(16)
+    assert ill.begin(32, RULE)
+    assert unknown.begin(16, RULE)
 
 
-def test_who_answers_without_probing_ends_no_cooling() -> None:
+def test_a_probe_counts_no_more_once_another_has_shown_how_it_is() -> None:
     cooldown = failing(1, 1, 1)
-    cooldown.answers()
-    assert cooldown.is_cooling(2)
+    late = cooldown.begin(16, RULE)
+    assert late is not None
+    cooldown.failed(17, RULE, at_once=True)
+    cooldown.answers(late)
+    assert cooldown.is_cooling(18)
+    probe = cooldown.begin(32, RULE)
+    assert probe is not None
+    cooldown.end(late)
+    assert not cooldown.admits(33)
+    cooldown.failed(34, CooldownRule(failures=9), probe=late)  # one failure like any other
+    assert not cooldown.is_cooling(34)
+    cooldown.answers(probe)
+    assert cooldown.admits(34)
+
+
+def test_a_probe_that_takes_long_lapses() -> None:
+    cooldown = failing(1, 1, 1)
+    assert cooldown.begin(16, RULE)
+    assert not cooldown.admits(30.9)
+    assert cooldown.admits(31)
+    assert cooldown.begin(31, RULE)
+    assert not cooldown.admits(31)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 
 import pytest
 
@@ -69,3 +71,84 @@ async def test_who_is_cancelled_as_its_turn_comes_passes_it_on() -> None:
     assert gate.running == 1
     gate.leave()
     assert gate.running == 0
+
+
+async def test_who_is_cancelled_before_a_place_is_passed_on_ends_as_cancelled() -> None:
+    """As it was found: a place is passed on between a waiter's cancellation and its end."""
+    gate = Gate("p", 1, 3)
+    await gate.enter()
+    first, second = (asyncio.create_task(gate.enter()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    gate.leave()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await second
+    gate.leave()
+    assert (gate.running, gate.waiting) == (0, 0)
+
+
+EVENTS = ("comes", "leaves", "cancel 0", "cancel 1", "the loop turns")
+
+
+class Visitor:
+    """Enters the gate, and is in until it leaves."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.is_in = False
+        self._gate = gate
+        self.task = asyncio.create_task(self._visit())
+
+    async def _visit(self) -> None:
+        await self._gate.enter()
+        self.is_in = True
+
+    def leave(self) -> None:
+        self.is_in = False
+        self._gate.leave()
+
+
+async def interleaved(events: Sequence[str]) -> None:
+    """Two that are in and two that wait, and then what `events` say, one right after the other."""
+    gate = Gate("p", 2, 9)
+    visitors = [Visitor(gate) for _ in range(4)]
+    waiting = visitors[2:]
+    await asyncio.sleep(0)
+    for event in events:
+        inside = [each for each in visitors if each.is_in]
+        if event == "comes":
+            visitors.append(Visitor(gate))
+        elif event == "leaves" and inside:
+            inside[0].leave()
+        elif event.startswith("cancel"):
+            waiting[int(event[-1])].task.cancel()
+        else:
+            await asyncio.sleep(0)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    # No place is lost and none is given twice: who waits waits because two are in.
+    inside = [each for each in visitors if each.is_in]
+    assert gate.running == len(inside) <= 2
+    assert not gate.waiting or gate.running == 2
+    for each in visitors:
+        if each.task.done() and not each.task.cancelled():
+            assert each.task.exception() is None
+    while inside:
+        for each in inside:
+            each.leave()
+        for _ in range(8):
+            await asyncio.sleep(0)
+        inside = [each for each in visitors if each.is_in]
+    assert (gate.running, gate.waiting, gate.has_room) == (0, 0, True)
+    assert all(each.task.done() for each in visitors)
+
+
+def test_no_order_of_events_loses_a_place() -> None:
+    async def all_of_them() -> None:
+        for events in itertools.product(EVENTS, repeat=5):
+            try:
+                await interleaved(events)
+            except BaseException as error:
+                raise AssertionError(f"after {events}") from error
+
+    asyncio.run(all_of_them())

@@ -21,10 +21,12 @@ from providers.registry import config_model
 from routing.app import Application
 from routing.process import reload
 from routing.process.reload import RESTART_FOR, Reloader, needs_restart
+from tests.conftest import needs_torch
 from tests.integration.server_process import write_template
 
 LIVE = {
     "admin_key",
+    "metrics_key",
     "api_keys",
     "cors",
     "limits",
@@ -201,6 +203,7 @@ async def test_what_is_right_is_served_and_what_became_of_the_providers_is_told(
         assert (await told(caplog, "is reloaded: ")).endswith("changed: more; gone: echo")
 
 
+@needs_torch
 async def test_what_is_wrong_is_told_as_check_tells_it_and_all_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

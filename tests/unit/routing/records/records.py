@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from routing.operations.records.record import Record
+from routing.observability.records.record import Record
 
 NOON = 20_000 * 86400 + 43200.0
 """In seconds since 1970: noon of a day."""

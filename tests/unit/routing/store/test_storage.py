@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from routing.operations.store.sqlite import SQLiteStorage
-from routing.operations.store.storage import Migrations, Storage, StorageError, open_storage
+from routing.storage.sqlite import SQLiteStorage
+from routing.storage.storage import Migrations, Storage, StorageError, open_storage
 from tests.postgres import PostgresServer
 
 FIRST = ("CREATE TABLE things (id {identity}, name TEXT NOT NULL, content {blob}, size BIGINT)",)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from routing.operations.telemetry.content import input_messages, output_messages
+from routing.observability.telemetry.content import input_messages, output_messages
 
 
 def asked(**members: Any) -> list[tuple[str, list[str]]]:

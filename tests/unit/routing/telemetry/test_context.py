@@ -6,8 +6,8 @@ from contextvars import copy_context
 
 import pytest
 
-from providers.remote.outgoing import OUTGOING
-from routing.operations.telemetry.context import DRAWN, MAX_STATE, Trace, random_ids, trace_of
+from providers.remote.upstream.trace_headers import OUTGOING
+from routing.observability.telemetry.context import DRAWN, MAX_STATE, Trace, random_ids, trace_of
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -77,7 +77,7 @@ def sent_by(trace: Trace) -> str:
     """The headers of what is sent for the next attempt."""
 
     def send() -> str:
-        trace.attempt_begins(None)
+        trace.attempt_begins()
         lines = OUTGOING.get()
         assert lines is not None
         return lines.decode()

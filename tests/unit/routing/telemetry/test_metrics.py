@@ -12,12 +12,13 @@ from prometheus_client import CollectorRegistry
 
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.distribution import Distribution, ModelSettings, ProviderSettings
-from routing.operations.observer import Batch, Observed
-from routing.operations.telemetry import semconv
-from routing.operations.telemetry.meter import Meter
-from routing.operations.telemetry.metrics import BatchHistogram, Follower, Metrics, metrics
+from routing.observability.observers import Batch
+from routing.observability.telemetry import semconv
+from routing.observability.telemetry.meter import Meter
+from routing.observability.telemetry.metrics import BatchHistogram, Follower, Metrics, metrics
 from routing.policy.attempts import Attempt, Outcome, Why
 from routing.policy.targets import ProviderState, States
+from routing.request import Request
 from tests.unit.routing.records.records import record
 
 DISTRIBUTION = Distribution(
@@ -123,7 +124,7 @@ def test_a_cooldown_is_counted_once() -> None:
 
 
 async def test_what_runs_now() -> None:
-    before, now = ([Observed(CHAT, "req")], [Observed(CHAT, f"req-{each}") for each in range(2)])
+    before, now = ([Request(CHAT, "req")], [Request(CHAT, f"req-{each}") for each in range(2)])
     told = metrics()
     gauge = "llama_compat_in_flight_requests"
     meters = [Meter(DISTRIBUTION, {}, States(), None) for _ in range(2)]

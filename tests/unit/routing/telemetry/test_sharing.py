@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from routing.operations.telemetry.sharing import FOLDER, forget_process, shared_metrics
+from routing.observability.telemetry.sharing import FOLDER, forget_process, shared_metrics
 
 pytest.importorskip("prometheus_client")
 

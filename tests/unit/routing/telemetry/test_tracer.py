@@ -11,12 +11,15 @@ import pytest
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.distribution import Distribution, ModelSettings, ProviderSettings, TracesSettings
 from llama_compat.errors import upstream_error
-from routing.operations.observer import Batch, Observed
-from routing.operations.records.record import Record
-from routing.operations.telemetry.context import Trace
-from routing.operations.telemetry.tracer import Tracer
+from llama_compat.exchange import Call
+from llama_compat.wire.json_fields import parse_fields
+from routing.observability.observers import Batch
+from routing.observability.records.record import Record
+from routing.observability.telemetry.context import Trace
+from routing.observability.telemetry.tracer import Tracer
 from routing.policy.attempts import Attempt, Attempts, Why
 from routing.policy.targets import ProviderState
+from routing.request import Request
 from tests.unit.routing.records.records import NOON, record
 
 DISTRIBUTION = Distribution(
@@ -45,22 +48,22 @@ def tracer(**settings: Any) -> tuple[Tracer, Sender]:
     return found, sender
 
 
-def begun(tracer: Tracer, *headers: tuple[bytes, bytes]) -> Observed:
-    assert tracer.begun is not None
-    seen = Observed(CHAT, "req", None, Attempts(headers))
-    tracer.begun(seen)
+def begun(tracer: Tracer, *headers: tuple[bytes, bytes]) -> Request:
+    seen = Request(CHAT, "req", None, Attempts(headers))
+    tracer._trace(seen)
     return seen
 
 
 def attempt(
-    seen: Observed, begun: float, *, target: Any = TARGET, why: Why = Why.first, **more: Any
+    seen: Request, begun: float, *, target: Any = TARGET, why: Why = Why.first, **more: Any
 ) -> Attempt:
     made = Attempt(target, why, clock=lambda: begun, **more)
     seen.attempts.add(made)
+    trace_of(seen).attempt_begins()
     return made
 
 
-def spans(record: Record, seen: Observed, tracer: Tracer, sender: Sender) -> list[dict[str, Any]]:
+def spans(record: Record, seen: Request, tracer: Tracer, sender: Sender) -> list[dict[str, Any]]:
     """Those of one request: its own, and its attempts'."""
     tracer.ended(Batch("chat", [record], [seen.attempts.made], [seen.trace]))
     (found,) = sender.spans
@@ -72,7 +75,7 @@ def values(span: dict[str, Any]) -> dict[str, Any]:
     return {each["key"]: next(iter(each["value"].items())) for each in span["attributes"]}
 
 
-def trace_of(seen: Observed) -> Trace:
+def trace_of(seen: Request) -> Trace:
     assert seen.trace is not None
     return seen.trace
 
@@ -205,5 +208,17 @@ def test_what_is_not_sampled_is_not_sent() -> None:
 @pytest.mark.parametrize("content", [False, True])
 def test_content_is_kept_where_it_is_asked_for(content: bool) -> None:
     own, _ = tracer(content=content)
-    assert (own.closing is not None) is content
+    seen = Request(CHAT, "req")
+    fields = parse_fields(b'{"messages": [{"role": "user", "content": "Hi"}]}')
+    seen.call = Call(CHAT, fields, "m", False, "req")
+    own.closing(seen, record())
+    assert ("Hi" in trace_of(seen).content) is content
     assert (own.sample_bytes > 0) is content
+
+
+def test_what_was_never_tried_has_a_span_all_the_same() -> None:
+    own, sender = tracer()
+    seen = Request(CHAT, "req")
+    own.closing(seen, record())
+    (request,) = spans(record(), seen, own, sender)
+    assert request["spanId"] == trace_of(seen).span_id

@@ -1,0 +1,1 @@
+"""What a request for a response says: wire -> vocabulary."""

@@ -1,0 +1,1 @@
+"""What a response says, whole or as events: vocabulary -> wire."""

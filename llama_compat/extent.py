@@ -1,0 +1,139 @@
+"""What a request may come to, read once by its dialect: prompts, replies, and how long they may be.
+
+Limits reserve by it, the number of choices is checked by it, and targets are chosen by it. Nobody
+else reads a request's members for that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from llama_compat.types import Usage
+
+BYTES_PER_TOKEN = 4
+"""About, where nobody has counted. That is within a fifth or so for English, too few for other
+scripts and for code."""
+
+IMAGE_TOKENS = 256
+"""What an image inside a request counts for, whatever its size."""
+
+MAX_TOKENS = 2**48
+"""No request comes to more, whatever it says: no sum of many such has to be inexact."""
+
+_BINARY = re.compile(rb'"(?:data:[^"]*|[A-Za-z0-9+/=]{1024,})"')
+"""Base64 in JSON: images, sound and files."""
+
+_TOKEN_IDS = re.compile(rb"\[[\[\s]*\d")
+"""How a prompt begins that is one or more lists of token ids."""
+
+
+class Prompt:
+    """What a model reads of a request. Its size is known when somebody asks for it first.
+
+    Args:
+        parts: the values of the members that it reads.
+    """
+
+    __slots__ = ("_parts", "_tokens")
+
+    def __init__(self, parts: Sequence[Raw] = ()) -> None:
+        self._parts = parts
+        self._tokens: int | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Raw], *names: str) -> Prompt:
+        """That of a request with these members, of which a model reads those with these names."""
+        return cls([fields[name] for name in names if name in fields])
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it has; of token ids, how many they are."""
+        if self._tokens is None:
+            self._tokens = min(_tokens(self._parts), MAX_TOKENS)
+        return self._tokens
+
+
+def _tokens(parts: Sequence[Raw]) -> int:
+    size = counted = 0
+    for part in parts:
+        data = bytes(part)
+        if _TOKEN_IDS.match(data):
+            counted += data.count(b",") + 1
+        else:
+            text, images = _BINARY.subn(b"", data)
+            size += len(text)
+            counted += images * IMAGE_TOKENS
+    return -(-size // BYTES_PER_TOKEN) + counted
+
+
+class Extent(Struct, frozen=True):
+    """What a request may come to.
+
+    Attributes:
+        prompt: what is read; of a request that costs nothing there is nothing in it.
+        prompts: how many it holds, each of which is answered.
+        choices: how many replies each prompt is given; 0 where nothing is generated.
+        best_of: of how many replies to each prompt these are chosen, if that is more.
+        max_tokens: how many tokens may be generated for each reply at most, by the largest limit
+            that the request names; None where it names none.
+    """
+
+    prompt: Prompt = Prompt()
+    prompts: int = 1
+    choices: int = 1
+    best_of: int = 1
+    max_tokens: int | None = None
+
+    @property
+    def given(self) -> int:
+        """How many replies the client is given."""
+        return self.prompts * self.choices
+
+    @property
+    def made(self) -> int:
+        """How many replies are made, those that are not given too."""
+        return self.prompts * max(self.choices, self.best_of) if self.choices else 0
+
+    def usage(self, guess: int) -> Usage:
+        """What it comes to if every reply is as long as it may be.
+
+        Args:
+            guess: the tokens of a reply whose request names no limit.
+
+        Returns:
+            Counts from 0 to `MAX_TOKENS`, whatever the request says.
+        """
+        each = guess if self.max_tokens is None else self.max_tokens
+        return Usage(self.prompt.tokens, max(0, min(self.made * each, MAX_TOKENS)))
+
+
+NOTHING = Extent(choices=0)
+"""Of a request that generates nothing, and costs nothing for what it reads."""
+
+
+def largest(*limits: Any) -> int | None:
+    """The largest of the limits that a request names; None where it names none.
+
+    A number may be written in any way that a vendor takes (`40`, `40.0`, and Google's `"40"`);
+    what is no number of tokens is no limit.
+    """
+    return max((each for each in map(_tokens_named, limits) if each is not None), default=None)
+
+
+def _tokens_named(value: Any) -> int | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if not (text.isascii() and text.isdigit()):
+            return None
+        return int(text) if len(text) < _MANY_DIGITS else MAX_TOKENS
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        return None
+    return min(math.ceil(value), MAX_TOKENS) if value < MAX_TOKENS else MAX_TOKENS
+
+
+_MANY_DIGITS = len(str(MAX_TOKENS)) + 1

@@ -1,0 +1,1 @@
+"""Requests made into prompt tokens: chat templates, control tokens."""

@@ -1,0 +1,352 @@
+"""Requests made into prompt tokens: chat templates, text, token ids."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from msgspec import structs
+
+from llama_compat.dialects.openai.chat import render_tool
+from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, shutting_down
+from llama_compat.tools.formats import ToolFormat, plain_messages
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    CompletionRequest,
+    Content,
+    ImageContent,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolDefinition,
+    ToolResponseMessage,
+    UserMessage,
+    content_text,
+)
+from providers.local.limits import check_length, check_tokens
+from providers.local.prompts.control_tokens import Marker, encode_pieces
+from providers.local.prompts.templates.renderer import RendererClosed, TemplateBrokenOff
+from providers.local.replies.call_rules import CallRules, call_openings
+
+if TYPE_CHECKING:
+    from providers.local.engine import LocalModel, Tokenizer
+
+
+log = logging.getLogger(__name__)
+
+ControlTokens = Literal["none", "completions", "all"]
+"""Where a control token that a client's text spells out is that token: nowhere, in the prompts of
+completions, which are all that the model gets, or in chats as well."""
+
+
+class ChatPrompt(NamedTuple):
+    """A conversation as the chat template writes it.
+
+    Attributes:
+        text: as it was written.
+        token_ids: the same as tokens.
+        openings: for each tool of which one has to be called: what the call begins with.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    openings: dict[str, str]
+
+
+def chat_prompt(
+    model: LocalModel,
+    request: ChatCompletionRequest,
+    rules: CallRules,
+    spoken: ControlTokens = "none",
+) -> ChatPrompt:
+    """The conversation of `request` as the model's own chat template writes it.
+
+    A template that knows nothing of tools gets them as text, in the format of the model.
+
+    Args:
+        model: whose template it is.
+        request: the conversation.
+        rules: what it says of tools.
+        spoken: which control tokens clients may spell out.
+
+    Raises:
+        APIError: 400; there is no chat template, it can't write these messages, or they are too
+            long. 500; it had to be broken off. 503; the model is being stopped.
+    """
+    if not model.tokenizer.chat_template:
+        raise APIError(
+            400,
+            f"The model '{model.name}' has no chat template, so it can't answer chat completions."
+            " Use /completions, or put a chat_template.jinja into the model's folder.",
+            code="no_chat_template",
+        )
+    size = sum(len(content_text(message.content)) for message in request.messages)
+    check_length(size, request, model, "messages")
+    marker = Marker(frozenset() if spoken == "all" else model.tokenizer.control_tokens)
+    request = _marked(request, marker)
+    template_tools = None
+    if not takes_tools(model.tokenizer):
+        messages = _without_tools(model, request)
+    else:
+        messages = _with_short_ids(request.messages, model.tool_format)
+        offered = request.tools if rules.tools else ()
+        template_tools = [render_tool(tool) for tool in offered] or None
+    pieces = marker.pieces(_rendered(model, render_messages(messages), template_tools))
+    text = "".join(pieces)
+    openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
+    check_length(len(text), request, model, "messages")
+    # The template writes the beginning-of-text token itself, where the model wants one.
+    token_ids = _encode(model, pieces, request, "messages", add_special_tokens=False)
+    return ChatPrompt(text, token_ids or _beginning(model, "messages"), openings)
+
+
+def _rendered(
+    model: LocalModel,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None,
+) -> str:
+    try:
+        return model.tokenizer.render_chat(messages, tools)
+    except TemplateBrokenOff as error:
+        said = f"The chat template of the model '{model.name}' had to be broken off: {error}."
+        log.warning("%s", said)
+        # Nothing has reached the model, and another's template may take what this one can't.
+        raise UnsupportedHere(
+            500,
+            f"{said} Send another conversation. If none goes well the template has to be mended:"
+            " choose another model, and tell who runs this server.",
+            code="chat_template_failed",
+        ) from error
+    except RendererClosed as error:
+        raise shutting_down() from error
+    except Exception as error:  # it says itself what it does not take
+        raise invalid_parameter(
+            "messages",
+            f"The chat template of the model '{model.name}' can't render these messages: {error}",
+        ) from error
+
+
+def text_prompt(
+    model: LocalModel, request: CompletionRequest, spoken: ControlTokens
+) -> tuple[int, ...]:
+    """The tokens of a text, or token ids as they are.
+
+    Args:
+        model: whose tokens they are.
+        request: of which it is the prompt.
+        spoken: which control tokens clients may spell out.
+
+    Raises:
+        APIError: 400; a token id is not the model's, the text is too long, or there is nothing to
+            continue.
+    """
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        check_length(len(prompt), request, model, "prompt")
+        marker = Marker(model.tokenizer.control_tokens if spoken == "none" else frozenset())
+        pieces = marker.pieces(marker.text(prompt))
+        token_ids = _encode(model, pieces, request, "prompt", add_special_tokens=True)
+        return token_ids or _beginning(model, "prompt")
+    for token_id in prompt:
+        if token_id >= model.vocab_size:
+            raise invalid_parameter(
+                "prompt",
+                f"Invalid token id in 'prompt': {token_id}. The model '{model.name}' has the ids 0"
+                f" to {model.vocab_size - 1}.",
+            )
+    return prompt or _beginning(model, "prompt")
+
+
+SLICE_CHARACTERS = 1 << 16
+"""A longer text is made into tokens so many characters at a time first: if they are too many, that
+is seen before there are tokens of all of it."""
+
+SLICE_EXCESS = 64
+"""A slice has no more tokens than this over what the same characters have in the whole text."""
+
+
+def _encode(
+    model: LocalModel,
+    pieces: Sequence[str],
+    request: ChatCompletionRequest | CompletionRequest,
+    param: str,
+    *,
+    add_special_tokens: bool,
+) -> tuple[int, ...]:
+    encode = partial(model.tokenizer.encode, add_special_tokens=False)
+    first = partial(model.tokenizer.encode, add_special_tokens=add_special_tokens)
+    text = "".join(pieces)
+    if len(text) > SLICE_CHARACTERS:
+        least = 0
+        for begin in range(0, len(text), SLICE_CHARACTERS):
+            slice_tokens = len(encode(text[begin : begin + SLICE_CHARACTERS]))
+            least += max(0, slice_tokens - SLICE_EXCESS)
+            check_tokens(least, request, model, param)
+    return encode_pieces(pieces, first, encode)
+
+
+def _marked(request: ChatCompletionRequest, marker: Marker) -> ChatCompletionRequest:
+    choice = request.tool_choice
+    if choice is not None and choice.tool_name is not None:
+        choice = structs.replace(choice, tool_name=marker.text(choice.tool_name))
+    return structs.replace(
+        request,
+        messages=tuple(map(marker.message, request.messages)),
+        tools=tuple(_marked_tool(tool, marker) for tool in request.tools),
+        tool_choice=choice,
+    )
+
+
+def _marked_tool(tool: ToolDefinition, marker: Marker) -> ToolDefinition:
+    return structs.replace(
+        tool,
+        tool_name=marker.text(tool.tool_name),
+        description=marker.value(tool.description),
+        parameters=marker.value(tool.parameters),
+    )
+
+
+def _beginning(model: LocalModel, param: str) -> tuple[int, ...]:
+    """The prompt that an empty one stands for."""
+    token_id = model.tokenizer.first_token
+    if token_id is None:
+        raise invalid_parameter(
+            param,
+            f"'{param}' is empty, and the model '{model.name}' has no beginning-of-text token to"
+            " start from.",
+        )
+    return (token_id,)
+
+
+# Tools and templates ------------------------------------------------------------------------------
+
+
+def takes_tools(tokenizer: Tokenizer) -> bool:
+    """Whether the chat template can offer tools to the model."""
+    return re.search(r"\btools\b", tokenizer.chat_template or "") is not None
+
+
+def _without_tools(model: LocalModel, request: ChatCompletionRequest) -> Sequence[Message]:
+    """The conversation with tools, calls and answers as text."""
+    if model.tool_format is not None:
+        return plain_messages(
+            model.tool_format, request.messages, request.tools, request.tool_choice
+        )
+    for index, message in enumerate(request.messages):
+        if isinstance(message, ToolResponseMessage) or (
+            isinstance(message, CompletionMessage) and message.tool_calls
+        ):
+            raise invalid_parameter(
+                f"messages[{index}]",
+                f"The chat template of the model '{model.name}' can't render tool calls and what"
+                " tools answered. Leave them out, or set 'tool_format' for the provider.",
+                "unsupported_content",
+            )
+    return request.messages
+
+
+def _with_short_ids(
+    messages: Sequence[Message], tool_format: ToolFormat | None
+) -> Sequence[Message]:
+    """The messages with ids of calls that the model's template takes.
+
+    Mistral's templates refuse every id that has not 9 letters and digits.
+    """
+    if tool_format is None or tool_format.name != "mistral":
+        return messages
+    return [_with_short_id(message) for message in messages]
+
+
+def _with_short_id(message: Message) -> Message:
+    match message:
+        case CompletionMessage():
+            parts = tuple(
+                structs.replace(part, call_id=_short_id(part.call_id))
+                if isinstance(part, AnyToolCall)
+                else part
+                for part in message.parts
+            )
+            return structs.replace(message, parts=parts)
+        case ToolResponseMessage(call_id=call_id):
+            return structs.replace(message, call_id=_short_id(call_id))
+    return message
+
+
+def _short_id(call_id: str) -> str:
+    if re.fullmatch("[A-Za-z0-9]{9}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+
+# What chat templates read -------------------------------------------------------------------------
+
+
+def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages as the dictionaries that chat templates expect.
+
+    Raises:
+        APIError: 400 for an image.
+    """
+    tool_names = {
+        call.call_id: call.tool_name
+        for message in messages
+        if isinstance(message, CompletionMessage)
+        for call in message.tool_calls
+    }
+    return [
+        _render_message(message, f"messages[{index}]", tool_names)
+        for index, message in enumerate(messages)
+    ]
+
+
+def _render_message(message: Message, path: str, tool_names: dict[str, str]) -> dict[str, Any]:
+    text = _text_only(message.content, path)
+    rendered: dict[str, Any]
+    match message:
+        case SystemMessage():
+            # Templates know no 'developer', which is OpenAI's newer word for the same.
+            return _named({"role": "system", "content": text}, message.name)
+        case UserMessage():
+            return _named({"role": "user", "content": text}, message.name)
+        case ToolResponseMessage():
+            text = _text_only(message.told, path)
+            rendered = {"role": "tool", "content": text, "tool_call_id": message.call_id}
+            return _named(rendered, tool_names.get(message.call_id))
+        case CompletionMessage():
+            rendered = {"role": "assistant", "content": text or message.refusal or ""}
+            if message.unsealed_reasoning is not None:
+                rendered["reasoning_content"] = message.unsealed_reasoning
+            if message.tool_calls:
+                rendered["tool_calls"] = [_render_call(call) for call in message.tool_calls]
+            return _named(rendered, message.name)
+
+
+def _render_call(call: AnyToolCall) -> dict[str, Any]:
+    arguments = call.arguments if isinstance(call, ToolCall) else call.arguments_json
+    return {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.tool_name, "arguments": arguments},
+    }
+
+
+def _named(rendered: dict[str, Any], name: str | None) -> dict[str, Any]:
+    return rendered if name is None else {**rendered, "name": name}
+
+
+def _text_only(content: Content, path: str) -> str:
+    if not isinstance(content, str):
+        for index, part in enumerate(content):
+            if isinstance(part, ImageContent):
+                raise invalid_parameter(
+                    f"{path}.content[{index}]",
+                    "This model takes text alone; leave the image out or choose a model that sees.",
+                    "unsupported_content",
+                )
+    return content_text(content)

@@ -1,0 +1,1 @@
+"""A model folder made into a model that runs: weights, what is kept of them, kernels tried."""

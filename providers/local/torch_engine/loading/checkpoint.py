@@ -1,0 +1,78 @@
+"""The weights in a folder read into transformers' model: all that it has, and nothing left over.
+
+transformers fills a weight that a checkpoint lacks with random numbers and passes over what the
+model has no place for, with a note in the log. Here either is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+NAMED = 4
+"""Weights that an error names; of the others it says how many they are."""
+
+
+class IncompleteError(ValueError):
+    """A checkpoint is not the one of its config; the message is a sentence."""
+
+
+def read_model(kind: Any, folder: Path, *, spare: Collection[str] = (), **settings: Any) -> Any:
+    """transformers' model with the weights in `folder`.
+
+    Args:
+        kind: the auto class that makes it.
+        folder: where config and weights are.
+        spare: the model's parts that nobody will ask, whose weights may be missing.
+        settings: of `from_pretrained`.
+
+    Raises:
+        IncompleteError: weights are missing, or left over.
+    """
+    module, found = kind.from_pretrained(
+        folder, local_files_only=True, output_loading_info=True, **settings
+    )
+    missing = sorted(name for name in found["missing_keys"] if name.split(".")[0] not in spare)
+    if missing:
+        raise IncompleteError(
+            f"it lacks {_listed(missing)}: without {_them(missing)} it would say random things."
+        )
+    computed = [name for name, _ in module.named_buffers()]
+    over = sorted(name for name in found["unexpected_keys"] if not _ends(computed, name))
+    own = [name for name in over if _is_own(module, name)]
+    if own:
+        raise IncompleteError(
+            f"its config has no place for {_listed(own)}: config and weights are of different"
+            " models, or of different states of one."
+        )
+    if over:
+        log.warning("%s: not used, since the model has no such part: %s", folder, _listed(over))
+    return module
+
+
+def _is_own(module: Any, name: str) -> bool:
+    """Whether a weight that has no place is of a part that the model has.
+
+    Others are what somebody trained beside it: heads for scores, predictors of further tokens.
+    """
+    base = getattr(module, module.base_model_prefix, module)
+    parts = {part for each in (module, base) for part, _ in each.named_children()}
+    return name.removeprefix(f"{module.base_model_prefix}.").split(".")[0] in parts
+
+
+def _ends(names: Iterable[str], end: str) -> bool:
+    """Whether one of `names` is `end`, behind a prefix perhaps: old checkpoints keep buffers."""
+    return any(name == end or name.endswith(f".{end}") for name in names)
+
+
+def _listed(names: list[str]) -> str:
+    shown, more = names[:NAMED], len(names) - NAMED
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _them(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "them"

@@ -1,0 +1,126 @@
+"""Whether the kernels do on this machine what PyTorch's operations do, for one model's shapes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Several
+
+import torch
+
+from llama_compat.types import SamplingParams
+from providers.local.engine import Generation
+from providers.local.torch_engine.model.decoder import Decoder, Layer, Step
+from providers.local.torch_engine.model.torch_step import TorchStep
+from providers.local.torch_engine.model_runner import located
+from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import Sequence
+
+SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
+"""New tokens, and how many there are with them."""
+
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+"""How far results may be from each other, as a part of their length."""
+
+
+StepOf = Callable[[Decoder, Several[Chunk], int], Step]
+"""The step of these chunks in kernels; the number is that of tokens in a block of the cache."""
+
+
+def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None:
+    """What is wrong with a step in kernels; None if nothing is.
+
+    Each operation is given random numbers, for one layer of every kind that the model has; with
+    some prompts and replies in the step, and with replies alone.
+    """
+    replies = [each for each in SEQUENCES if each[0] == 1]
+    return _find_fault(decoder, block_size, step_of, SEQUENCES) or _find_fault(
+        decoder, block_size, step_of, replies
+    )
+
+
+def _find_fault(
+    decoder: Decoder, block_size: int, step_of: StepOf, sequences: Several[tuple[int, int]]
+) -> str | None:
+    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    # Of the rotations, those of long sequences may be among them.
+    chunks, blocks = _chunks(sequences, len(decoder.ropes[0].rotations), block_size)
+    tokens = sum(chunk.tokens for chunk in chunks)
+    generator = torch.Generator(device).manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    try:
+        _, _, where = located(decoder, chunks, block_size)
+        expected_step = TorchStep(decoder, *where)
+        step = step_of(decoder, chunks, block_size)
+        slots, size = blocks * block_size, decoder.embedding.shape[1]
+        for layer in _kinds(decoder):
+            x, hidden = draw(tokens, size), draw(tokens, size)
+            qkv = draw(tokens, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
+            cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
+            whole = type(step).layer is not Step.layer
+            results = zip(
+                _operations(layer, step, x, hidden, qkv, cached, whole),
+                _operations(layer, expected_step, x, hidden, qkv, cached, whole),
+                strict=True,
+            )
+            for (name, result), (_, expected) in results:
+                error = float((result.float() - expected.float()).norm() / expected.float().norm())
+                # Not `>`, which is false for what is no number.
+                if not error <= TOLERANCE[dtype]:
+                    return f"'{name}' is off by {error:.2g} of its result"
+    except Exception as error:
+        # Whatever the compiler, the driver or the device has against them.
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _chunks(
+    sequences: Several[tuple[int, int]], positions: int, block_size: int
+) -> tuple[list[Chunk], int]:
+    """Sequences whose blocks are scattered, none longer than `positions`; and how many blocks."""
+    lengths = [(min(new, positions), min(length, positions)) for new, length in sequences]
+    blocks = sum(-(-length // block_size) for _, length in lengths)
+    free = random.Random(0).sample(range(blocks), blocks)
+    chunks = []
+    for new, length in lengths:
+        sequence = Sequence(Generation((0,) * length, SamplingParams(), 1), lambda _: None)
+        sequence.computed = length - new
+        sequence.blocks = [free.pop() for _ in range(-(-length // block_size))]
+        chunks.append(Chunk(sequence, new))
+    return chunks, blocks
+
+
+def _kinds(decoder: Decoder) -> list[Layer]:
+    """The first layer of every kind."""
+    kinds = {(each.rope, each.window): each for each in reversed(decoder.layers)}
+    return list(kinds.values())
+
+
+def _operations(
+    layer: Layer,
+    step: Step,
+    x: torch.Tensor,
+    hidden: torch.Tensor,
+    qkv: torch.Tensor,
+    cached: torch.Tensor,
+    whole: bool,
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each operation's name and result; with `whole`, the layer as one too."""
+    hidden, qkv, cached = hidden.clone(), qkv.clone(), cached.clone()
+    yield "norm", step.norm(x, layer.input_norm)
+    yield "add and norm", step.add_and_norm(x, hidden, layer.mlp_input_norm)
+    yield "add", hidden
+    queries = step.turn_and_write(qkv, layer, cached)
+    yield "turned queries", queries
+    yield "written cache", cached
+    yield "attention", step.attend(queries, cached, layer.window)
+    # The MLP's own product, since it alone knows its size.
+    gate_up = layer.gate_up(layer.mlp_input_norm(x))
+    yield "gate", step.gated(gate_up)
+    if whole:
+        # It adds to `x`, or writes what comes out over it.
+        yield "layer", step.layer(layer, hidden, x.clone(), cached)
+        yield "what a layer adds to", hidden

@@ -1,0 +1,144 @@
+"""Weights of 8 bits kept beside their model: the next start reads them alone.
+
+They are in `.llama-compat/int8.safetensors` in the model's folder: a decoder's tensors by where
+they are in it, and as metadata the rest of it, what it was made of, and a sum of all that. It is
+made anew when the model's files, this code or transformers have changed, and when it is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from providers.local.models.folders import fresh_folder
+from providers.local.torch_engine.cpu_kernels import products
+from providers.local.torch_engine.cpu_kernels.products import Int8Linear
+from providers.local.torch_engine.loading import weights
+from providers.local.torch_engine.model import decoder as decoder_module
+from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
+
+log = logging.getLogger(__name__)
+
+CLASSES = {each.__name__: each for each in (Decoder, Layer, Norm, Rope, Int8Linear)}
+"""What a decoder with weights of 8 bits is made of, beside tensors, lists, numbers and dtypes."""
+
+
+def file_in(folder: Path) -> Path:
+    """Where the weights of the model in `folder` are kept."""
+    return folder / ".llama-compat" / "int8.safetensors"
+
+
+def read(folder: Path) -> Decoder | None:
+    """The decoder of the model in `folder`; None if it isn't kept, or is of another state of it.
+
+    Args:
+        folder: in Hugging Face's layout.
+    """
+    try:
+        with safe_open(file_in(folder), framework="pt") as kept:
+            metadata = kept.metadata()
+            if not metadata or metadata.get("source") != _source(folder):
+                return None
+            # Not as a part of the mapped file: memory of its own has larger pages.
+            tensors = {name: kept.get_tensor(name).clone() for name in kept.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
+    if metadata.get("sum") != _sum(metadata["decoder"], tensors):
+        log.warning("the weights of 8 bits in %s are damaged, and made anew", file_in(folder))
+        return None
+    made = _rebuilt(json.loads(metadata["decoder"]), tensors)
+    assert isinstance(made, Decoder)
+    return made
+
+
+def write(folder: Path, decoder: Decoder) -> None:
+    """Keep the decoder of the model in `folder`; where that can't be written, it isn't kept."""
+    tensors: dict[str, torch.Tensor] = {}
+    described = json.dumps(_described(decoder, "", tensors))
+    metadata = {
+        "decoder": described,
+        "source": _source(folder),
+        "sum": _sum(described, tensors),
+    }
+    file = file_in(folder)
+    try:
+        file.parent.mkdir(exist_ok=True)
+        lock = FileLock(file.with_suffix(".lock"), timeout=0)
+        with lock, fresh_folder(file.with_suffix(".unfinished")) as unfinished:
+            written = unfinished / file.name
+            save_file(tensors, written, metadata)
+            written.chmod(0o644)
+            with written.open("r+b") as opened:
+                os.fsync(opened.fileno())
+            # Whole or not at all, for other processes and after a power failure.
+            written.replace(file)
+    except Timeout:
+        log.info("another process is keeping the weights of 8 bits in %s", file)
+    except (OSError, SafetensorError) as error:
+        log.info("the weights of 8 bits can't be kept in %s: %s", file.parent, error)
+    else:
+        log.info("the weights of 8 bits are kept in %s", file)
+
+
+def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """What changes with any part of a decoder that was kept: a few gigabytes a second."""
+    total = zlib.crc32(described.encode())
+    for name in sorted(tensors):
+        numbers = tensors[name].contiguous().flatten().view(torch.uint8).numpy()
+        total = zlib.crc32(numbers, zlib.crc32(name.encode(), total))
+    return f"{total:08x}"
+
+
+def _source(folder: Path) -> str:
+    """What the weights are made of: the model's files, and the code."""
+    status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
+    files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
+    code = b"".join(
+        Path(str(module.__file__)).read_bytes() for module in (decoder_module, products, weights)
+    )
+    return json.dumps([files, hashlib.sha256(code).hexdigest(), transformers.__version__])
+
+
+def _described(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """A part of a decoder as JSON; its tensors, which that names, go into `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors[name] = value.contiguous()
+        return {"tensor": name}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, list):
+        return [_described(each, f"{name}.{at}", tensors) for at, each in enumerate(value)]
+    if type(value) in CLASSES.values():
+        members = {
+            field.name: _described(getattr(value, field.name), f"{name}.{field.name}", tensors)
+            for field in fields(value)
+        }
+        return {type(value).__name__: members}
+    assert value is None or isinstance(value, (int, float, str)), type(value)
+    return value
+
+
+def _rebuilt(described: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(described, list):
+        return [_rebuilt(each, tensors) for each in described]
+    if not isinstance(described, dict):
+        return described
+    [(kind, value)] = described.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dtype":
+        return getattr(torch, value)
+    return CLASSES[kind](**{name: _rebuilt(each, tensors) for name, each in value.items()})

@@ -1,0 +1,125 @@
+"""Attention of sequences that decode, many in one operation.
+
+An operation for each sequence takes longer to start than to compute as long as sequences are short.
+So their keys and values are gathered, one sequence below the other, and attended to together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.nn import functional
+
+from providers.local.torch_engine.model.attention import SequenceSpan, Span
+
+LONGEST = 384
+"""Tokens of a sequence in a group: to copy more takes longer than an operation of its own."""
+
+GATHERED_TOKENS = 8192
+"""Of a group, with what fills up the shorter sequences."""
+
+
+class DecodeGroup:
+    """Sequences with one new token each; see `attention.Span`.
+
+    Args:
+        spans: the sequences.
+        block_size: tokens in a block of the cache.
+        gathered: where their keys and values go, `[GATHERED_TOKENS, 2 * kv_heads, head_dim]`.
+    """
+
+    def __init__(
+        self, spans: Sequence[SequenceSpan], block_size: int, gathered: torch.Tensor
+    ) -> None:
+        device = gathered.device
+        starts = [span.rows.start for span in spans]
+        self.rows: slice | torch.Tensor = slice(starts[0], starts[0] + len(starts))
+        if starts != list(range(starts[0], starts[0] + len(starts))):
+            self.rows = torch.tensor(starts, device=device)
+        self._block_size = block_size
+        self._gathered = gathered
+        self._lengths = torch.tensor([span.length for span in spans], device=device)[:, None]
+        self._longest = max(span.length for span in spans)
+        self._blocks = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(span.blocks) for span in spans], batch_first=True
+        ).to(device)
+        self._visible: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def attend(
+        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
+    ) -> torch.Tensor:
+        """See `Span`."""
+        _, heads, head_dim = queries.shape
+        count, kv_heads = len(self._lengths), layer.shape[1] // 2
+        if window not in self._visible:
+            self._visible[window] = self._look(window, queries.dtype)
+        slots, mask = self._visible[window]
+        cached = self._gathered[: len(slots)]
+        torch.index_select(layer, 0, slots, out=cached)
+        cached = cached.view(count, -1, 2 * kv_heads, head_dim).transpose(1, 2)
+        attended = functional.scaled_dot_product_attention(
+            # The heads that share keys are so many queries to them: nothing has to be repeated.
+            queries[self.rows].view(count, kv_heads, -1, head_dim),
+            cached[:, :kv_heads],
+            cached[:, kv_heads:],
+            attn_mask=mask,
+            scale=scale,
+        )
+        return attended.reshape(count, heads * head_dim)
+
+    def _look(self, window: int | None, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the new tokens may look at.
+
+        Returns:
+            Slots of the cache, of all sequences, each with as many as the longest of them; and what
+            is added to the scores, `[sequences, 1, 1, slots of each]`.
+        """
+        lengths, size = self._lengths, self._block_size
+        visible = lengths if window is None else lengths.clamp_max(window)
+        longest = self._longest if window is None else min(self._longest, window)
+        numbers = torch.arange(longest, device=lengths.device)
+        # What is behind a sequence's end may hold anything, even what is no number.
+        places = (lengths - visible + numbers).minimum(lengths - 1)
+        slots = self._blocks.gather(1, places // size) * size + places % size
+        mask = torch.zeros(slots.shape, dtype=dtype, device=lengths.device)
+        mask.masked_fill_(numbers >= visible, -torch.inf)
+        return slots.flatten(), mask[:, None, None]
+
+
+def grouped(
+    spans: Sequence[SequenceSpan], block_size: int, gathered: torch.Tensor
+) -> Sequence[Span]:
+    """`spans`, those that can be together in groups of similar length.
+
+    Args:
+        spans: of a step.
+        block_size: tokens in a block of the cache.
+        gathered: see `DecodeGroup`; the groups take turns with it.
+    """
+    decoding = [span for span in spans if span.tokens == 1 and span.length <= LONGEST]
+    made: list[Span] = [span for span in spans if span.tokens > 1 or span.length > LONGEST]
+    decoding.sort(key=lambda span: -span.length)
+    for group in _of_similar_length(decoding, len(gathered)):
+        if len(group) == 1:
+            made += group
+        else:
+            group.sort(key=lambda span: span.rows.start)
+            made.append(DecodeGroup(group, block_size, gathered))
+    return made
+
+
+def _of_similar_length(
+    spans: Sequence[SequenceSpan], most_tokens: int
+) -> Iterator[list[SequenceSpan]]:
+    """Groups of `spans`, which are the longest first; none is twice as long as another in it."""
+    group: list[SequenceSpan] = []
+    for span in spans:
+        if group:
+            longest = group[0].length
+            if 2 * span.length < longest or (len(group) + 1) * longest > most_tokens:
+                yield group
+                group = []
+        group.append(span)
+    if group:
+        yield group

@@ -1,0 +1,259 @@
+"""The forward pass of decoder-only transformers, over tokens of many sequences at once.
+
+One function for all of the architectures in `weights.py`, which differ in a few places only:
+biases, norms of queries and keys, norms behind attention and MLP, the activation, sliding windows.
+What is between the matrix products is a `Step`'s: PyTorch's operations or Triton kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from providers.local.torch_engine.model.attention import KVCache
+from providers.local.torch_engine.model.linear import Linear
+from providers.local.torch_engine.model.rope_lengths import LongRope
+
+
+@dataclass(eq=False)
+class Norm:
+    """Root-mean-square normalisation over the last dimension, computed in float32.
+
+    In four small operations: `hypot` adds the epsilon under the root.
+
+    Attributes:
+        weight: `[size]`, in float32.
+        epsilon: what is added to the mean of the squares.
+        dtype: of what comes out.
+    """
+
+    weight: torch.Tensor
+    epsilon: float
+    dtype: torch.dtype
+
+    def __post_init__(self) -> None:
+        size = self.weight.shape[0]
+        self._scaled = self.weight * math.sqrt(size)
+        self._least = torch.tensor(math.sqrt(size * self.epsilon), device=self.weight.device)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`x`, `[..., size]`, normalised."""
+        values = x.float()
+        length = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
+        return (values / torch.hypot(length, self._least)).mul_(self._scaled).to(self.dtype)
+
+
+@dataclass(eq=False)
+class Rope:
+    """Rotary embeddings of one kind of layer.
+
+    The weights are ordered so that a pair of dimensions that turns together lies side by side.
+
+    Attributes:
+        frequencies: of the pairs, `[rotated dimensions / 2]`, in float32.
+        scale: what queries and keys are scaled by, for long contexts.
+        long: the frequencies of long sequences, where those are others.
+        rotations: what turns a pair, complex, `[positions, rotated dimensions / 2]`, as far as
+            `reach` was told; behind them those of long sequences, if there are any.
+    """
+
+    frequencies: torch.Tensor
+    scale: float
+    long: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.reach(0)
+
+    def reach(self, positions: int, *, long: bool = False) -> None:
+        """Make the rotations of so many positions; with `long`, those of long sequences too."""
+        tables = [self._turned(self.frequencies, positions)]
+        if long:
+            frequencies = self.frequencies if self.long is None else self.long
+            tables.append(self._turned(frequencies, positions))
+        self.rotations = torch.cat(tables) if long else tables[0]
+
+    def _turned(self, frequencies: torch.Tensor, positions: int) -> torch.Tensor:
+        numbers = torch.arange(positions, device=frequencies.device)
+        angles = numbers.float()[:, None] * frequencies
+        return torch.polar(torch.full_like(angles, self.scale), angles)
+
+    @property
+    def dimensions(self) -> int:
+        """How many of a head's first dimensions are turned."""
+        return 2 * len(self.frequencies)
+
+    def apply(self, heads: torch.Tensor, rotations: torch.Tensor) -> None:
+        """Turn `heads`, `[tokens, heads, head_dim]`, by `rotations`, `[tokens, 1, pairs]`."""
+        turned = heads[..., : self.dimensions]
+        if turned.dtype == torch.float32:
+            turned.view(torch.complex64).mul_(rotations)
+        else:
+            pairs = torch.view_as_complex(turned.float().unflatten(-1, (-1, 2)))
+            turned.copy_(torch.view_as_real(pairs * rotations).flatten(-2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """One layer's weights, as functions; the norms behind attention and MLP are Gemma's.
+
+    Equal to itself alone, so that something can be kept by layer.
+    """
+
+    input_norm: Norm
+    qkv: Linear
+    query_norm: Norm | None
+    key_norm: Norm | None
+    out: Linear
+    attention_norm: Norm | None
+    mlp_input_norm: Norm
+    gate_up: Linear
+    down: Linear
+    mlp_norm: Norm | None
+    rope: int
+    window: int | None
+
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """In the order in which they are computed."""
+        return (
+            self.input_norm,
+            self.query_norm,
+            self.key_norm,
+            self.attention_norm,
+            self.mlp_input_norm,
+            self.mlp_norm,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A whole model.
+
+    Attributes:
+        embedding: `[vocab_size, hidden]`.
+        embedding_scale: what embeddings are multiplied by.
+        layers: in order.
+        ropes: what `Layer.rope` is the index of.
+        norm: the last.
+        head: makes logits of its result.
+        heads, kv_heads, head_dim: of the attention.
+        attention_scale: of its scores.
+        activation: of the MLP's gate, as transformers' configs call it.
+        soft_cap: what bounds the logits, if something does.
+        long_after: the most tokens of a sequence that is not long, where `Rope.long` is others'.
+    """
+
+    embedding: torch.Tensor
+    embedding_scale: float
+    layers: Sequence[Layer]
+    ropes: Sequence[Rope]
+    norm: Norm
+    head: Linear
+    heads: int
+    kv_heads: int
+    head_dim: int
+    attention_scale: float
+    activation: str
+    soft_cap: float | None = None
+    long_after: int | None = None
+
+    def reach(self, positions: int) -> LongRope | None:
+        """Make what turns so many positions; what long sequences turn by, if there can be any."""
+        long = self.long_after is not None and positions > self.long_after
+        for rope in self.ropes:
+            rope.reach(positions, long=long)
+        return LongRope(self.long_after, positions) if long and self.long_after else None
+
+    def hidden_states(self, token_ids: torch.Tensor, step: Step, cache: KVCache) -> torch.Tensor:
+        """The last layer's output for each token, `[tokens, hidden]`; writes the cache.
+
+        Args:
+            token_ids: `[tokens]`, integers, sequence by sequence.
+            step: where the tokens are, and how they are computed.
+            cache: where the keys and values go.
+        """
+        hidden = self.embedding.index_select(0, token_ids)
+        if self.embedding_scale != 1:
+            hidden = hidden * self.embedding_scale
+        # What the layer before adds to `hidden`.
+        product: torch.Tensor | None = None
+        for layer, cached in zip(self.layers, cache.layers, strict=True):
+            product = step.layer(layer, hidden, product, cached)
+        return hidden if product is None else hidden.add_(product)
+
+    def logits(self, hidden: torch.Tensor, step: Step) -> torch.Tensor:
+        """The logits of rows of `hidden_states`: float32, `[rows, vocab_size]`."""
+        logits = self.head(step.norm(hidden, self.norm)).float()
+        if self.soft_cap is not None:
+            logits = torch.tanh(logits / self.soft_cap) * self.soft_cap
+        return logits
+
+
+class Step(ABC):
+    """What happens to the tokens of one step between the matrix products."""
+
+    def layer(
+        self,
+        layer: Layer,
+        hidden: torch.Tensor,
+        product: torch.Tensor | None,
+        cached: torch.Tensor,
+    ) -> torch.Tensor:
+        """One layer.
+
+        Args:
+            layer: its weights.
+            hidden: what came into the layer before, `[tokens, hidden]`; with what that layer and
+                this one's attention add to it in the end.
+            product: what the layer before adds to `hidden`; None for the first.
+            cached: the layer of the cache.
+
+        Returns:
+            What this layer's MLP adds to `hidden`.
+        """
+        if product is None:
+            normed = self.norm(hidden, layer.input_norm)
+        else:
+            normed = self.add_and_norm(product, hidden, layer.input_norm)
+        queries = self.turn_and_write(layer.qkv(normed), layer, cached)
+        attended = layer.out(self.attend(queries, cached, layer.window))
+        if layer.attention_norm is not None:
+            attended = self.norm(attended, layer.attention_norm)
+        normed = self.add_and_norm(attended, hidden, layer.mlp_input_norm)
+        added = layer.down(self.gated(layer.gate_up(normed)))
+        return added if layer.mlp_norm is None else self.norm(added, layer.mlp_norm)
+
+    @abstractmethod
+    def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """`x`, `[rows, hidden]`, normalised."""
+
+    @abstractmethod
+    def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """Add `x` to `hidden`, in place; that, normalised."""
+
+    @abstractmethod
+    def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
+        """Normalise and turn queries and keys; write keys and values into the cache.
+
+        Args:
+            qkv: `[tokens, (heads + 2 * kv_heads) * head_dim]`; it may change.
+            layer: which has the norms, and says which rope.
+            cached: the layer of the cache.
+
+        Returns:
+            The queries, `[tokens, heads, head_dim]`.
+        """
+
+    @abstractmethod
+    def attend(
+        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        """What each token's queries find in its sequence: `[tokens, heads * head_dim]`."""
+
+    @abstractmethod
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """The activation of the first half of each row times the second half."""

@@ -1,0 +1,84 @@
+"""What a forward pass does between its matrix products, in PyTorch's own operations.
+
+The CPU's way, and what the Triton kernels are checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch.nn import functional
+
+from providers.local.torch_engine.model.attention import Span, attend
+from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Step
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": partial(functional.silu, inplace=True),
+    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
+    "gelu": functional.gelu,
+}
+"""By the names that transformers' configs have for them; they may work in place."""
+
+
+class TorchStep(Step):
+    """See `decoder.Step`.
+
+    Args:
+        decoder: the model.
+        positions: of the tokens in their sequences, `[tokens]`, int64.
+        slots: of the tokens in the cache, `[tokens]`, int64.
+        spans: of all of them.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        spans: Sequence[Span],
+    ) -> None:
+        self._decoder = decoder
+        self._slots = slots
+        self._spans = spans
+        self._rotations = [rope.rotations[positions].unsqueeze(1) for rope in decoder.ropes]
+        self._activation = ACTIVATIONS[decoder.activation]
+
+    def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """See `Step`."""
+        return norm(x)
+
+    def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
+        """See `Step`."""
+        return norm(hidden.add_(x))
+
+    def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
+        """See `Step`."""
+        decoder = self._decoder
+        heads = qkv.unflatten(-1, (-1, decoder.head_dim))
+        turned = decoder.heads + decoder.kv_heads
+        self._norm_heads(heads, layer)
+        decoder.ropes[layer.rope].apply(heads[:, :turned], self._rotations[layer.rope])
+        cached.index_copy_(0, self._slots, heads[:, decoder.heads :])
+        return heads[:, : decoder.heads]
+
+    def _norm_heads(self, heads: torch.Tensor, layer: Layer) -> None:
+        """Normalise queries and keys, in place, where the model does that."""
+        count = self._decoder.heads
+        if layer.query_norm is not None and layer.key_norm is not None:
+            queries, keys = heads[:, :count], heads[:, count : count + self._decoder.kv_heads]
+            queries.copy_(layer.query_norm(queries))
+            keys.copy_(layer.key_norm(keys))
+
+    def attend(
+        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        """See `Step`."""
+        scale = self._decoder.attention_scale
+        return attend(queries, cached, self._spans, scale=scale, window=window)
+
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See `Step`."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self._activation(gate).mul_(up)

@@ -1,0 +1,277 @@
+"""Which tokens of which sequences the next step computes."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from providers.local.torch_engine.model.rope_lengths import LongRope
+from providers.local.torch_engine.scheduling.block_manager import BlockManager
+from providers.local.torch_engine.scheduling.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Limits:
+    """How much a step and the engine take on.
+
+    Attributes:
+        sequences: how many are generated at the same time.
+        tokens: how many a step computes, of prompts and of replies together.
+        scored_tokens: how many of a prompt whose tokens are scored, since each has its logits.
+        waiting: how many sequences may wait; more are refused.
+    """
+
+    sequences: int
+    tokens: int
+    scored_tokens: int
+    waiting: int
+
+
+class Chunk(NamedTuple):
+    """The next tokens of one sequence: those from `sequence.computed` on."""
+
+    sequence: Sequence
+    tokens: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the token after the chunk is to be chosen."""
+        return self.tokens == self.sequence.uncomputed
+
+    @property
+    def logits(self) -> int:
+        """After how many of its last tokens the logits are needed."""
+        return self.tokens if self.sequence.scores_prompt else int(self.samples)
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step: the chunks that it computes, and the blocks that are full with it."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    registered: list[int] = field(default_factory=list)
+
+
+class Scheduler:
+    """Waiting and running sequences, first come first served within a priority.
+
+    Args:
+        blocks: the memory of the KV cache.
+        limits: of a step.
+        prefix_cache: whether what was computed is looked for and kept.
+        long_rope: what long sequences turn by, where that is something else.
+    """
+
+    def __init__(
+        self,
+        blocks: BlockManager,
+        limits: Limits,
+        *,
+        prefix_cache: bool,
+        long_rope: LongRope | None = None,
+    ) -> None:
+        self.limits = limits
+        self.running: dict[Sequence, None] = {}
+        self.preempted = 0
+        self._blocks = blocks
+        self._prefix_cache = prefix_cache
+        self._long_rope = long_rope
+        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._arrivals = itertools.count()
+        self._places: dict[Sequence, tuple[int, int]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many sequences wait."""
+        return len(self._places) - len(self.running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence."""
+        self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
+        self._queue(sequence)
+
+    def drop(self, sequences: set[Sequence]) -> None:
+        """Give up sequences, waiting or running, and their blocks.
+
+        It costs as much as there are of them, however many others wait: those that waited keep
+        their entry in the heap until it comes up, or until half of the heap is such entries.
+        """
+        for sequence in sequences:
+            if sequence in self.running:
+                self.end(sequence)
+            else:
+                self._places.pop(sequence, None)
+        if len(self._waiting) > 2 * self.waiting:
+            self._waiting = [item for item in self._waiting if item[2] in self._places]
+            heapq.heapify(self._waiting)
+
+    def end(self, sequence: Sequence) -> None:
+        """A sequence is complete, or has failed."""
+        del self._places[sequence]
+        # One whose last token was chosen ahead may have been sent back meanwhile.
+        if sequence in self.running:
+            del self.running[sequence]
+            self._release(sequence)
+
+    def clear(self) -> list[Sequence]:
+        """Let go of everything; what there was."""
+        left = list(self._places)
+        self.drop(set(left))
+        return left
+
+    def schedule(self) -> Batch:
+        """The next step; without chunks if nothing can be done.
+
+        Those that decode come first, so that a long prompt does not hold them up; prompts share
+        what is left of the step.
+        """
+        batch = Batch()
+        budget = self.limits.tokens
+        self._send_back_outgrown()
+        for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
+            # It may have had to give way to one before it.
+            if budget > 0 and sequence in self.running and not sequence.awaits_last:
+                budget -= self._take(batch, sequence, budget)
+        while budget > 0 and self._waiting and len(self.running) < self.limits.sequences:
+            sequence = self._waiting[0][2]
+            if sequence not in self._places:
+                heapq.heappop(self._waiting)
+                continue
+            # One that was sent back a moment ago waits until its last token is known.
+            if sequence.awaits_token or not self._admit(sequence):
+                break
+            heapq.heappop(self._waiting)
+            self.running[sequence] = None
+            budget -= self._take(batch, sequence, budget)
+        return batch
+
+    def register(self, batch: Batch, chunk: Chunk) -> None:
+        """Make the blocks known that are full with `chunk`, as far as its tokens are known."""
+        if not self._prefix_cache:
+            return
+        sequence, size = chunk.sequence, self._blocks.block_size
+        known = len(sequence.token_ids) - sequence.awaits_token
+        end = min(sequence.computed + chunk.tokens, known)
+        for index in range(sequence.computed // size, end // size):
+            block = sequence.blocks[index]
+            if self._blocks.register(block, sequence.block_hash(index, size)):
+                batch.registered.append(block)
+
+    def undo(self, batch: Batch) -> None:
+        """A step failed: what it was to compute is not in the cache."""
+        self._blocks.unregister(batch.registered)
+
+    def shrink(self, batch: Batch) -> bool:
+        """A step needed too much memory: take half as much from now on, and do it again.
+
+        Returns:
+            False if there was only one sequence in it.
+        """
+        if len(batch.chunks) < 2:
+            return False
+        self.undo(batch)
+        self.limits.sequences = max(1, len(batch.chunks) // 2)
+        self.limits.tokens = max(self.limits.sequences, self.limits.tokens // 2)
+        # All of them: one may have counted on what another was to compute.
+        for chunk in batch.chunks:
+            self._preempt(chunk.sequence)
+        return True
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _queue(self, sequence: Sequence) -> None:
+        heapq.heappush(self._waiting, (*self._places[sequence], sequence))
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Give a waiting sequence what the cache has of it; False if it must wait for memory.
+
+        Its whole prompt has to fit, and a block for each that is running besides: otherwise the
+        first of them to need one would send it back at once.
+        """
+        size = self._blocks.block_size
+        sequence.turn_from(self._turns_from(sequence))
+        found: list[int] = []
+        if self._prefix_cache and not sequence.scores_prompt:
+            # The last token is always computed: it gives the logits of the next.
+            for index in range((len(sequence.token_ids) - 1) // size):
+                block = self._blocks.find(sequence.block_hash(index, size))
+                if block is None:
+                    break
+                found.append(block)
+        for block in found:
+            self._blocks.share(block)
+        needed = self._blocks.blocks_for(len(sequence.token_ids)) - len(found)
+        reserve = len(self.running)
+        if self._blocks.available < needed + reserve and self.running:
+            self._blocks.release(found)
+            return False
+        sequence.blocks = found
+        sequence.computed = len(found) * size
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = sequence.computed
+        return True
+
+    def _take(self, batch: Batch, sequence: Sequence, budget: int) -> int:
+        """Put the next tokens of `sequence` into the batch, as many as there is memory for."""
+        limit = self.limits.scored_tokens if sequence.scores_prompt else budget
+        tokens = min(sequence.uncomputed, budget, limit)
+        if not self._make_room(batch, sequence, sequence.computed + tokens):
+            return 0
+        chunk = Chunk(sequence, tokens)
+        # Known from now on: a step writes all its keys and values before it reads any.
+        self.register(batch, chunk)
+        batch.chunks.append(chunk)
+        return tokens
+
+    def _make_room(self, batch: Batch, sequence: Sequence, tokens: int) -> bool:
+        """Blocks for the first `tokens` tokens; False if `sequence` itself had to give way."""
+        taken = {chunk.sequence for chunk in batch.chunks}
+        while len(sequence.blocks) < self._blocks.blocks_for(tokens):
+            block = self._blocks.allocate(
+                after=sequence.blocks[-1] if sequence.blocks else None,
+                span=self._blocks.blocks_for(
+                    sequence.prompt_tokens + sequence.generation.max_tokens
+                ),
+            )
+            if block is not None:
+                sequence.blocks.append(block)
+                continue
+            # Of the lowest priority the last; those in the batch need what they have.
+            victim = max(self.running.keys() - taken, key=self._places.__getitem__)
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _turns_from(self, sequence: Sequence) -> int:
+        """The row of the rotations that it is computed with."""
+        rope = self._long_rope
+        return rope.row if rope is not None and len(sequence.token_ids) > rope.after else 0
+
+    def _send_back_outgrown(self) -> None:
+        """Those that have become long turn by something else from their first token on."""
+        if self._long_rope is None:
+            return
+        for sequence in list(self.running):
+            if sequence.turns_from != self._turns_from(sequence) and not sequence.awaits_last:
+                self._send_back(sequence)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Make room of what a sequence has."""
+        self.preempted += 1
+        self._send_back(sequence)
+
+    def _send_back(self, sequence: Sequence) -> None:
+        """Back to the queue, where it keeps its place; it is computed again from its tokens."""
+        del self.running[sequence]
+        self._release(sequence)
+        self._queue(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        self._blocks.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.computed = 0
+        if sequence.scores_prompt:
+            sequence.prompt_scores.clear()

@@ -1,0 +1,73 @@
+"""A sequence in the paged KV cache."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from typing import TYPE_CHECKING
+
+from providers.local import sequence as shared
+from providers.local.engine import Generation
+
+if TYPE_CHECKING:
+    from providers.local.torch_engine.scheduling.sampler import TokenCounts
+
+
+class Sequence(shared.Sequence):
+    """A generation, and where it is in the KV cache.
+
+    Attributes:
+        blocks: the cache's blocks that hold its tokens, in order.
+        hashes: of the full blocks, as far as they were asked for.
+        turns_from: the row of the rotations that its first token turns by; see `LongRope`.
+        counts: of its tokens, kept by the sampler where penalties need them.
+    """
+
+    def __init__(self, generation: Generation, deliver: shared.Deliver) -> None:
+        super().__init__(generation, deliver)
+        self.blocks: list[int] = []
+        self.hashes: list[bytes] = []
+        self.turns_from = 0
+        self.counts: TokenCounts | None = None
+
+    @property
+    def awaits_token(self) -> bool:
+        """Whether its last token stands for one that a step has yet to choose.
+
+        Such a token is -1 less the place that the sequence has among those that the step chooses
+        for.
+        """
+        return self.token_ids[-1] < 0
+
+    @property
+    def awaits_last(self) -> bool:
+        """Whether the token that it awaits is the last that was asked for."""
+        return self.awaits_token and self.completion_tokens == self.generation.max_tokens
+
+    def turn_from(self, row: int) -> None:
+        """Turn by the rotations from `row` on; nothing of it may be in the cache."""
+        if row != self.turns_from:
+            self.turns_from = row
+            self.hashes.clear()
+
+    def block_hash(self, index: int, block_size: int) -> bytes:
+        """What the full block `index` is known by: its tokens and all those before it.
+
+        And what they turn by, of which their keys tell.
+        """
+        while len(self.hashes) <= index:
+            before = self.hashes[-1] if self.hashes else _root(self.generation.sampling.cache_salt)
+            start = len(self.hashes) * block_size
+            tokens = array("q", [self.turns_from, *self.token_ids[start : start + block_size]])
+            self.hashes.append(_hash(before + tokens.tobytes(), b"block"))
+        return self.hashes[index]
+
+
+def _root(salt: str | None) -> bytes:
+    """What stands before a sequence's first block."""
+    return b"" if salt is None else _hash(salt.encode("utf-8", "surrogatepass"), b"cache_salt")
+
+
+def _hash(data: bytes, kind: bytes) -> bytes:
+    """Apart by `kind`: what a client may choose is never taken for what was computed."""
+    return hashlib.blake2b(data, digest_size=16, person=kind).digest()

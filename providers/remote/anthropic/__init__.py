@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: as a provider, and relayed for its own clients."""

@@ -1,0 +1,264 @@
+"""Anthropic's Messages API relayed as it came, for every vendor that speaks it.
+
+The model's name is replaced, in the request and back in the reply, and thinking blocks that are
+marked as ours are left out of the request; nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Raw
+
+from llama_compat.dialects.anthropic_messages.errors import DIALECT
+from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
+from llama_compat.dialects.anthropic_messages.seals import without_marked
+from llama_compat.dialects.anthropic_messages.usage import Counts
+from llama_compat.dialects.counts import members
+from llama_compat.errors import APIError
+from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.types import Usage
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    encode_fields,
+    from_raw,
+    parse_fields,
+    parse_object,
+    to_raw,
+)
+from providers.remote.relaying.server_sent import ServerSentStream
+from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.whole_replies import reply_fields
+from providers.remote.upstream.exchanges import Exchange
+from providers.remote.upstream.vendor_errors import (
+    error_in_stream,
+    makes_no_sense,
+    relayed_headers,
+    says_error,
+)
+
+VERSION = "2023-06-01"
+"""The `anthropic-version` for clients that name none."""
+
+Post = Callable[[bytes, Mapping[str, str]], Exchange]
+"""Sends a body with these headers to where the call's wire is."""
+
+_REQUIRED = {"messages": "content", "count_tokens": "input_tokens"}
+"""What the whole reply to each call has."""
+
+
+async def relay_messages(provider: str, call: Call, model: str, post: Post) -> Reply:
+    """Pass a call of `messages` or `count_tokens` on, and its reply back.
+
+    Args:
+        provider: the provider's id, for messages.
+        call: what to pass on.
+        model: what the vendor calls the model.
+        post: where to.
+
+    Raises:
+        APIError: whatever went wrong with the vendor, in its own words where they are Anthropic's.
+    """
+    headers = {"anthropic-version": VERSION, **call.headers}
+    exchange = post(encode_fields(_vendor_fields(call, model)), headers)
+    try:
+        if call.stream and call.operation.name == "messages":
+            stream = MessagesStream(provider, to_raw(call.model))
+            return await stream_reply(provider, exchange, stream, reply_headers=_reply_headers)
+        return await _relay_whole(provider, call, exchange)
+    except APIError as error:
+        _keep_words(error)
+        raise
+
+
+def _vendor_fields(call: Call, model: str) -> JSONFields:
+    fields = {**call.fields, "model": to_raw(model)}
+    with suppress(ValueError):  # The vendor says better what is wrong with them.
+        fields["messages"] = without_marked(fields["messages"])
+    return fields
+
+
+def _keep_words(error: APIError) -> None:
+    """See to it that the client gets the vendor's own words where it understands them."""
+    if error.vendor_body is None:
+        return
+    _, body = error.vendor_body
+    if _is_anthropics(body):
+        error.vendor_body = (DIALECT, body)
+        if "x-upstream-request-id" in error.headers:
+            error.headers["request-id"] = error.headers["x-upstream-request-id"]
+
+
+def _is_anthropics(body: bytes) -> bool:
+    try:
+        fields = parse_fields(body)
+    except ValueError:
+        return False
+    return bytes(fields.get("type", b"")) == b'"error"' and bytes(
+        fields.get("error", b"")
+    ).startswith(b"{")
+
+
+def _reply_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    relayed = relayed_headers(headers)
+    if "x-upstream-request-id" in relayed:
+        relayed["request-id"] = relayed["x-upstream-request-id"]
+    return relayed
+
+
+async def _relay_whole(provider: str, call: Call, exchange: Exchange) -> Reply:
+    async with exchange as response:
+        body = await response.read()
+        fields = reply_fields(provider, body, [_REQUIRED[call.operation.name]])
+    if "model" in fields:
+        fields["model"] = to_raw(call.model)
+    return Reply(
+        encode_fields(fields),
+        headers={**_reply_headers(response.headers), **JSON_HEADERS},
+        read_usage=lambda: _usage([fields.get("usage")]),
+    )
+
+
+def _usage(told: Sequence[Raw | None]) -> Usage | None:
+    """What the vendor counted, in what it told one after another; None if that makes no sense."""
+    counts = Counts()
+    known = [members(from_raw(usage)) for usage in told if usage is not None]
+    for usage in known:
+        counts.update(usage)
+    return counts.usage() if any(known) else None
+
+
+_PLAIN_EVENTS = re.compile(
+    rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+"
+)
+"""Nearly all of a stream: what is passed on without a look inside."""
+
+
+class MessagesStream(ServerSentStream):
+    """Takes a message's stream apart, and puts together what the client gets of it.
+
+    Only events that are not about a block are looked into. What comes before `message_start` is
+    left out, for the client's headers wait for that event.
+
+    Args:
+        provider: its id, for messages.
+        model: the model id that the client asked for, in JSON.
+
+    Attributes:
+        begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
+        ended: whether the message has come to its end; what follows is left out.
+    """
+
+    def __init__(self, provider: str, model: Raw) -> None:
+        super().__init__(provider)
+        self._model = model
+        self._usages: list[Raw | None] = [None, None]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the message has come."""
+        return self.ended
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the vendor counted last, if it counted."""
+        return _usage(self._usages)
+
+    def end(self) -> bytes:
+        """Nothing: `message_stop` was the last word."""
+        return b""
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole message, which ignores that a stream was asked for, as the events of one.
+
+        Raises:
+            APIError: 502, it is none.
+        """
+        fields = reply_fields(self._provider, body, ["content"])
+        fields["model"] = self._model
+        self._usages[0] = fields.get("usage")
+        try:
+            events = b"".join(message_events(fields))
+        except (ValueError, KeyError) as error:
+            raise makes_no_sense(self._provider, ValueError(f"no message: {error}")) from None
+        self.ended = self.spoken = True
+        return events
+
+    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
+        """Pass on what needs no look inside."""
+        plain = _PLAIN_EVENTS.match(chunk, position) if self.spoken else None
+        if plain is None:
+            return position
+        out.append(plain[0])
+        return plain.end()
+
+    def relay_event(self, event: sse.Event) -> bytes:
+        """What the client gets for an event; empty for one that it does not get."""
+        data = event.data
+        if data is None:
+            shown = self.begun and event.comment is not None
+            return sse.encode_comment(event.comment or b"") if shown else b""
+        if data.lstrip().startswith(b"[DONE]"):
+            return b""  # OpenAI's way to end a stream, which says nothing here
+        fields = self._fields(data, event.name)
+        kind = _kind(fields, event.name)
+        if kind == "message_start":
+            data = self._start(fields)
+        elif not self.begun:
+            if kind == "ping":
+                return b""
+            raise makes_no_sense(
+                self._provider, ValueError(f"its stream begins with '{kind}', not 'message_start'")
+            )
+        elif kind == "message_delta":
+            self._usages[1] = fields.get("usage")
+        elif kind == "message_stop":
+            self.ended = True
+        if not self.spoken:
+            self.spoken = kind == "message_delta" or self.ended or _says_something(fields)
+        return encode_event(kind, data)
+
+    def _start(self, fields: JSONFields) -> bytes:
+        try:
+            message = parse_object(fields.get("message", Raw(b"null")))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        self.begun = True
+        self._usages[0] = message.get("usage")
+        message["model"] = self._model
+        return encode_fields({**fields, "message": to_raw(message)})
+
+    def _fields(self, data: bytes, name: bytes) -> JSONFields:
+        try:
+            fields = parse_fields(data)
+        except ValueError as error:
+            if name == b"error":
+                raise error_in_stream(self._provider, data) from None
+            raise makes_no_sense(self._provider, error) from None
+        if name == b"error" or says_error(fields.get("error")):
+            told = error_in_stream(self._provider, data)
+            _keep_words(told)
+            raise told
+        return fields
+
+
+def _says_something(fields: JSONFields) -> bool:
+    """Whether an event about a block has content: a text that has not begun has none, the name of
+    a tool is some."""
+    try:
+        said = parse_object(fields.get("content_block") or fields.get("delta") or Raw(b"{}"))
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return any(said[name] not in _NOTHING for name in said if name != "type")
+
+
+_NOTHING = (Raw(b'""'), Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
+
+
+def _kind(fields: JSONFields, name: bytes) -> str:
+    kind = from_raw(fields["type"]) if "type" in fields else None
+    return kind if isinstance(kind, str) and kind.isidentifier() else name.decode("latin-1")

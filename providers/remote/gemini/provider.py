@@ -1,0 +1,154 @@
+"""`remote::gemini-native`: Gemini over its own API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated, ClassVar
+
+from msgspec import structs
+from pydantic import AfterValidator
+
+from llama_compat.dialects import gemini
+from llama_compat.events import reply_events
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.mixins import (
+    ChatOnlyMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+)
+from llama_compat.types import (
+    ChatCompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+)
+from providers.base import ProviderConfig
+from providers.remote.config import HTTPURL
+from providers.remote.gemini import relay as gemini_relay
+from providers.remote.relaying.json_objects import encode, read_events, read_object
+from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
+
+API_VERSION = "v1beta"
+
+_VERSION_IN_URL = re.compile(r"/v[0-9]+(alpha|beta)?[0-9]*(/|$)")
+
+
+def _with_version(url: str) -> str:
+    return url if _VERSION_IN_URL.search(url) else f"{url}/{API_VERSION}"
+
+
+class GeminiConfig(ImageFetchingConfig):
+    """The settings of `remote::gemini-native`."""
+
+    base_url: Annotated[HTTPURL, AfterValidator(_with_version)] = (
+        f"https://generativelanguage.googleapis.com/{API_VERSION}"
+    )
+    """With or without the API's version, which is v1beta unless told otherwise."""
+
+
+class GeminiProvider(
+    ChatOnlyMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    ImageFetchingProvider,
+):
+    """Chats and embeds with the models of the Gemini API."""
+
+    Config: ClassVar[type[ProviderConfig]] = GeminiConfig
+    config: GeminiConfig
+
+    parameters = frozenset(
+        {
+            "frequency_penalty",
+            "logprobs",
+            "max_completion_tokens",
+            "max_tokens",
+            "parallel_tool_calls",
+            "presence_penalty",
+            "reasoning_effort",
+            "response_format",
+            "seed",
+            "stop",
+            "temperature",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_logprobs",
+            "top_p",
+        }
+    )
+    embedding_parameters = frozenset({"dimensions"})
+    relays = gemini_relay.METHODS.keys()
+
+    def request_headers(self) -> dict[str, str]:
+        """The key."""
+        return {"x-goog-api-key": self.api_key} if self.api_key else {}
+
+    async def live_models(self) -> Sequence[str]:
+        """What the vendor lists now.
+
+        Raises:
+            APIError: why it does not.
+        """
+        async with self.upstream.get("/models?pageSize=1000") as response:
+            return await read_object(
+                self.id, response, gemini.parse_models, max_bytes=self.config.max_list_bytes
+            )
+
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Pass a call of Gemini's own API on, and its reply back.
+
+        Raises:
+            APIError: whatever went wrong with the vendor.
+        """
+        return await gemini_relay.relay(self.id, self.upstream, call, target)
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation; images that have a URL are fetched first."""
+        messages = await self.images.inline(request.messages)
+        body = encode(gemini.render_request(structs.replace(request, messages=messages)))
+        method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+        path = f"/{gemini.model_path(request.model)}:{method}"
+        async with self.upstream.post(path, body, request_id=request.request_id) as response:
+            if not request.stream:
+                reply = await read_object(
+                    self.id, response, gemini.parse_reply, required=gemini_relay.GENERATED
+                )
+                for event in reply_events(reply):
+                    yield event
+                return
+            parser = gemini.StreamParser()
+            async with aclosing(read_events(self.id, response, parser)) as events:
+                async for event in events:
+                    yield event
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors, all in one request."""
+        body = encode(gemini.render_embedding_request(request))
+        path = f"/{gemini.model_path(request.model)}:batchEmbedContents"
+        async with self.upstream.post(path, body, request_id=request.request_id) as response:
+            return await read_object(
+                self.id, response, gemini.parse_embeddings, required=["embeddings"]
+            )
+
+    async def count_tokens(self, request: ChatCompletionRequest) -> int:
+        """How many tokens the conversation has as a prompt, as the vendor counts.
+
+        Raises:
+            APIError: why it does not.
+        """
+        messages = await self.images.inline(request.messages)
+        body = gemini.render_count_request(structs.replace(request, messages=messages))
+        path = f"/{gemini.model_path(request.model)}:countTokens"
+        async with self.upstream.post(
+            path, encode(body), request_id=request.request_id
+        ) as response:
+            return await read_object(
+                self.id, response, gemini.parse_token_count, required=["totalTokens"]
+            )

@@ -1,0 +1,217 @@
+"""Ollama's clients in front of Ollama: the call is passed on, and what comes back is passed back,
+but for the model's name, which is the public one on this side and Ollama's on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec import Raw
+
+from llama_compat.dialects.ollama.errors import NAME, render_stream_error
+from llama_compat.errors import upstream_error
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.types import Usage
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    encode_fields,
+    from_raw,
+    parse_fields,
+    parse_object,
+    to_raw,
+)
+from providers.remote.relaying.answers import NO_LINES
+from providers.remote.relaying.native import speaking, whole_reply
+from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.whole_replies import reply_fields
+from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.vendor_errors import (
+    error_in_stream,
+    is_error_event,
+    makes_no_sense,
+    plain_text,
+)
+
+PATHS: Mapping[str, str] = {
+    "ollama_chat": "/api/chat",
+    "ollama_generate": "/api/generate",
+    "ollama_embed": "/api/embed",
+    "ollama_embeddings": "/api/embeddings",
+}
+"""Where each call is, by the name of its operation."""
+
+_REQUIRED: Mapping[str, Sequence[str]] = {
+    "ollama_chat": ("message", "done"),
+    "ollama_generate": ("response", "done"),
+    "ollama_embed": ("embeddings",),
+    "ollama_embeddings": ("embedding",),
+}
+"""What the whole reply to each call has, or a line of a stream, one of them at least."""
+
+MAX_LINE_BYTES = 1 << 25
+
+_TRUE = Raw(b"true")
+_NULL = Raw(b"null")
+
+
+async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
+    """Pass a call on to Ollama, and its reply back.
+
+    Raises:
+        APIError: whatever went wrong with Ollama.
+    """
+    fields = {**call.fields, "model": to_raw(target.model)}
+    if target.context_length is not None and call.operation.kind != "embedding":
+        fields["options"] = _with_context(fields.get("options"), target.context_length)
+    body, path = encode_fields(fields), PATHS[call.operation.name]
+    exchange = speaking(NAME, upstream.post(path, body, request_id=call.request_id))
+    model, required = to_raw(call.model), _REQUIRED[call.operation.name]
+    if not call.stream:
+        return await whole_reply(exchange, partial(_mend, provider, model, required))
+    return await stream_reply(
+        provider,
+        exchange,
+        OllamaLines(provider, model, required),
+        no_stream_begins=NO_LINES,
+        render_error=lambda error: render_stream_error(error, call.request_id),
+    )
+
+
+def _with_context(options: Raw | None, context_length: int) -> Raw:
+    """The options with the context that the template gives the model, unless the client says one.
+
+    Otherwise Ollama would load the model anew whenever it is asked by another client's API.
+    """
+    try:
+        given = {} if options is None or options == _NULL else parse_object(options)
+    except ValueError:
+        return options or _NULL  # what is malformed is Ollama's to refuse
+    return to_raw({"num_ctx": context_length, **given})
+
+
+def _mend(
+    provider: str, model: Raw, required: Sequence[str], body: bytes
+) -> tuple[bytes, Usage | None]:
+    fields = reply_fields(provider, body, required)
+    return _encode(fields, model), _usage(fields)
+
+
+def _encode(fields: JSONFields, model: Raw) -> bytes:
+    if "model" in fields:
+        fields["model"] = model
+    return encode_fields(fields)
+
+
+_COUNTS = ("prompt_eval_count", "eval_count")
+
+
+def _usage(fields: JSONFields) -> Usage | None:
+    if fields.keys().isdisjoint(_COUNTS):
+        return None
+    return Usage(*(_count(fields.get(name)) for name in _COUNTS))
+
+
+def _count(raw: Raw | None) -> int:
+    value = None if raw is None else from_raw(raw)
+    return value if isinstance(value, int) else 0
+
+
+_NOTHING = (_NULL, Raw(b'""'), Raw(b"[]"))
+
+
+def _says_something(fields: JSONFields) -> bool:
+    try:
+        said = {**fields, **parse_object(fields.get("message", Raw(b"{}")))}
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return any(
+        said.get(name, _NULL) not in _NOTHING
+        for name in ("content", "response", "thinking", "tool_calls")
+    )
+
+
+class OllamaLines:
+    """Takes a stream of lines apart, and puts together what the client gets of it.
+
+    Args:
+        provider: its id, for messages.
+        model: the model id that the client asked for, in JSON.
+        required: what a line has, one of them at least, that is not an error.
+
+    Attributes:
+        begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
+        ended: whether the line with `done` has come; what follows is left out.
+        usage: what that line counted.
+    """
+
+    def __init__(self, provider: str, model: Raw, required: Sequence[str]) -> None:
+        self._provider = provider
+        self._model = model
+        self._required = required
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.begun = False
+        self.spoken = False
+        self.ended = False
+        self.usage: Usage | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was asked for has come."""
+        return self.ended
+
+    def push(self, chunk: bytes, out: list[bytes]) -> None:
+        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+
+        An empty chunk is the end of the stream.
+
+        Raises:
+            APIError: it makes no sense, or Ollama says in it what went wrong.
+        """
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._hold(end)
+            self._take_line(out)
+        self._hold(rest)
+        if not chunk:
+            self._take_line(out)
+
+    def end(self) -> bytes:
+        """What the client is still to be told: nothing."""
+        return b""
+
+    def whole(self, body: bytes) -> bytes:
+        """What is no stream is no reply either.
+
+        Raises:
+            APIError: 502.
+        """
+        text = plain_text(body).text
+        raise upstream_error(self._provider, f"sent what is no stream of lines: {text}")
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > MAX_LINE_BYTES:
+            raise upstream_error(self._provider, f"sent a line of over {MAX_LINE_BYTES} bytes.")
+        if piece:
+            self._pieces.append(piece)
+
+    def _take_line(self, out: list[bytes]) -> None:
+        line = b"".join(self._pieces).strip()
+        self._pieces, self._size = [], 0
+        if not line or self.ended:
+            return
+        try:
+            fields = parse_fields(line)
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        if is_error_event(fields, self._required):
+            raise error_in_stream(self._provider, line)
+        if fields.get("done") == _TRUE:
+            self.ended = True
+            self.usage = _usage(fields)
+        self.begun = True
+        if not self.spoken:
+            self.spoken = self.ended or _says_something(fields)
+        out.append(_encode(fields, self._model) + b"\n")

@@ -1,0 +1,370 @@
+"""Providers whose vendor speaks OpenAI: the request is passed on, the reply is relayed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+from urllib.parse import quote, urlsplit
+
+from llama_compat.dialects.openai import chat, completions, embeddings
+from llama_compat.dialects.openai.chat.reasoning_fields import (
+    have_reasoning,
+    with_reasoning_in,
+)
+from llama_compat.dialects.openai.models import parse_models
+from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
+from llama_compat.dialects.openai.usage import parse_usage
+from llama_compat.errors import upstream_error
+from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.mixins import (
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+)
+from llama_compat.off_loop import off_loop
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    StreamEvent,
+    Usage,
+)
+from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, to_raw
+from providers.base import ProviderConfig, ProviderModel
+from providers.remote.anthropic.relay import relay_messages
+from providers.remote.config import RemoteConfig
+from providers.remote.http1 import Seconds
+from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.events import read_chat, read_completion
+from providers.remote.openai.replies import completion_fields, embedding_fields
+from providers.remote.openai.requests import (
+    model_json,
+    vendor_fields,
+    vendor_model,
+    wants_base64,
+    wants_usage,
+)
+from providers.remote.openai.responses_relay import relay_responses
+from providers.remote.openai.vendors import ALL_WIRES, Vendor
+from providers.remote.provider import RemoteProvider
+from providers.remote.relaying.json_objects import encode, read_object
+from providers.remote.relaying.streams import stream_reply
+from providers.remote.upstream.exchanges import Exchange, UpstreamResponse
+from providers.remote.upstream.vendor_errors import missing_api_key, relayed_headers
+
+log = logging.getLogger(__name__)
+
+REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
+
+Wire = Literal["chat", "completions", "embeddings", "responses", "messages"]
+ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
+
+_ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
+"""What a vendor has that has the wire."""
+
+
+class RemoteOpenAIConfig(RemoteConfig):
+    """The settings of a vendor that speaks OpenAI."""
+
+    keepalive_seconds: Seconds | None = None
+    """Send a comment after so long a silence, also while a stream's first event is awaited. The
+    status is 200 then, and an error comes as an event. Without it, nothing is sent until the vendor
+    has answered."""
+
+    wires: frozenset[Wire] | None = None
+    """The client APIs that the vendor speaks itself, in place of those that its row in the table
+    has; calls of all others are translated to its chat completions."""
+
+    reasoning_fields: frozenset[ReasoningField] | None = None
+    """In which members messages give back what a model thought, in place of those that the vendor's
+    row in the table has; all others are left out."""
+
+
+class AzureConfig(RemoteOpenAIConfig):
+    """The settings of Azure OpenAI."""
+
+    api_version: str = "2024-10-21"
+    """The version of its API, as https://learn.microsoft.com/azure lists them."""
+
+
+class RemoteOpenAIProvider(
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    RemoteProvider,
+):
+    """A vendor whose API is OpenAI's.
+
+    Args:
+        provider_id, config, models: as for every provider.
+        vendor: what is particular about it, a row of the table `VENDORS`.
+    """
+
+    Config: ClassVar[type[ProviderConfig]] = RemoteOpenAIConfig
+    config: RemoteOpenAIConfig
+    parameters = chat.RENDERED_PARAMETERS | completions.RENDERED_PARAMETERS
+    embedding_parameters = frozenset({"dimensions"})
+
+    def __init__(
+        self,
+        provider_id: str,
+        config: ProviderConfig,
+        models: Sequence[ProviderModel],
+        *,
+        vendor: Vendor,
+    ) -> None:
+        self.vendor = vendor
+        super().__init__(provider_id, config, models)
+        self._api_version = getattr(config, "api_version", "")
+        parts = urlsplit(self.config.base_url)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        named = self.config.wires
+        self._wires = self.vendor.wires if named is None else self._named_wires(named)
+        self.relays = self._wires.keys()
+        named_fields = self.config.reasoning_fields
+        self._reasoning_fields: Set[str] | None = (
+            self.vendor.reasoning_fields if named_fields is None else named_fields
+        )
+        self.parameters = self.parameters - vendor.refused
+        refused = vendor.refused | self.config.unsupported_parameters
+        self._refusing = replace(vendor, refused=refused)
+        self.keepalive_seconds = self.config.keepalive_seconds
+
+    def is_same_vendor(self, other: RemoteProvider) -> bool:
+        """Whether the other one's vendor is this one's, at the same address."""
+        same_row = isinstance(other, RemoteOpenAIProvider) and other.vendor == self.vendor
+        return same_row and super().is_same_vendor(other)
+
+    def _named_wires(self, named: frozenset[Wire]) -> dict[str, str]:
+        wires = [wire for name in named for wire in (name, *_ALONG_WITH.get(name, ()))]
+        return {wire: self.vendor.wires.get(wire, ALL_WIRES[wire]) for wire in wires}
+
+    def request_headers(self) -> dict[str, str]:
+        """The vendor's own, and the key in the way that it wants it."""
+        headers = dict(self.vendor.headers)
+        if self.api_key:
+            headers[self.vendor.key_header] = self.vendor.key_format.format(key=self.api_key)
+        return headers
+
+    async def live_models(self) -> Sequence[str]:
+        """What the vendor lists now.
+
+        Raises:
+            APIError: why it does not.
+        """
+        self._check_key()
+        path = self.vendor.models_path.format(api_version=self._api_version)
+        headers = {
+            name: value.format(key=self.api_key)
+            for name, value in self.vendor.models_headers.items()
+        }
+        async with self.upstream.get(path, headers=headers) as response:
+            body = await response.read(self.config.max_list_bytes)
+        try:
+            return parse_models(body, self.vendor.model_prefix)
+        except ValueError as error:
+            raise upstream_error(self.id, f"{error}.") from None
+
+    # Relayed --------------------------------------------------------------------------------------
+
+    async def relay(self, call: Call, target: Target) -> Reply:
+        """Pass a call on to the vendor, and its reply back, mended.
+
+        Raises:
+            APIError: 400 for what the vendor can't honour; whatever went wrong with the vendor.
+        """
+        self._check_key()
+        return await _RELAYS[call.operation.name](self, call, target)
+
+    async def _relay_messages(self, call: Call, target: Target) -> Reply:
+        path, base_url = self._place(call.operation.name, target)
+
+        def post(body: bytes, headers: Mapping[str, str]) -> Exchange:
+            return self.upstream.post(
+                path,
+                body,
+                request_id=call.request_id,
+                base_url=base_url,
+                # Anthropic's own header for a key, besides the one that the vendor usually wants.
+                headers={**headers, **({"x-api-key": self.api_key} if self.api_key else {})},
+            )
+
+        return await relay_messages(self.id, call, vendor_model(target.model, self.vendor), post)
+
+    async def _relay_responses(self, call: Call, target: Target) -> Reply:
+        model = vendor_model(target.model, self.vendor)
+        post = partial(self._exchange, call, target)
+        return await relay_responses(self.id, call, model, post)
+
+    async def _relay_openai(self, call: Call, target: Target) -> Reply:
+        drop = self.config.unsupported == "drop"
+        fields, dropped = vendor_fields(call, target, self._refusing, self.id, drop=drop)
+        await self._fit_reasoning(fields)
+        exchange = self._exchange(call, target, encode_fields(fields))
+        if call.operation.name == "embeddings":
+            reply = await self._relay_embeddings(call, exchange)
+        elif call.stream:
+            reply = await self._relay_stream(call, exchange)
+        else:
+            reply = await self._relay_completion(call, exchange)
+        reply.dropped = dropped
+        return reply
+
+    async def _relay_embeddings(self, call: Call, exchange: Exchange) -> Reply:
+        async with exchange as response:
+            fields = embedding_fields(
+                self.id,
+                await response.read(),
+                model_json(call.model),
+                as_base64=wants_base64(call.fields),
+            )
+        return _whole_reply(response, fields)
+
+    async def _relay_completion(self, call: Call, exchange: Exchange) -> Reply:
+        kind = REPLY_KINDS[call.operation.name]
+        async with exchange as response:
+            body = await response.read()
+            fields = completion_fields(self.id, body, kind, model_json(call.model))
+        return _whole_reply(response, fields)
+
+    async def _relay_stream(self, call: Call, exchange: Exchange) -> Reply:
+        include_usage, continuous_usage = wants_usage(call.fields)
+        kind, model = REPLY_KINDS[call.operation.name], model_json(call.model)
+        mender = StreamMender(
+            kind,
+            model,
+            include_usage=include_usage,
+            continuous_usage=continuous_usage,
+            wanted_choices=call.extent.given,
+        )
+        stream = EventStream(self.id, mender, kind, model)
+
+        def look_for_usage() -> None:
+            if include_usage and stream.usage is None:
+                log.warning(
+                    "%s: provider '%s' sent no usage although it was asked for",
+                    call.request_id,
+                    self.id,
+                )
+
+        return await stream_reply(self.id, exchange, stream, at_end=look_for_usage)
+
+    def _exchange(self, call: Call, target: Target, body: bytes) -> Exchange:
+        path, base_url = self._place(call.operation.name, target)
+        return self.upstream.post(
+            path, body, request_id=call.request_id, base_url=base_url, headers=call.headers
+        )
+
+    def _place(self, wire: str, target: Target) -> tuple[str, str | None]:
+        """Where a wire is: the path, and the base URL that it is on if not the configured one."""
+        path = self._wires[wire]
+        if "{" not in path:
+            return path, None
+        url = path.format(
+            origin=self._origin,
+            model=quote(vendor_model(target.model, self.vendor), safe=""),
+            api_version=self._api_version,
+        )
+        if path.startswith("{origin}"):
+            return url.removeprefix(self._origin), self._origin
+        return url, None
+
+    # In the vocabulary ----------------------------------------------------------------------------
+
+    async def chat_completion(
+        self, request: ChatCompletionRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Say the next message of a conversation."""
+        body = chat.render_request(request)
+        read = partial(read_chat, stream=request.stream)
+        async with aclosing(self._generate("chat", request, body, read)) as events:
+            async for event in events:
+                yield event
+
+    async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Continue a prompt."""
+        body = completions.render_request(request)
+        read = partial(read_completion, stream=request.stream, echo=request.echo)
+        async with aclosing(self._generate("completions", request, body, read)) as events:
+            async for event in events:
+                yield event
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors."""
+        self._check_key()
+        body = embeddings.render_request(request)
+        body["model"] = vendor_model(request.model, self.vendor)
+        path, base_url = self._place("embeddings", Target(request.model))
+        async with self.upstream.post(
+            path, encode(body), request_id=request.request_id, base_url=base_url
+        ) as response:
+            return await read_object(self.id, response, embeddings.parse_reply, required=["data"])
+
+    async def _generate(
+        self,
+        wire: str,
+        request: ChatCompletionRequest | CompletionRequest,
+        body: dict[str, Any],
+        read: Callable[[str, UpstreamResponse], AsyncGenerator[StreamEvent, None]],
+    ) -> AsyncGenerator[StreamEvent, None]:
+        self._check_key()
+        body["model"] = vendor_model(request.model, self.vendor)
+        if not self.vendor.knows_stream_options:
+            body.pop("stream_options", None)
+        fields = {
+            self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
+        }
+        await self._fit_reasoning(fields)
+        path, base_url = self._place(wire, Target(request.model))
+        async with (
+            self.upstream.post(
+                path, encode_fields(fields), request_id=request.request_id, base_url=base_url
+            ) as response,
+            aclosing(read(self.id, response)) as events,
+        ):
+            async for event in events:
+                yield event
+
+    async def _fit_reasoning(self, fields: JSONFields) -> None:
+        """Leave in the messages of a request what the vendor takes of what models thought."""
+        messages, taken = fields.get("messages"), self._reasoning_fields
+        if messages is not None and taken is not None and have_reasoning(messages):
+            size = memoryview(messages).nbytes
+            fields["messages"] = await off_loop(size, with_reasoning_in, messages, taken)
+
+    def _check_key(self) -> None:
+        # Another address than the vendor's own may want none, or has it in `headers`.
+        is_vendor = self.config.base_url == self.vendor.base_url
+        if self.vendor.needs_key and is_vendor and not self.api_key and not self.config.headers:
+            raise missing_api_key(self.id, self.vendor.key_variable)
+
+
+_RELAYS: Mapping[str, Callable[[RemoteOpenAIProvider, Call, Target], Awaitable[Reply]]] = {
+    "chat": RemoteOpenAIProvider._relay_openai,
+    "completions": RemoteOpenAIProvider._relay_openai,
+    "embeddings": RemoteOpenAIProvider._relay_openai,
+    "messages": RemoteOpenAIProvider._relay_messages,
+    "count_tokens": RemoteOpenAIProvider._relay_messages,
+    "responses": RemoteOpenAIProvider._relay_responses,
+    "input_tokens": RemoteOpenAIProvider._relay_responses,
+    "compact": RemoteOpenAIProvider._relay_responses,
+}
+"""How each wire is relayed."""
+
+
+def _whole_reply(response: UpstreamResponse, fields: JSONFields) -> Reply:
+    def usage() -> Usage | None:
+        raw = fields.get("usage")
+        value = None if raw is None else from_raw(raw)
+        return parse_usage(value) if isinstance(value, dict) else None
+
+    return Reply(
+        encode_fields(fields),
+        headers={**relayed_headers(response.headers), **JSON_HEADERS},
+        read_usage=usage,
+    )

@@ -1,0 +1,303 @@
+"""OpenAI's Responses API relayed as it came, for every vendor that speaks it.
+
+The model's name is replaced, in the request and in every event that holds the response object; all
+other events pass as the bytes that they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Raw
+
+from llama_compat.dialects.openai_responses.errors import error_event, response_error
+from llama_compat.dialects.openai_responses.input.items import for_other_servers
+from llama_compat.dialects.openai_responses.output.events import EventWriter
+from llama_compat.dialects.openai_responses.output.response_object import (
+    parse_usage,
+    repeated,
+    response_object,
+)
+from llama_compat.dialects.openai_responses.output.whole import whole_as_events
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.types import Usage
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    encode_fields,
+    encode_json,
+    from_raw,
+    parse_fields,
+    parse_object,
+    to_raw,
+)
+from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.whole_replies import reply_fields
+from providers.remote.upstream.exchanges import Exchange
+from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, relayed_headers
+
+_REQUIRED = {"responses": "output", "compact": "output", "input_tokens": "input_tokens"}
+"""What the whole reply to each call has."""
+
+_BEGINNING = frozenset({"response.created", "response.queued", "response.in_progress"})
+_BEGINNING_OF_PART = frozenset(
+    {
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_summary_part.added",
+    }
+)
+_EMPTY_ITEMS = (b'"message"', b'"reasoning"')
+"""The items that say nothing when they are added; the others have a name at least."""
+
+_LAST = frozenset(
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+)
+
+_MARKERS = (b'"response"', b'"error"', b"[DONE]")
+"""What has none of these passes as it is."""
+
+_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
+
+MAX_EVENT_BYTES = 1 << 25
+
+
+async def relay_responses(
+    provider: str, call: Call, model: str, post: Callable[[bytes], Exchange]
+) -> Reply:
+    """Pass a call of the Responses API on, and its reply back.
+
+    Args:
+        provider: the provider's id, for messages.
+        call: what to pass on.
+        model: what the vendor calls the model.
+        post: sends a body to where the call's wire is.
+
+    Raises:
+        APIError: whatever went wrong with the vendor.
+    """
+    fields = {**call.fields, "model": to_raw(model)}
+    if "input" in fields:
+        fields["input"] = for_other_servers(fields["input"])
+    exchange = post(encode_fields(fields))
+    if not call.stream:
+        async with exchange as response:
+            body = await response.read()
+            whole = whole_fields(provider, body, _REQUIRED[call.operation.name], call.model)
+        return Reply(
+            encode_fields(whole),
+            headers={**relayed_headers(response.headers), **JSON_HEADERS},
+            read_usage=lambda: _usage(whole),
+        )
+    stream = ResponseStream(provider, call.model)
+    return await stream_reply(provider, exchange, stream, render_error=stream.render_error)
+
+
+def whole_fields(provider: str, body: bytes, required: str, model: str) -> JSONFields:
+    """The members of a whole reply, naming `model` where it names one.
+
+    Raises:
+        APIError: 502, it is no such reply, or an error in spite of its status.
+    """
+    # A failed response has an `error` too, but an output beside it.
+    fields = reply_fields(provider, body, [required], may_have_failed=True)
+    if "model" in fields:
+        fields["model"] = to_raw(model)
+    return fields
+
+
+def _usage(fields: JSONFields) -> Usage | None:
+    raw = fields.get("usage")
+    value = None if raw is None else from_raw(raw)
+    return parse_usage(value) if isinstance(value, dict) else None
+
+
+class ResponseStream:
+    """Takes one stream apart, and puts together what the client gets of it.
+
+    What says nothing yet (`response.created`) waits for what does: the client's headers wait too.
+
+    Args:
+        provider: its id, for messages.
+        model: the model id that the client asked for.
+
+    Attributes:
+        begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
+        ended: whether the vendor has said that it was all.
+        usage: what the vendor counted, if it did.
+    """
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._return = b""
+        self._beginning: list[bytes] = []
+        self._last = b""
+        self._response: JSONFields = {}
+        self.begun = False
+        self.spoken = False
+        self.ended = False
+        self.usage: Usage | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last event has come; `[DONE]` alone is no end."""
+        return self.ended
+
+    def push(self, chunk: bytes, out: list[bytes]) -> None:
+        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
+
+        An empty chunk is the end of the stream.
+
+        Raises:
+            APIError: it makes no sense, or the vendor says in it what went wrong.
+        """
+        if not chunk:
+            left = b"".join(self._pieces).strip()
+            self._pieces = []
+            self._take(left + b"\n\n" if left else b"", out)
+            return
+        if b"\r" in chunk or self._return:
+            chunk = self._with_line_feeds(chunk)
+        before = self._pieces[-1][-1:] if self._pieces else b""
+        end = (before + chunk).rfind(b"\n\n") + 2 - len(before)
+        if end < 2 - len(before):
+            self._hold(chunk)
+            return
+        whole = b"".join((*self._pieces, chunk[:end]))
+        self._pieces, self._size = [], 0
+        self._hold(chunk[end:])
+        self._take(whole, out)
+
+    def end(self) -> bytes:
+        """Nothing: the last event has said it all."""
+        return b""
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole reply, which ignores that a stream was asked for, as the events of one.
+
+        Raises:
+            APIError: 502, it is none.
+        """
+        fields = whole_fields(self._provider, body, "output", self._model)
+        self.usage = _usage(fields)
+        self.begun = self.spoken = self.ended = True
+        try:
+            return whole_as_events(from_raw(Raw(encode_fields(fields))))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+
+    def render_error(self, error: APIError) -> bytes:
+        """The error, the response as failed, and the stream's end."""
+        numbers = _NUMBER.findall(self._last)
+        writer = EventWriter(int(numbers[-1]) + 1 if numbers else 0)
+        failed: Mapping[str, Any] = {
+            **response_object(
+                repeated({}), response_id="", created=0, model=self._model, status="failed"
+            ),
+            **{name: from_raw(value) for name, value in self._response.items()},
+            "status": "failed",
+            "error": response_error(error),
+        }
+        return (
+            writer.event("error", error_event(error))
+            + writer.event("response.failed", {"response": failed})
+            + sse.DONE
+        )
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > MAX_EVENT_BYTES:
+            raise upstream_error(
+                self._provider, f"a server-sent event is larger than {MAX_EVENT_BYTES} bytes."
+            )
+        if piece:
+            self._pieces.append(piece)
+
+    def _with_line_feeds(self, chunk: bytes) -> bytes:
+        chunk = self._return + chunk
+        self._return = b"\r" if chunk.endswith(b"\r") else b""
+        return chunk.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _take(self, events: bytes, out: list[bytes]) -> None:
+        if self.spoken and not any(marker in events for marker in _MARKERS):
+            self._give(events, out)
+            return
+        for event in _split(events):
+            if self.ended:
+                return
+            self._take_one(event, out)
+
+    def _give(self, events: bytes, out: list[bytes]) -> None:
+        if events:
+            self._last = events
+            out.append(events)
+
+    def _take_one(self, event: bytes, out: list[bytes]) -> None:
+        for each in sse.Decoder().feed(event):
+            if each.data is None:
+                if self.begun and each.comment is not None:
+                    out.append(event)
+                return
+            if each.data.lstrip().startswith(b"[DONE]"):
+                return
+            self._take_data(event, each, out)
+
+    def _take_data(self, event: bytes, parsed: sse.Event, out: list[bytes]) -> None:
+        assert parsed.data is not None
+        try:
+            fields = parse_fields(parsed.data)
+            kind = from_raw(fields["type"]) if "type" in fields else parsed.name.decode()
+            if not isinstance(kind, str):
+                raise ValueError("the type of an event is no text")
+            if kind in _BEGINNING or kind in _LAST:
+                event = self._mended(kind, fields)
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        if kind == "error" or parsed.name == b"error" or not kind:
+            raise error_in_stream(self._provider, parsed.data)
+        if kind in _BEGINNING and not self.begun:
+            self._beginning.append(event)
+            return
+        self.begun = True
+        self.spoken = self.spoken or _says_something(kind, fields)
+        self._give(b"".join((*self._beginning, event)), out)
+        self._beginning = []
+        self.ended = kind in _LAST
+
+    def _mended(self, kind: str, fields: JSONFields) -> bytes:
+        response = parse_object(fields.get("response", Raw(b"null")))
+        response["model"] = to_raw(self._model)
+        fields["response"] = Raw(encode_fields(response))
+        encoded = b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_json(fields))
+        if kind in _BEGINNING:
+            self._response = response
+            return encoded
+        self.usage = _usage(response)
+        return encoded
+
+
+def _says_something(kind: str, fields: JSONFields) -> bool:
+    if kind not in _BEGINNING_OF_PART:
+        return kind not in _BEGINNING
+    try:
+        item = parse_object(fields.get("item", Raw(b"{}")))
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return "type" in item and bytes(item["type"]) not in _EMPTY_ITEMS
+
+
+def _split(events: bytes) -> Iterator[bytes]:
+    begin = 0
+    while begin < len(events):
+        end = events.find(b"\n\n", begin) + 2
+        if end < 2:
+            end = len(events)
+        yield events[begin:end]
+        begin = end

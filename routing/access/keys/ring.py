@@ -1,0 +1,103 @@
+"""All keys of a distribution, found by the hash of what a client sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from llama_compat.distribution import Distribution, KeyGrant, KeySettings
+from llama_compat.exchange import Principal
+from routing.access.keys.secret import digest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key, without its secret.
+
+    Attributes:
+        principal: who is asking with it.
+        expires: from when on it opens nothing, in seconds since 1970; None for never.
+        is_revoked: whether it opens nothing at all.
+    """
+
+    principal: Principal
+    expires: float | None = None
+    is_revoked: bool = False
+
+    @classmethod
+    def of(cls, key_id: str, grant: KeyGrant, *, is_revoked: bool = False) -> Key:
+        """The key with this id that opens what `grant` says."""
+        return cls(
+            Principal(
+                key_id, grant.name, grant.team, tuple(grant.models), grant.limits, grant.budget
+            ),
+            grant.expires.timestamp() if grant.expires else None,
+            is_revoked,
+        )
+
+    def is_good(self, now: float) -> bool:
+        """Whether it opens anything at `now`."""
+        return not self.is_revoked and (self.expires is None or now < self.expires)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """Keys by digest.
+
+    Attributes:
+        given: those of the template.
+        stored: those that were made by command or in `/admin/`; changes while the server runs.
+        is_open: whether there are none and everybody is let in.
+        teams: those of the template.
+    """
+
+    given: Mapping[str, Key] = field(default_factory=dict)
+    stored: Mapping[str, Key] = field(default_factory=dict)
+    is_open: bool = True
+    teams: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, distribution: Distribution, stored: Mapping[str, Key] | None) -> KeyRing:
+        """The ring of a distribution; `stored` is None where it lets in no keys that are stored."""
+        plain = (each.get_secret_value() for each in distribution.server.api_keys)
+        given = {**_anonymous(plain), **dict(map(_given, distribution.keys))}
+        is_open = not given and stored is None
+        teams = frozenset(each.id for each in distribution.teams)
+        return cls(given, {} if stored is None else stored, is_open, teams)
+
+    def find(self, digest: str) -> Key | None:
+        """The key with this digest, good or not."""
+        return self.given.get(digest) or self.stored.get(digest)
+
+    def has_team(self, principal: Principal) -> bool:
+        """Whether `principal` is of a team that the template has, or of none."""
+        return principal.team is None or principal.team in self.teams
+
+    def of_no_team(self, now: float) -> list[Key]:
+        """Stored keys that would be good at `now`, but are of a team that the template has not."""
+        stored = self.stored.values()
+        return [each for each in stored if each.is_good(now) and not self.has_team(each.principal)]
+
+    def names(self) -> dict[str, str]:
+        """What people call the keys, by id; those without a name are left out."""
+        keys = (*self.given.values(), *self.stored.values())
+        return {each.principal.id: each.principal.name for each in keys if each.principal.name}
+
+
+def _anonymous(keys: Iterable[str]) -> dict[str, Key]:
+    """Keys of `server.api_keys`, which open everything."""
+    digests = (digest_of(key.encode()) for key in keys)
+    return {digest: Key(Principal(_id_of(digest))) for digest in digests}
+
+
+def _given(settings: KeySettings) -> tuple[str, Key]:
+    if settings.key is not None:
+        digest = digest_of(settings.key.get_secret_value().encode())
+    else:
+        assert settings.hash is not None
+        digest = settings.hash.removeprefix("sha256:")
+    return digest, Key.of(_id_of(digest), settings)
+
+
+def _id_of(digest: str) -> str:
+    return f"key-{digest[:12]}"

@@ -1,0 +1,205 @@
+"""The counters of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple, Protocol
+
+from routing.access.limits.rules import Charge, fits
+
+
+def nothing() -> None:
+    """Nobody wants to know."""
+
+
+class Taken(NamedTuple):
+    """What became of a request's charges: all were taken, or none.
+
+    Attributes:
+        lease: names what was taken, until it is settled; empty if nothing was.
+        levels: what is used and what is reserved of each rule then, in the order of the charges.
+    """
+
+    lease: str
+    levels: Sequence[tuple[float, float]]
+
+
+class CountersAway(Exception):
+    """The counters can't be asked at the moment."""
+
+
+class Counters(Protocol):
+    """Where limits are counted. What is taken and settled is so in one step, or not at all."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def take(self, charges: Sequence[Charge]) -> Taken:
+        """Take all of `charges`, each of another counter, if there is room for each.
+
+        Raises:
+            CountersAway: nobody knows.
+        """
+        ...
+
+    def settle(
+        self,
+        lease: str,
+        charges: Sequence[Charge],
+        used: Sequence[float],
+        counted: Callable[[], None] = nothing,
+    ) -> asyncio.Task[None] | None:
+        """What a lease reserved is free again, and of each charge so much is used.
+
+        Args:
+            lease, charges: as they were taken.
+            used: of each charge.
+            counted: called once that is counted here, or where it won't be: from then on
+                `set_used` may say it.
+
+        Returns:
+            What sees to it, for who wants to wait; None if that is so already.
+        """
+        ...
+
+    async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """Of budgets so much has been used so far, by what has been kept of them.
+
+        Args:
+            budgets: by counter, what was used, and when its period ends (or 0).
+
+        Raises:
+            CountersAway: nobody can be told.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Counter:
+    """One rule's: what is used, as of `at`, and what each lease reserves."""
+
+    at: float
+    ends: float
+    used: float = 0.0
+    leases: dict[str, float] = field(default_factory=dict)
+    reserved: float = 0.0
+
+    def drain(self, rate: float, now: float) -> None:
+        """Let what is used become less."""
+        used = self.used - (now - self.at) * rate
+        self.used = used if used > 0.0 else 0.0
+        self.at = now
+
+    def release(self, lease: str) -> None:
+        """Free what a lease reserves."""
+        amount = self.leases.pop(lease, 0.0)
+        # What is left over of fractions ends with the last lease.
+        self.reserved = self.reserved - amount if self.leases else 0.0
+
+
+class MemoryCounters:
+    """Counters that end with the process.
+
+    This is the generic cell rate algorithm in its form of a continuous-state leaky bucket (ITU-T
+    I.371, annex A), with what runs held apart, so that it can be given back exactly.
+
+    Args:
+        clock: seconds of anything that moves on.
+        wall: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._seen = clock()
+        self._elapsed = 0.0
+        self._wall = wall
+        self._counters: dict[str, _Counter] = {}
+        self._numbers = count(1)
+        self._open: set[str] = set()
+
+    async def start(self) -> None:
+        """Nothing has to be done."""
+
+    async def stop(self) -> None:
+        """Nothing has to be done."""
+
+    async def take(self, charges: Sequence[Charge]) -> Taken:
+        """Take all of `charges`, if there is room for each."""
+        now, room, counters = self._now(), True, []
+        for charge in charges:
+            counter, limit = self._drained(charge, now), charge.rule.limit
+            counters.append(counter)
+            asked = charge.reserve + charge.use
+            if not fits(counter.used + counter.reserved + asked - limit, limit):
+                room = False
+        lease = str(next(self._numbers)) if room else ""
+        if room:
+            self._open.add(lease)
+            for counter, charge in zip(counters, charges, strict=True):
+                counter.used += charge.use
+                if charge.reserve:
+                    counter.leases[lease] = charge.reserve
+                    counter.reserved += charge.reserve
+        return Taken(lease, [(counter.used, counter.reserved) for counter in counters])
+
+    def settle(
+        self,
+        lease: str,
+        charges: Sequence[Charge],
+        used: Sequence[float],
+        counted: Callable[[], None] = nothing,
+    ) -> None:
+        """Free what a lease reserved, and count what was used; a second time changes nothing."""
+        if lease not in self._open:
+            return
+        self._open.remove(lease)
+        now = self._now()
+        for charge, amount in zip(charges, used, strict=True):
+            if not charge.is_settled:
+                counter = self._drained(charge, now)
+                counter.release(lease)
+                counter.used += amount
+        counted()
+
+    async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """Set what is used of budgets."""
+        for counter, (used, ends) in budgets.items():
+            self._counter(counter, ends).used = used
+
+    def _now(self) -> float:
+        """Seconds since the beginning; a clock that goes back is a clock that stands still."""
+        seen, self._seen = self._seen, self._clock()
+        if self._seen > seen:
+            self._elapsed += self._seen - seen
+        return self._elapsed
+
+    def _drained(self, charge: Charge, now: float) -> _Counter:
+        counter = self._counters.get(charge.counter) or self._counter(charge.counter, charge.ends)
+        rate = charge.rule.drains
+        if rate:
+            counter.drain(rate, now)
+        return counter
+
+    def _counter(self, name: str, ends: float) -> _Counter:
+        counter = self._counters.get(name)
+        if counter is None:
+            if ends:
+                self._forget_old()
+            counter = self._counters[name] = _Counter(self._elapsed, ends)
+        return counter
+
+    def _forget_old(self) -> None:
+        now = self._wall()
+        old = [name for name, each in self._counters.items() if each.ends and each.ends < now]
+        for name in old:
+            if not self._counters[name].leases:
+                del self._counters[name]

@@ -1,0 +1,234 @@
+"""What is limited: rules, and what one request charges to their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from llama_compat.distribution import BudgetSettings, LimitSettings, Period
+
+MINUTE = 60.0
+
+
+class Resource(StrEnum):
+    """What a rule counts."""
+
+    requests = "requests"
+    tokens = "tokens"
+    concurrent = "concurrent"
+    budget = "budget"
+
+
+class Rule(Struct, frozen=True):
+    """One limit of one subject.
+
+    Attributes:
+        subject: whose counter it is, such as `key:ID`.
+        resource: what is counted.
+        limit: requests or tokens a minute, requests at a time, or US dollars a period.
+        name: the subject for people, as in "key 'ci'".
+        period: of a budget.
+        drains: by how much what is used becomes less in a second.
+        counter: its counter's name; a budget has one for each period, whose name follows this one.
+    """
+
+    subject: str
+    resource: Resource
+    limit: float
+    name: str
+    period: Period = "ever"
+    drains: float = 0.0
+    counter: str = ""
+
+    def __post_init__(self) -> None:
+        if self.resource in (Resource.requests, Resource.tokens):
+            force_setattr(self, "drains", self.limit / MINUTE)
+        force_setattr(self, "counter", f"{self.subject}:{self.resource}")
+
+
+def rules_of(
+    subject: str, name: str, limits: LimitSettings | None, budget: BudgetSettings | None = None
+) -> Iterator[Rule]:
+    """The rules that a subject's settings come to."""
+    if limits is not None:
+        amounts = {
+            Resource.requests: limits.requests_per_minute,
+            Resource.tokens: limits.tokens_per_minute,
+            Resource.concurrent: limits.concurrent,
+        }
+        for resource, limit in amounts.items():
+            if limit is not None:
+                yield Rule(subject, resource, limit, name)
+    if budget is not None:
+        yield Rule(subject, Resource.budget, budget.amount, name, budget.period)
+
+
+class Demand(Struct, frozen=True):
+    """What a request may come to.
+
+    Attributes:
+        tokens: of prompt and completion.
+        is_guess: whether the request leaves open how long its completion may be; such a request is
+            never too large for a limit.
+        cost: in US dollars, 0 where nobody knows the price.
+    """
+
+    tokens: int = 0
+    is_guess: bool = True
+    cost: float = 0.0
+
+
+MOST = 2.0**53
+"""The largest amount that is counted: of all smaller ones, 1 more is more."""
+
+
+def countable(amount: float) -> float:
+    """`amount` as it is counted: from 0 to `MOST`, and 0 for what is no number."""
+    return float(min(amount, MOST)) if amount > 0 else 0.0
+
+
+class Charge(Struct, frozen=True):
+    """What one request takes of one rule.
+
+    Whatever a request says and a vendor counts, no amount is below zero, which would make room for
+    others, and none is too large to be counted.
+
+    Attributes:
+        rule: which.
+        counter: the counter's name.
+        reserve: what is reserved until the request ends.
+        use: what is used at once.
+        ends: when the counter is of no use any more, in seconds since 1970; 0 for never.
+    """
+
+    rule: Rule
+    counter: str
+    reserve: float = 0.0
+    use: float = 0.0
+    ends: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.reserve <= MOST:
+            force_setattr(self, "reserve", countable(self.reserve))
+        if not 0.0 <= self.use <= MOST:
+            force_setattr(self, "use", countable(self.use))
+
+    @property
+    def amount(self) -> float:
+        """All of it."""
+        return self.reserve + self.use
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing more to say of it when the request has ended."""
+        return self.rule.resource is Resource.requests
+
+    def settled(self, tokens: float, cost: float) -> float:
+        """What has been used of the rule in the end, but for what was used at once."""
+        match self.rule.resource:
+            case Resource.tokens:
+                return countable(tokens)
+            case Resource.budget:
+                return countable(cost)
+            case _:
+                return 0.0
+
+
+def charges_of(rules: Sequence[Rule], demand: Demand, now: float) -> list[Charge]:
+    """What a request charges to each of `rules`; `now` is in seconds since 1970."""
+    return [_charge(rule, demand, now) for rule in rules]
+
+
+def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
+    match rule.resource:
+        case Resource.requests:
+            return Charge(rule, rule.counter, 0.0, 1.0)
+        case Resource.concurrent:
+            return Charge(rule, rule.counter, 1.0)
+        case Resource.tokens:
+            tokens = min(demand.tokens, rule.limit) if demand.is_guess else demand.tokens
+            return Charge(rule, rule.counter, countable(tokens))
+        case Resource.budget:
+            began, ends = period_at(rule.period, now)
+            return Charge(rule, f"{rule.counter}:{began}", demand.cost, 0.0, ends)
+
+
+def period_at(period: Period, now: float) -> tuple[str, float]:
+    """The name of the period that `now` is in, and its end, both in UTC.
+
+    The end is in seconds since 1970, and 0 where there is none. Weeks begin on Monday.
+    """
+    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    match period:
+        case "day":
+            begin, end = day, day + timedelta(days=1)
+        case "week":
+            begin = day - timedelta(days=day.weekday())
+            end = begin + timedelta(days=7)
+        case "month":
+            begin = day.replace(day=1)
+            end = (begin + timedelta(days=32)).replace(day=1)
+        case "ever":
+            return "ever", 0.0
+    return f"{period}-{begin:%Y-%m-%d}", end.timestamp()
+
+
+class Standing(Struct, frozen=True):
+    """How a rule stands that a request was held against.
+
+    Attributes:
+        charge: the request's.
+        remaining: what is left of the limit, at least 0.
+        reset: seconds until nothing is used of it, if nothing more is asked.
+        wait: seconds until the request could be let in; 0 if it is, infinite if never.
+    """
+
+    charge: Charge
+    remaining: float
+    reset: float
+    wait: float = 0.0
+
+
+SETTLE_SECONDS = 1.0
+"""What is told to who has to wait for the end of other requests, which nobody knows."""
+
+
+def standing(charge: Charge, used: float, reserved: float, now: float) -> Standing:
+    """How `charge`'s rule stands before it is taken.
+
+    Args:
+        charge: what is asked.
+        used, reserved: of the rule.
+        now: in seconds since 1970.
+    """
+    rule = charge.rule
+    remaining = max(0.0, rule.limit - used - reserved)
+    if rule.drains:
+        reset = used / rule.drains
+    else:
+        reset = max(0.0, charge.ends - now) if charge.ends else 0.0
+    excess = used + reserved + charge.amount - rule.limit
+    if fits(excess, rule.limit):
+        return Standing(charge, remaining, reset)
+    return Standing(charge, remaining, reset, _wait(charge, used, excess, reset))
+
+
+def fits(excess: float, limit: float) -> bool:
+    """Whether so much over a limit is no more than what floating point makes of nothing."""
+    return excess <= 1e-9 * limit
+
+
+def _wait(charge: Charge, used: float, excess: float, reset: float) -> float:
+    rule = charge.rule
+    if not fits(charge.amount - rule.limit, rule.limit):
+        return float("inf")
+    if rule.drains:
+        return excess / rule.drains if excess <= used else max(reset, SETTLE_SECONDS)
+    # Of a budget, what is used stays; what is reserved by others may not all be used.
+    if fits(used + charge.amount - rule.limit, rule.limit):
+        return SETTLE_SECONDS
+    return reset or float("inf")

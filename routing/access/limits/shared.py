@@ -1,0 +1,407 @@
+"""Counters in Redis, for several processes and machines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from providers.base import ProviderStartError
+from routing.access.limits.memory import CountersAway, Taken, nothing
+from routing.access.limits.rules import Charge, Resource
+from routing.storage.outage import Outage
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+log = logging.getLogger(__name__)
+
+PREFIX = "{llama_compat}:"
+"""What all keys begin with. The braces keep them on one node of a cluster."""
+
+LEASE_SECONDS = 60.0
+"""After so long what a process reserved is free again if the process says nothing more of it."""
+
+RENEW_SECONDS = 15.0
+
+ANSWER_SECONDS = 0.05
+"""Redis is away if it takes longer to answer, unless it is this process that was busy."""
+
+CONNECT_SECONDS = 0.25
+"""The same of a new connection, which takes several ways there and back."""
+
+PROBE_SECONDS = 0.1
+"""So long one waits before one looks again whether it is back."""
+
+MAX_QUESTIONS = 32
+"""So many are asked at a time; who has more waits, but not for a Redis that is away."""
+
+MAX_UNSETTLED = 10_000
+"""So many ends of requests are kept for when it is back."""
+
+SEEDED_TOGETHER = 500
+
+_FOLDER = Path(__file__).parent
+
+Answer = TypeVar("Answer")
+
+
+class _Settlement(Struct, eq=False):
+    """The end of a request.
+
+    What budgets have come to is counted in Redis and kept in the storage, from which Redis is told
+    what it does not know. So that nothing is counted twice, it is decided once where it goes first:
+    what has been sent to Redis is in the storage only after Redis has answered, and what could not
+    be sent is sent later without it.
+
+    Attributes:
+        lease, charges, used: as `Counters.settle` has them.
+        counted: to be called once what is used is counted here, or not to be.
+    """
+
+    lease: str
+    charges: Sequence[Charge]
+    used: Sequence[float]
+    counted: Callable[[], None]
+
+    def is_counted(self) -> None:
+        """Say so, once."""
+        counted, self.counted = self.counted, nothing
+        counted()
+
+    def leave_out_budgets(self) -> None:
+        """Have what budgets have come to counted elsewhere."""
+        self.used = [
+            0.0 if charge.rule.resource is Resource.budget else amount
+            for charge, amount in zip(self.charges, self.used, strict=True)
+        ]
+        self.is_counted()
+
+
+class RedisCounters:
+    """Counters in Redis. Each take and each settlement is one script, on the clock of the server.
+
+    What a process reserves is leased: it is renewed while the process lives, and free when it has
+    crashed and the lease has run out.
+
+    While Redis is away nobody asks it but one task, which has it and this process agree again when
+    it is back, and only then are others let through: what ended meanwhile is settled, what still
+    runs is there, and what budgets have come to by what has been kept.
+
+    Args:
+        url: `redis://`, `rediss://` or `unix://`; it may hold a password.
+        lease_seconds, renew_seconds: how long leases last, and how often they are renewed.
+        answer_seconds: how long an answer may take.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        lease_seconds: float = LEASE_SECONDS,
+        renew_seconds: float = RENEW_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._url = url
+        self._lease_seconds = lease_seconds
+        self._renew_seconds = renew_seconds
+        self._answer_seconds = answer_seconds
+        self._outage = Outage(
+            "limits can't be counted, Redis is away", "Redis is back, limits are counted again"
+        )
+        self._is_away = True
+        self._agree = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._epoch = ""
+        self._places = asyncio.Semaphore(MAX_QUESTIONS)
+        self._process = ""
+        self._next = 0
+        self._taking: dict[str, Sequence[Charge]] = {}
+        self._live: dict[str, Sequence[Charge]] = {}
+        self._recent: dict[str, Charge] = {}
+        self._older: dict[str, Charge] = {}
+        self._forgot_at = 0.0
+        self._budgets: Mapping[str, tuple[float, float]] = {}
+        self._unsettled: deque[_Settlement] = deque()
+        self._dropped = 0
+        self._settling: set[asyncio.Task[None]] = set()
+        self._tending: asyncio.Task[None] | None = None
+        self._client: Redis | None = None
+        self._scripts: dict[str, Any] = {}
+
+    async def start(self) -> None:
+        """Connect; where Redis is away, later.
+
+        Raises:
+            ProviderStartError: its package is missing, or the URL is none.
+        """
+        try:
+            from redis.asyncio import Redis
+            from redis.asyncio.retry import Retry
+            from redis.backoff import NoBackoff
+            from redis.exceptions import ConnectionError as NoConnection
+        except ImportError:
+            raise ProviderStartError(
+                "redis is needed for `server.limits` in Redis: pip install 'llama-compat[redis]'"
+            ) from None
+        try:
+            self._client = Redis.from_url(
+                self._url,
+                socket_timeout=self._answer_seconds,
+                socket_connect_timeout=max(CONNECT_SECONDS, self._answer_seconds),
+                # Once more on a new connection, as an idle one may have been closed.
+                retry=Retry(NoBackoff(), 1, (NoConnection,)),
+                decode_responses=True,
+            )
+        except ValueError:
+            # The URL is not repeated, as it may hold a password.
+            raise ProviderStartError(
+                "`server.limits` is no URL of a Redis: write redis://HOST:PORT/DATABASE"
+            ) from None
+        common = (_FOLDER / "common.lua").read_text("utf-8")
+        for name in ("take", "settle", "sync", "seed"):
+            text = (_FOLDER / f"{name}.lua").read_text("utf-8")
+            self._scripts[name] = self._client.register_script(common + text)
+        self._process = f"{os.urandom(9).hex()}:"
+        with suppress(CountersAway):
+            await self._come_to_agree()
+        self._tending = asyncio.create_task(self._tend())
+
+    async def stop(self) -> None:
+        """Settle what is left, if Redis is there, and disconnect."""
+        await asyncio.gather(*self._settling, return_exceptions=True)
+        # Not cancelled: what is being asked takes no longer than it takes to give it up.
+        self._stopping.set()
+        self._agree.set()
+        if self._tending is not None:
+            await self._tending
+        if self._client is not None:
+            with suppress(CountersAway):
+                await self._settle_what_is_left()
+            self._is_away = True
+            await self._client.aclose()
+        for each in self._unsettled:
+            each.is_counted()
+
+    async def take(self, charges: Sequence[Charge]) -> Taken:
+        """Take all of `charges`, if there is room for each."""
+        if self._is_away:
+            raise CountersAway
+        lease = f"{self._process}{self._next}"
+        self._next += 1
+        arguments: list[Any] = [lease, self._lease_seconds]
+        for each in charges:
+            rule = each.rule
+            arguments += [rule.limit, rule.drains, each.reserve, each.use, each.ends]
+            if each.reserve:
+                self._recent[each.counter] = each
+        self._taking[lease] = charges
+        try:
+            taken, epoch, *amounts = await self._run("take", _keys(charges, lease), arguments)
+        except (CountersAway, asyncio.CancelledError):
+            # It may have been taken all the same.
+            self.settle(lease, charges, [0.0] * len(charges))
+            raise
+        finally:
+            del self._taking[lease]
+        if taken:
+            self._live[lease] = charges
+        self._note(epoch)
+        levels = zip(map(float, amounts[::2]), map(float, amounts[1::2]), strict=True)
+        return Taken(lease if taken else "", list(levels))
+
+    def settle(
+        self,
+        lease: str,
+        charges: Sequence[Charge],
+        used: Sequence[float],
+        counted: Callable[[], None] = nothing,
+    ) -> asyncio.Task[None]:
+        """Free what a lease reserved, and count what was used; a second time changes nothing."""
+        self._live.pop(lease, None)
+        settlement = _Settlement(lease, charges, used, counted)
+        settling = asyncio.create_task(self._settle_or_keep(settlement))
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+        return settling
+
+    async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """At least so much is used of budgets."""
+        self._budgets = budgets
+        if self._is_away:
+            raise CountersAway
+        await self._seed()
+
+    async def _settle_or_keep(self, settlement: _Settlement) -> None:
+        if self._is_away:
+            settlement.leave_out_budgets()
+            self._keep(settlement)
+            return
+        try:
+            await self._settle(settlement)
+        except CountersAway:
+            self._keep(settlement)
+
+    def _keep(self, settlement: _Settlement) -> None:
+        if len(self._unsettled) == MAX_UNSETTLED:
+            self._unsettled.popleft().is_counted()
+            self._dropped += 1
+        self._unsettled.append(settlement)
+
+    async def _settle(self, settlement: _Settlement) -> None:
+        lease, charges = settlement.lease, settlement.charges
+        arguments: list[Any] = [lease, self._lease_seconds]
+        for charge, amount in zip(charges, settlement.used, strict=True):
+            arguments += [charge.rule.drains, charge.ends, amount]
+        await self._run("settle", _keys(charges, lease), arguments)
+        settlement.is_counted()
+
+    # The one who sees to it that Redis and this process agree -------------------------------------
+
+    async def _tend(self) -> None:
+        while not self._stopping.is_set():
+            await _either(self._agree, self._renew_seconds)
+            self._agree.clear()
+            while not self._stopping.is_set():
+                try:
+                    await self._come_to_agree()
+                    break
+                except CountersAway:
+                    await _either(self._stopping, PROBE_SECONDS)
+                except Exception:
+                    log.exception("what limits count in Redis may not be right")
+                    break
+            self._forget_counters()
+
+    def _forget_counters(self) -> None:
+        """Forget those of which this process has had nothing for as long as a lease lasts."""
+        now = asyncio.get_running_loop().time()
+        if now - self._forgot_at >= self._lease_seconds:
+            self._forgot_at = now
+            self._recent, self._older = {}, self._recent
+
+    async def _come_to_agree(self) -> None:
+        """Tell Redis what it may have missed, and count there from then on.
+
+        Raises:
+            CountersAway: it can't be told.
+        """
+        # Whoever can only be read, as a replica that has not taken over yet, is away too.
+        self._epoch = await self._run("sync", _keys(()), [self._process, 0, 0, 0, self._next])
+        await self._seed()
+        await self._settle_what_is_left()
+        await self._sync()
+        # What has ended since then; after the last of it nothing is kept any more.
+        await self._settle_what_is_left()
+        self._is_away = False
+        self._outage.worked()
+
+    async def _sync(self) -> None:
+        """Have all that this process reserves be reserved, and nothing else of it."""
+        known = {**self._older, **self._recent}
+        says: dict[str, list[tuple[str, float | str]]] = {counter: [] for counter in known}
+        for leases, is_live in ((self._live, True), (self._taking, False)):
+            for lease, charges in leases.items():
+                for charge in charges:
+                    if charge.reserve:
+                        known[charge.counter] = charge
+                        reserve = charge.reserve if is_live else ""
+                        says.setdefault(charge.counter, []).append((lease, reserve))
+        first = self._next
+        for counter, said in says.items():
+            charge = known[counter]
+            keys = [*_keys((charge,)), *(_mark(lease) for lease, _ in said)]
+            arguments: list[Any] = [self._process, self._lease_seconds]
+            arguments += [charge.rule.drains, charge.ends, first]
+            for each in said:
+                arguments += each
+            await self._run("sync", keys, arguments)
+
+    async def _seed(self) -> None:
+        budgets = list(self._budgets.items())
+        for begin in range(0, len(budgets), SEEDED_TOGETHER):
+            some = budgets[begin : begin + SEEDED_TOGETHER]
+            arguments = [self._lease_seconds]
+            for _, (used, ends) in some:
+                arguments += [used, ends]
+            await self._run("seed", [PREFIX + counter for counter, _ in some], arguments)
+
+    async def _settle_what_is_left(self) -> None:
+        while self._unsettled:
+            some = [
+                self._unsettled.popleft() for _ in range(min(MAX_QUESTIONS, len(self._unsettled)))
+            ]
+            done = await asyncio.gather(*map(self._settle, some), return_exceptions=True)
+            failed = [each for each, error in zip(some, done, strict=True) if error is not None]
+            if failed:
+                self._unsettled.extendleft(reversed(failed))
+                raise CountersAway
+        if self._dropped:
+            log.error("%s ends of requests were never counted in Redis", self._dropped)
+            self._dropped = 0
+
+    # Questions ------------------------------------------------------------------------------------
+
+    async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        return await self._ask(lambda: self._scripts[script](keys=keys, args=arguments))
+
+    async def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
+        from redis.exceptions import RedisError
+        from redis.exceptions import TimeoutError as NoAnswer
+
+        clock = asyncio.get_running_loop().time
+        was_away = self._is_away
+        for is_last in (False, True):
+            async with self._places:
+                # It may have turned out meanwhile.
+                if self._is_away and not was_away:
+                    raise CountersAway
+                asked = clock()
+                try:
+                    return await question()
+                except (RedisError, OSError, TimeoutError) as error:
+                    # Who was busy for longer than that has not looked whether there is an answer.
+                    was_busy = clock() - asked > 1.2 * self._answer_seconds
+                    no_answer = isinstance(error, NoAnswer | TimeoutError)
+                    if is_last or not (no_answer and was_busy):
+                        self._lose(error)
+                        raise CountersAway from None
+        raise AssertionError
+
+    def _lose(self, error: Exception) -> None:
+        self._is_away = True
+        self._agree.set()
+        self._outage.failed(type(error).__name__)
+
+    def _note(self, epoch: str) -> None:
+        if epoch != self._epoch:
+            # All was lost, though nobody noticed that it was away.
+            self._epoch = epoch
+            self._agree.set()
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Wait for one of both."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _keys(charges: Sequence[Charge], lease: str = "") -> list[str]:
+    keys = [f"{PREFIX}clock"]
+    if lease:
+        keys.append(_mark(lease))
+    for charge in charges:
+        keys += [f"{PREFIX}{charge.counter}", f"{PREFIX}{charge.counter}:leases"]
+    return keys
+
+
+def _mark(lease: str) -> str:
+    """What says that a lease was settled."""
+    return f"{PREFIX}settled:{lease}"

@@ -1,0 +1,111 @@
+"""Models that are brought onto this machine, and what is seen of it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from routing.cli.terminal import fail
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from llama_compat.distribution import Distribution
+
+
+def pull(model: str) -> None:
+    """Bring a model onto this machine, if it is not there; or say why not, and end."""
+    from providers.base import ProviderStartError
+    from providers.local.models import store
+
+    # SIGTERM ends a pull as Ctrl-C does: downloads stop, what can't be used is deleted.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with progress_bars() as progress:
+            folder = store.pull(model, progress)
+        typer.echo(f"{model} is ready in {folder}")
+    except ProviderStartError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        fail(f"Stopped. To go on: llama-compat pull {model}", 130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def pull_missing(distribution: Distribution, *, asked_to: bool) -> None:
+    """Pull what a distribution's models need and is not here: if `asked_to`, or if whoever sits at
+    the terminal wants it."""
+    from providers.local.models import store
+
+    for model in wanted_models(distribution):
+        if not store.is_missing(model):
+            continue
+        if asked_to:
+            pull(model)
+        elif sys.stdin.isatty() and sys.stdout.isatty():
+            if not typer.confirm(f"The model '{model}' is not on this machine. Pull it?", True):
+                fail(f"Then there is nothing to serve it from. Later: llama-compat pull {model}")
+            pull(model)
+
+
+def wanted_models(distribution: Distribution) -> list[str]:
+    """The models that engines of this process are to run, as their providers name them."""
+    types = {provider.id: provider.type for provider in distribution.providers}
+    wanted = [
+        target.model
+        for model in distribution.models
+        for target in distribution.targets_of(model)
+        if types[target.provider].startswith("local::") and types[target.provider] != ECHO
+    ]
+    return list(dict.fromkeys(wanted))
+
+
+ECHO = "local::echo"
+"""It runs no model."""
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[..., None]]:
+    """Shows each step of a pull as a bar on a terminal, and as a line elsewhere."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        seen: set[str] = set()
+
+        def lines(step: str, done: int = 0, total: int | None = None) -> None:
+            if step not in seen:
+                seen.add(step)
+                size = "" if total is None else f" ({total / 1e6:.0f} MB)"
+                console.print(f"{step}{size} ...", soft_wrap=True, highlight=False)
+
+        yield lines
+        return
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<23}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[size]:>13}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def bar(step: str, done: int = 0, total: int | None = None) -> None:
+            if step not in tasks:
+                for task in bars.tasks:
+                    bars.update(task.id, completed=task.total or 1, total=task.total or 1)
+                tasks[step] = bars.add_task(step, total=total, size="")
+            # What is on disk may be more than what is downloaded, for a moment.
+            done = done if total is None else min(done, total)
+            size = "" if total is None else f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
+            bars.update(tasks[step], completed=done, total=total, size=size)
+
+        yield bar

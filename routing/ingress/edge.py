@@ -1,0 +1,177 @@
+"""The edge between HTTP and the chain: read a request, have it answered, send the answer.
+
+It is plain ASGI, beside FastAPI's routing rather than in it: a relayed request spends most of its
+time in whatever stands between the socket and the provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.errors import APIError, internal_error, shutting_down
+from llama_compat.exchange import Principal
+from llama_compat.off_loop import off_loop
+from llama_compat.wire.json_fields import JSONFields
+from routing.asgi import WATCH, Receive, Scope, Send
+from routing.ingress.answer import Answer, request_id_of
+from routing.ingress.body import HeldBody, parse_body, read_body
+from routing.ingress.disconnect import ClientGone, ClientWatch
+from routing.ingress.keep_alive import KeepAlive
+from routing.observability.logs import log_line
+from routing.policy.attempts import Attempts
+from routing.request import Request
+from routing.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+NO_PARAMETERS: Mapping[str, str] = {}
+
+
+async def serve(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    runtime: Runtime,
+    operation: Operation,
+    principal: Principal,
+    path: Mapping[str, str] = NO_PARAMETERS,
+) -> None:
+    """Answer one request; whatever goes wrong is answered too, in the client's language.
+
+    Args:
+        scope, receive, send: ASGI's.
+        runtime: what to answer it from.
+        operation: what is asked, by the path.
+        principal: who is asking.
+        path: what the path says besides: its parameters.
+    """
+    request = _begun(scope, operation, principal, runtime)
+    answer = Answer(send, request)
+    try:
+        with runtime.bodies.one() as held:
+            await _serve(scope, receive, request, answer, runtime, path, held)
+    except ClientGone:
+        request.left("client disconnected")
+    except APIError as error:
+        await answer.error(error)
+    except asyncio.CancelledError:
+        # Not the client's doing: the server stops and the time for running requests is over.
+        request.left()
+        await answer.error(shutting_down())
+    except Exception:
+        log.exception("request %s failed", request.request_id)
+        await answer.error(internal_error())
+    _ended(request, runtime)
+
+
+async def refuse(
+    scope: Scope,
+    send: Send,
+    runtime: Runtime,
+    operation: Operation,
+    dialect: Dialect,
+    error: APIError,
+    principal: Principal | None,
+) -> None:
+    """Answer a request that is not even looked at.
+
+    Args:
+        scope, send: ASGI's.
+        runtime: what would answer it.
+        operation: what is asked, by the path.
+        dialect, error: what is wrong, and in which language to say so.
+        principal: who is asking; None where nobody knows.
+    """
+    request = _begun(scope, operation, principal, runtime)
+    await Answer(send, request, dialect).error(error)
+    request.end()
+
+
+def _begun(
+    scope: Scope, operation: Operation, principal: Principal | None, runtime: Runtime
+) -> Request:
+    attempts = Attempts(scope["headers"])
+    request = Request(operation, request_id_of(scope), principal, attempts, scope["path"])
+    runtime.begin(request)
+    return request
+
+
+def _ended(request: Request, runtime: Runtime) -> None:
+    line = request.line(with_usage=runtime.settings.log_usage)
+    if line.outcome:
+        log.warning(line)
+    else:
+        log_line(line)
+    if not request.goes_on:
+        request.end()
+
+
+async def _serve(
+    scope: Scope,
+    receive: Receive,
+    request: Request,
+    answer: Answer,
+    runtime: Runtime,
+    path: Mapping[str, str],
+    held: HeldBody,
+) -> None:
+    settings = runtime.settings
+    body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
+    request.body = body
+    with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
+        fields, asked = await off_loop(len(body), _look, request.operation, body, path)
+        headers = _forwarded_headers(scope, request.operation)
+        request.asks(fields, asked, headers, counts_usage=runtime.counts_usage)
+        runtime.route(request)
+        seconds = _keep_alive_seconds(request)
+        if seconds:
+            async with KeepAlive(answer, seconds):
+                await _answer(request, answer, runtime)
+        else:
+            await _answer(request, answer, runtime)
+
+
+def _keep_alive_seconds(request: Request) -> float | None:
+    """After so long a silence the client is sent something; None for never."""
+    call, route = request.call, request.route
+    assert call is not None
+    assert route is not None
+    dialect = call.operation.dialect
+    if not (call.stream and dialect.keep_alive):
+        return None
+    return route.keepalive_seconds or dialect.keep_alive_seconds
+
+
+def _look(operation: Operation, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
+    fields = parse_body(body)
+    return fields, operation.look(fields, path)
+
+
+async def _answer(request: Request, answer: Answer, runtime: Runtime) -> None:
+    reply = await runtime.answer(request)
+    try:
+        await answer.reply(reply)
+    except APIError as error:
+        reply.error = error
+        raise
+    except Exception:
+        reply.error = internal_error()
+        raise
+    finally:
+        await reply.aclose()
+
+
+def _forwarded_headers(scope: Scope, operation: Operation) -> Mapping[str, str]:
+    wanted = operation.dialect.forwarded_headers
+    if not wanted:
+        return {}
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        if name in wanted:
+            # One that is sent twice is a list (RFC 9110, section 5.3).
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers

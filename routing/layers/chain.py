@@ -1,0 +1,98 @@
+"""The chain of one runtime, put together once, of what its template asks for and nothing else.
+
+    limits -> mirrors -> responses -> policy -> ( trace headers -> provider limits ) -> provider
+
+What is in brackets sees to each attempt by itself. A mirror's copy begins at the policy: what it
+costs is nobody's doing but the template's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from llama_compat.exchange import Reply
+from routing.layers.policy import AttemptLayer, by_policy
+from routing.request import Handler, Request
+
+if TYPE_CHECKING:
+    from routing.access.limits.requests import RequestLimits
+    from routing.layers.background import BackgroundResponses
+    from routing.layers.mirrors import Mirrors
+    from routing.observability.records.ledger import Ledger
+    from routing.observability.telemetry.tracer import Tracer
+    from routing.storage.responses import ResponseStore
+
+
+class Owner(NamedTuple):
+    """What layers need of the runtime whose chain they are in.
+
+    Attributes:
+        begin: begins a request that came from no client.
+        route: looks up where one goes.
+        hold, release: keep what answers requests running between the two.
+    """
+
+    begin: Callable[[Request], None]
+    route: Callable[[Request], None]
+    hold: Callable[[], None]
+    release: Callable[[], None]
+
+
+class Chain(NamedTuple):
+    """A chain of layers.
+
+    Attributes:
+        answer: answers a request whose `route` is there.
+        mirrors: the layer that has to be stopped; None where nothing is mirrored.
+    """
+
+    answer: Handler
+    mirrors: Mirrors | None = None
+
+
+def chain_of(
+    owner: Owner,
+    *,
+    limits: RequestLimits | None = None,
+    ledger: Ledger | None = None,
+    tracer: Tracer | None = None,
+    responses: ResponseStore | None = None,
+    background: BackgroundResponses | None = None,
+    mirrors: bool = False,
+) -> Chain:
+    """The layers that are asked for, in their order.
+
+    Args:
+        owner: the runtime.
+        limits: which hold for whom; with them `ledger`, which knows what requests come to.
+        ledger: that.
+        tracer: tells vendors which trace they are part of.
+        responses: where responses are kept; with it `background`.
+        background: those that nobody waits for.
+        mirrors: whether any model is mirrored.
+    """
+    attempt_layers: list[AttemptLayer] = []
+    if tracer is not None:
+        attempt_layers.append(tracer.around_attempts)
+    if limits is not None and limits.has_providers:
+        attempt_layers.append(limits.around_attempts)
+    by_targets = answer = by_policy(attempt_layers)
+    if responses is not None and background is not None:
+        from routing.layers.responses import Responses
+
+        answer = Responses(answer, responses, background, owner)
+    copies: Mirrors | None = None
+    if mirrors:
+        from routing.layers.mirrors import Mirrors
+
+        async def answer_copy(copy: Request) -> Reply:
+            owner.route(copy)
+            return await by_targets(copy)
+
+        answer = copies = Mirrors(answer, answer_copy, owner.begin)
+    if limits is not None and ledger is not None:
+        from routing.layers.limits import Limits
+
+        answer = Limits(answer, limits, ledger)
+    return Chain(answer, copies)

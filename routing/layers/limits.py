@@ -1,0 +1,63 @@
+"""The limits and budgets of who asks, of their team and of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from llama_compat.dialects.rate_limits import RateLimit
+from llama_compat.exchange import Reply
+from llama_compat.types import Usage
+from routing.request import Handler, Request
+
+if TYPE_CHECKING:
+    from routing.access.limits.limiter import Admission
+    from routing.access.limits.requests import RequestLimits
+    from routing.observability.records.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+
+class Limits:
+    """Reserves what a request may come to, and settles it when that has ended, however it ends.
+
+    Args:
+        next: answers it then.
+        limits: which hold for whom.
+        ledger: what requests have come to.
+    """
+
+    def __init__(self, next: Handler, limits: RequestLimits, ledger: Ledger) -> None:
+        self._next = next
+        self._limits = limits
+        self._ledger = ledger
+
+    async def __call__(self, request: Request) -> Reply:
+        """Answer a request.
+
+        Raises:
+            APIError: 429, a limit is reached; 503, nobody knows, and the template wants it so.
+        """
+        call, route = request.call, request.route
+        assert call is not None
+        assert route is not None
+
+        def tell(limits: Sequence[RateLimit]) -> None:
+            request.rate_limits = limits
+
+        cost = partial(self._ledger.most, route)
+        admission = await self._limits.admit(call, route.name, cost, tell)
+        if admission is not None:
+            request.reserves(partial(self._settle, admission))
+        return await self._next(request)
+
+    def _settle(self, admission: Admission, request: Request) -> asyncio.Task[None] | None:
+        try:
+            spent = self._ledger.spent(request)
+        except Exception:
+            log.exception("what request %s used is not known", request.request_id)
+            return admission.settle(None, None)
+        return admission.settle_usage(spent.usage or Usage(), spent.cost)

@@ -1,0 +1,112 @@
+"""Copies of a share of a model's requests go to another model too, and what it says is thrown away.
+
+How that one does under real traffic shows in its targets' states, in records and in metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from llama_compat.errors import APIError, internal_error
+from llama_compat.exchange import Principal, Reply
+from routing.request import Handler, Request
+
+log = logging.getLogger(__name__)
+
+MAX_RUNNING = 32
+"""So many run at a time in one process; a request more is not mirrored."""
+
+MIRROR = Principal("mirror")
+"""Who asks where a request is mirrored: what that costs is nobody's doing but the template's."""
+
+
+class Mirrors:
+    """Sends the copies, until `stop`.
+
+    Args:
+        next: answers the requests themselves.
+        answer: answers copies, from where their routes are looked up.
+        begin: begins a request of who is given here, and of this id.
+
+    Attributes:
+        sent, left_out, failed: how many there were, how many more were too many at a time, and how
+            many of those that were sent failed.
+    """
+
+    def __init__(self, next: Handler, answer: Handler, begin: Callable[[Request], None]) -> None:
+        self._next = next
+        self._answer = answer
+        self._begin = begin
+        self._running: set[asyncio.Task[None]] = set()
+        self.sent = 0
+        self.left_out = 0
+        self.failed = 0
+
+    async def __call__(self, request: Request) -> Reply:
+        """Answer a request, of which a copy may be sent as well."""
+        assert request.route is not None
+        policy = request.route.policy
+        if policy is not None and (model := policy.mirrored()) is not None:
+            self._send(request, model)
+        return await self._next(request)
+
+    def _send(self, request: Request, model: str) -> None:
+        """Begin a copy of `request` for `model`; nobody waits for it."""
+        if len(self._running) >= MAX_RUNNING:
+            self.left_out += 1
+            return
+        self.sent += 1
+        task = asyncio.create_task(self._run(_copy(request, model)))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def stop(self) -> None:
+        """Cancel them all."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run(self, copy: Request) -> None:
+        self._begin(copy)
+        try:
+            copy.was_read(await _read(await self._answer(copy)))
+        except asyncio.CancelledError:
+            copy.left()
+            raise
+        except APIError as error:
+            copy.failed(error)
+        except Exception:
+            log.exception("%s failed", copy.request_id)
+            copy.failed(internal_error())
+        finally:
+            if copy.error is not None:
+                self.failed += 1
+                copy.status = copy.status or copy.error.status
+                log.info("%s failed: %s", copy.request_id, copy.error.message[:500])
+            copy.end()
+
+
+def _copy(request: Request, model: str) -> Request:
+    assert request.call is not None
+    request_id = f"{request.request_id}-mirror"
+    call = replace(request.call, request_id=request_id, principal=MIRROR)
+    return Request(request.operation, request_id, MIRROR, model=model, call=call)
+
+
+async def _read(reply: Reply) -> Reply:
+    """`reply`, read to its end and closed."""
+    try:
+        if not isinstance(reply.body, bytes):
+            async for _ in reply.body:
+                pass
+            reply.read_to_end = True
+    except APIError as error:
+        reply.error = error
+    finally:
+        await reply.aclose()
+    return reply

@@ -1,0 +1,140 @@
+"""What requests have come to: the record of each, made once, whoever asks for it."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import structs
+
+from llama_compat.text.one_line import one_line
+from llama_compat.types import Usage
+from routing.models import Route
+from routing.observability.records.estimate import sane, settled
+from routing.observability.records.prices import Prices
+from routing.observability.records.record import Record
+from routing.observability.sample import finish_reason
+from routing.policy.attempts import Attempt
+from routing.request import Request, Spent
+
+CLIENT_LEFT = 499
+"""The status of a request whose client left before there was one (nginx's number for it)."""
+
+MAX_MODEL = 200
+MAX_MESSAGE = 500
+"""Of a model's name and of an error so many characters are recorded."""
+
+_NOTHING_COUNTED = (None, None, None, None, None)
+
+
+class Ledger:
+    """Makes records of requests that have ended.
+
+    Args:
+        prices: what they cost.
+    """
+
+    def __init__(self, prices: Prices) -> None:
+        self.prices = prices
+
+    def most(self, route: Route, usage: Usage) -> int | None:
+        """What a request of `route` with this usage costs at most, in billionths of a dollar; None
+        where nobody knows."""
+        costs = [
+            self.prices.cost(route.name, each.provider.id, each.target.model, usage)
+            for each in route.targets
+        ]
+        return max((cost for cost in costs if cost is not None), default=None)
+
+    def spent(self, request: Request) -> Spent:
+        """What a request that has ended, or is about to, has used; the same from then on."""
+        if request.spent is None:
+            request.spent = self._spent(request)
+        return request.spent
+
+    def _spent(self, request: Request) -> Spent:
+        last, route = request.attempts.last, request.route
+        usage, estimated = _usage(request, last)
+        if usage is None:
+            return Spent(None, estimated, None)
+        name = "" if route is None else route.name
+        provider = served = ""
+        if last is not None:
+            provider, served = last.target.provider.id, last.target.model
+        return Spent(usage, estimated, self.prices.cost(name, provider, served, usage))
+
+    def record(self, request: Request) -> Record:
+        """The record of `request`, which has ended."""
+        begun, call, route, error = request.begun, request.call, request.route, request.error
+        attempts, operation, principal = request.attempts, request.operation, request.principal
+        stream = call is not None and call.stream
+        name = "" if route is None else route.name
+        served = provider = target_id = finished = ""
+        first_content = overhead = None
+        last = attempts.last
+        usage, estimated, cost = self.spent(request)
+        if last is not None:
+            target, content = last.target, last.content
+            served, provider, target_id = target.model, target.provider.id, target.id
+            if content:
+                finished = one_line(finish_reason(request.tail))
+                overhead = attempts.made[0].begun - begun
+                if request.first_sent > content:
+                    overhead += request.first_sent - content
+                if stream:
+                    first_content = content - begun
+        counts = _NOTHING_COUNTED if usage is None else structs.astuple(usage)
+        prompt, completion, cached, reasoning, written = counts
+        return Record(
+            time.time() - time.monotonic() + begun,
+            request.request_id,
+            "" if principal is None else principal.id,
+            operation.dialect.name,
+            operation.name,
+            name,
+            one_line(request.model, MAX_MODEL) if request.model != name else name,
+            served,
+            provider,
+            target_id,
+            attempts.sent,
+            request.status or CLIENT_LEFT,
+            "" if error is None else error.error_class.value,
+            "" if error is None else one_line(error.message, MAX_MESSAGE),
+            1 if stream else 0,
+            1 if request.cancelled else 0,
+            finished,
+            prompt,
+            cached,
+            written,
+            completion,
+            reasoning,
+            1 if estimated else 0,
+            first_content,
+            request.ended - begun,
+            overhead,
+            cost,
+        )
+
+
+def _usage(request: Request, last: Attempt | None) -> tuple[Usage | None, bool]:
+    """What it used, and whether that is estimated; None where nothing was generated.
+
+    Args:
+        request: that has ended.
+        last: the attempt whose answer the client got.
+    """
+    reply, call, kind = request.reply, request.call, request.operation.kind
+    if reply is None or call is None or kind == "token_count":
+        return None, False
+    # An attempt reads what its reply used once; a reply as often as it is asked.
+    counted = None if last is None else last.usage
+    if counted is None:
+        counted = reply.usage
+    if kind == "embedding" and not (counted and counted.prompt_tokens):
+        return Usage(call.extent.prompt.tokens), True
+    # A whole reply has been paid for, whether the client got it or not.
+    complete = request.complete or reply.is_complete
+    if complete and counted is not None:
+        counted = sane(counted)
+        if counted.prompt_tokens or counted.completion_tokens:
+            return counted, False
+    return settled(counted, call.extent.prompt, request.sample, complete=complete)

@@ -1,0 +1,119 @@
+"""What is recorded of a request, and the tables that hold it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from routing.storage.once import table_of_writers
+from routing.storage.storage import Migrations
+
+
+class Record(Struct, gc=False):
+    """One request: the columns of the table, in their order.
+
+    Attributes:
+        time: when it came in, in seconds since 1970.
+        request_id: its `x-request-id`.
+        key: the id of the key that it came with; never the key.
+        api: the client API.
+        operation: which call of it.
+        route: the configured model that it went to; empty where there is none.
+        model: what the client asked for.
+        served: what the provider calls the model that answered.
+        provider, target: who answered, or failed last; empty where nobody was asked.
+        attempts: how many targets it was sent to.
+        status: HTTP status; 499 where the client left before there was one.
+        error: the class of what went wrong; empty where nothing did.
+        message: what was said of it.
+        stream: 1 if the client asked for a stream.
+        cancelled: 1 if the client left, or the server stopped, before the end.
+        finish_reason: why the reply ended, in the words of the client's API.
+        input_tokens, output_tokens: all of them; None where nobody counted.
+        cached_tokens, cache_write_tokens: the part of the input that was read from a cache and
+            written to one.
+        reasoning_tokens: the part of the output that was reasoning.
+        estimated: 1 if the tokens are not counted but estimated.
+        first_content: seconds until a stream's first content.
+        duration: seconds until the end.
+        overhead: seconds of the wait for the first byte that were spent here, with no target at
+            work on it; None where no target answered.
+        cost: in billionths of a dollar; None where the price is not known.
+    """
+
+    time: float
+    request_id: str
+    key: str
+    api: str
+    operation: str
+    route: str = ""
+    model: str = ""
+    served: str = ""
+    provider: str = ""
+    target: str = ""
+    attempts: int = 0
+    status: int = 0
+    error: str = ""
+    message: str = ""
+    stream: int = 0
+    cancelled: int = 0
+    finish_reason: str = ""
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    estimated: int = 0
+    first_content: float | None = None
+    duration: float = 0.0
+    overhead: float | None = None
+    cost: int | None = None
+
+
+COLUMNS = Record.__struct_fields__
+
+SUMS = (
+    "requests",
+    "errors",
+    "cancelled",
+    "input_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "estimated",
+    "cost",
+    "unpriced",
+    "milliseconds",
+)
+"""What is added up a day. `unpriced` are the requests with tokens whose price is not known."""
+
+ROLLUP_KEYS = ("day", "key", "model", "provider")
+"""What the sums of a day are by; `day` counts from 1970-01-01 in UTC."""
+
+MIGRATIONS = Migrations(
+    "records",
+    [
+        (
+            "CREATE TABLE records (id {identity}, time DOUBLE PRECISION NOT NULL,"
+            " request_id TEXT NOT NULL, key TEXT NOT NULL, api TEXT NOT NULL,"
+            " operation TEXT NOT NULL, route TEXT NOT NULL, model TEXT NOT NULL,"
+            " served TEXT NOT NULL, provider TEXT NOT NULL, target TEXT NOT NULL,"
+            " attempts BIGINT NOT NULL, status BIGINT NOT NULL, error TEXT NOT NULL,"
+            " message TEXT NOT NULL, stream BIGINT NOT NULL, cancelled BIGINT NOT NULL,"
+            " finish_reason TEXT NOT NULL, input_tokens BIGINT, cached_tokens BIGINT,"
+            " cache_write_tokens BIGINT, output_tokens BIGINT, reasoning_tokens BIGINT,"
+            " estimated BIGINT NOT NULL, first_content DOUBLE PRECISION,"
+            " duration DOUBLE PRECISION NOT NULL, overhead DOUBLE PRECISION, cost BIGINT)",
+            "CREATE INDEX records_by_time ON records (time)",
+            "CREATE TABLE rollups (day BIGINT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL,"
+            " provider TEXT NOT NULL, "
+            + ", ".join(f"{each} BIGINT NOT NULL" for each in SUMS)
+            + ", PRIMARY KEY (day, key, model, provider))",
+            "CREATE TABLE bodies (id {identity}, time DOUBLE PRECISION NOT NULL,"
+            " request_id TEXT NOT NULL, request {blob} NOT NULL, reply {blob} NOT NULL)",
+            "CREATE INDEX bodies_by_time ON bodies (time)",
+            "CREATE INDEX bodies_by_request ON bodies (request_id)",
+        ),
+        (table_of_writers("record_writers"),),
+    ],
+)

@@ -1,1 +1,0 @@
-"""What is kept beyond a request: records, limits, and their stores."""

@@ -1,0 +1,45 @@
+"""What fails for a while is said when it begins, once a minute, and when it is over."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+log = logging.getLogger(__name__)
+
+LOG_SECONDS = 60.0
+
+
+class Outage:
+    """One thing that may fail for a while.
+
+    Args:
+        begun: what that means, for the log.
+        over: what is said when it works again.
+
+    Attributes:
+        why: the reason, while it fails; else empty.
+    """
+
+    def __init__(self, begun: str, over: str) -> None:
+        self._begun = begun
+        self._over = over
+        self._since = self._told = 0.0
+        self.why = ""
+
+    def failed(self, why: str, more: str = "") -> None:
+        """It does not work, for this reason; `more` says what has come of it so far."""
+        now = time.monotonic()
+        if not self.why:
+            self._since, self._told = now, now - LOG_SECONDS
+        self.why = why or "for no reason that was told"
+        if now - self._told >= LOG_SECONDS:
+            self._told = now
+            log.error("%s%s: %s", self._begun, f" ({more})" if more else "", self.why)
+
+    def worked(self, more: str = "") -> None:
+        """It works."""
+        if self.why:
+            self.why = ""
+            seconds = time.monotonic() - self._since
+            log.warning("%s, after %.3g s%s", self._over, seconds, f" ({more})" if more else "")

@@ -1,0 +1,514 @@
+"""The responses of the Responses API that are kept, each its owner's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from llama_compat.distribution import ResponsesStoreSettings
+from llama_compat.errors import APIError, invalid_parameter
+from providers.base import ProviderStartError
+from routing.storage.storage import (
+    Migrations,
+    Row,
+    StorageError,
+    Transaction,
+    open_storage,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_CHAIN = 1000
+"""As many responses may go on from one another."""
+
+MAX_HISTORY_BYTES = 64 << 20
+"""As large may the conversation be that a response goes on from."""
+
+SWEEP_SECONDS = 60.0
+
+ALIVE_SECONDS = 30.0
+"""A response in the background whose process says nothing of it for so long is given up."""
+
+RUNNING = ("queued", "in_progress")
+
+RESPONSES = Migrations(
+    "responses",
+    [
+        [
+            "CREATE TABLE stored_responses ("
+            " id TEXT PRIMARY KEY,"
+            " owner TEXT NOT NULL,"
+            " previous TEXT,"
+            " created DOUBLE PRECISION NOT NULL,"
+            " status TEXT NOT NULL,"
+            " alive_until DOUBLE PRECISION,"
+            " input {blob} NOT NULL,"
+            " response {blob} NOT NULL,"
+            " input_bytes BIGINT NOT NULL,"
+            " size BIGINT NOT NULL)",
+            "CREATE INDEX stored_responses_by_age ON stored_responses (created)",
+            "CREATE TABLE stored_items ("
+            " id TEXT NOT NULL,"
+            " response TEXT NOT NULL REFERENCES stored_responses (id) ON DELETE CASCADE,"
+            " PRIMARY KEY (id, response))",
+            "CREATE INDEX stored_items_by_response ON stored_items (response)",
+            "CREATE TABLE stored_total (bytes BIGINT NOT NULL)",
+            "INSERT INTO stored_total VALUES (0)",
+        ]
+    ],
+)
+
+Items = list[dict[str, Any]]
+
+
+class StoredResponse(Struct, frozen=True):
+    """A response, and the items that it was an answer to."""
+
+    response: dict[str, Any]
+    input: Items
+
+
+class ResponseStore:
+    """The store, from `start` to `stop`. Whoever is not the owner of a response finds none.
+
+    Args:
+        settings: how long and how much, and where, if not in `address`.
+        address: of the storage of the template.
+        clock: the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: ResponsesStoreSettings,
+        address: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        own = settings.path
+        try:
+            self._storage = open_storage(f"sqlite:{own}" if own else address, [RESPONSES])
+        except StorageError as error:
+            raise ProviderStartError(f"`server.storage`: {error}.") from None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._saving: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Open the storage.
+
+        Raises:
+            ProviderStartError: it can't be opened.
+        """
+        own = self._settings.path
+        if own:
+            log.warning(
+                "`server.responses_store.path` is the old way: responses are kept in"
+                " `server.storage`, with all else that is kept, where it is left out"
+            )
+        try:
+            await self._storage.start()
+            if own:
+                await self._take_over()
+        except StorageError as error:
+            where = "server.responses_store.path" if own else "server.storage"
+            raise ProviderStartError(
+                f"`{where}`: {error}. It has to be a database of this server's own, or a place"
+                " where one can be made."
+            ) from None
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Close it."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await asyncio.gather(*self._saving, return_exceptions=True)
+        await self._storage.stop()
+
+    async def save(
+        self,
+        owner: str,
+        response: Mapping[str, Any],
+        input: Sequence[Mapping[str, Any]],
+        previous: str | None = None,
+    ) -> None:
+        """Keep a response, and make room for it. A cancelled caller does not stop that.
+
+        Args:
+            owner: whose it is.
+            response: the response object.
+            input: the items that it answers.
+            previous: the id of the response that it goes on from, if that is kept here.
+
+        Raises:
+            APIError: 503, it could not be kept.
+        """
+        row = _Row.of(owner, response, input, previous, self._clock())
+        if row.size > self._settings.max_bytes:
+            log.warning(
+                "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
+            )
+            return
+        await self._surely(self._save(row, _item_ids(input, response)))
+
+    async def complete(self, response: Mapping[str, Any]) -> None:
+        """Put the end of a background response in the place of what is kept of it. A cancelled
+        caller does not stop that.
+
+        Nothing happens where it has been cancelled or deleted meanwhile.
+        """
+        await self._surely(self._complete(response))
+
+    async def get(self, owner: str, response_id: str) -> StoredResponse:
+        """A response.
+
+        Raises:
+            APIError: 404, the owner has none of this id.
+        """
+        rows = await self._fetch(
+            "SELECT response, input, status, alive_until FROM stored_responses"
+            f" WHERE id = ? AND {_OWNED}",
+            response_id,
+            owner,
+            self._oldest(),
+        )
+        if not rows:
+            raise response_not_found(response_id)
+        response, input, status, alive_until = rows[0]
+        decoded = {**msgspec.json.decode(response), "status": status}
+        if status in RUNNING and alive_until is not None and alive_until < self._clock():
+            decoded |= {"status": "failed", "error": _GIVEN_UP}
+            await self.complete(decoded)
+        return StoredResponse(decoded, msgspec.json.decode(input))
+
+    async def delete(self, owner: str, response_id: str) -> None:
+        """Forget a response.
+
+        Raises:
+            APIError: 404, the owner has none of this id.
+        """
+        async with self._writing() as transaction:
+            condition = f"id = ? AND {_OWNED}"
+            found = await _removed(transaction, condition, response_id, owner, self._oldest())
+        if not found:
+            raise response_not_found(response_id)
+
+    async def cancel(self, owner: str, response_id: str) -> dict[str, Any]:
+        """Mark a background response as cancelled, if it still runs; the response as it is then.
+
+        Raises:
+            APIError: 404, the owner has none of this id; 400, somebody waits for it.
+        """
+        response = (await self.get(owner, response_id)).response
+        if not response["background"]:
+            raise invalid_parameter(
+                "response_id",
+                f"Only a response that runs in the background can be cancelled; close the"
+                f" connection of '{response_id}' instead.",
+            )
+        if response["status"] in RUNNING:
+            await self.complete({**response, "status": "cancelled"})
+            # It may have come to its end in the meantime.
+            response = (await self.get(owner, response_id)).response
+        return response
+
+    async def history(self, owner: str, response_id: str) -> Items:
+        """The items of the conversation that ends with a response: input and output of each.
+
+        Raises:
+            APIError: 400, one of the chain is not there, or the chain is too long.
+        """
+        oldest = self._oldest()
+        chain = await self._fetch(_CHAIN, response_id, owner, oldest, owner, oldest, MAX_CHAIN + 1)
+        if not chain:
+            raise _previous_not_found(response_id)
+        if len(chain) > MAX_CHAIN or sum(size for *_, size in chain) > MAX_HISTORY_BYTES:
+            raise _too_long(response_id)
+        if any(status in RUNNING for _, _, status, _ in chain):
+            raise invalid_parameter(
+                "previous_response_id", f"The response '{response_id}' is still running."
+            )
+        ids = [row[0] for row in chain]
+        if lost := chain[-1][1]:
+            raise _previous_not_found(lost)
+        held = await self._held(ids)
+        if lost := next((each for each in ids if each not in held), None):
+            raise _previous_not_found(lost)
+        return [item for each in reversed(ids) for item in held[each]]
+
+    async def items(self, owner: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Those of the items with these ids that the owner's responses have."""
+        wanted = list(dict.fromkeys(ids))
+        rows = await self._fetch(
+            "SELECT stored_items.id, min(stored_responses.id) FROM stored_items"
+            " JOIN stored_responses ON stored_items.response = stored_responses.id"
+            f" WHERE stored_items.id IN ({_marks(wanted)}) AND {_OWNED} GROUP BY stored_items.id",
+            *wanted,
+            owner,
+            self._oldest(),
+        )
+        held = await self._held(sorted({response for _, response in rows}))
+        found = {item["id"]: item for items in held.values() for item in items}
+        return {item_id: found[item_id] for item_id in wanted if item_id in found}
+
+    async def keep_alive(self, ids: Sequence[str]) -> set[str]:
+        """Say that these responses are still worked on; those of them that nobody wants any more,
+        for they were cancelled or deleted."""
+        with _unavailable():
+            async with self._storage.transaction() as transaction:
+                alive = await transaction.fetch(
+                    "UPDATE stored_responses SET alive_until = ?, status = 'in_progress'"
+                    f" WHERE id IN ({_marks(ids)}) AND status IN ('queued', 'in_progress')"
+                    " RETURNING id",
+                    self._clock() + ALIVE_SECONDS,
+                    *ids,
+                )
+        return set(ids) - {response_id for (response_id,) in alive}
+
+    # Statements -----------------------------------------------------------------------------------
+
+    def _oldest(self) -> float:
+        return self._clock() - self._settings.ttl
+
+    async def _surely(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work`, which a cancelled caller does not stop."""
+        saving = asyncio.create_task(work)
+        self._saving.add(saving)
+        saving.add_done_callback(self._saving.discard)
+        await asyncio.shield(saving)
+
+    async def _fetch(self, statement: str, *values: Any) -> list[Row]:
+        with _unavailable():
+            return await self._storage.fetch(statement, *values)
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncGenerator[Transaction, None]:
+        with _unavailable():
+            async with self._storage.transaction() as transaction:
+                # Who has the total writes; the others wait, so that no two wait for each other.
+                await transaction.fetch("UPDATE stored_total SET bytes = bytes")
+                yield transaction
+
+    async def _save(self, row: _Row, item_ids: Sequence[str]) -> None:
+        async with self._writing() as transaction:
+            await _removed(transaction, "created < ?", self._oldest())
+            await transaction.insert(
+                "stored_responses", _Row.__struct_fields__, [msgspec.structs.astuple(row)]
+            )
+            await _add(transaction, row.size)
+            await _index(transaction, row.id, item_ids)
+            await self._make_room(transaction)
+
+    async def _make_room(self, transaction: Transaction) -> None:
+        while True:
+            ((total,),) = await transaction.fetch("SELECT bytes FROM stored_total")
+            if total <= self._settings.max_bytes:
+                return
+            oldest = "id IN (SELECT id FROM stored_responses ORDER BY created, id LIMIT 1)"
+            await _removed(transaction, oldest)
+
+    async def _complete(self, response: Mapping[str, Any]) -> None:
+        encoded = msgspec.json.encode(response)
+        async with self._writing() as transaction:
+            before = await transaction.fetch(
+                "SELECT size, input_bytes FROM stored_responses"
+                " WHERE id = ? AND status IN ('queued', 'in_progress')",
+                response["id"],
+            )
+            if not before:
+                return
+            ((size, input_bytes),) = before
+            await transaction.fetch(
+                "UPDATE stored_responses SET response = ?, status = ?, alive_until = NULL, size = ?"
+                " WHERE id = ?",
+                encoded,
+                response["status"],
+                input_bytes + len(encoded),
+                response["id"],
+            )
+            await _add(transaction, input_bytes + len(encoded) - size)
+            await _index(transaction, response["id"], _item_ids((), response))
+            await self._make_room(transaction)
+
+    async def _held(self, ids: Sequence[str]) -> dict[str, Items]:
+        """The items of each of these responses."""
+        rows = await self._fetch(
+            f"SELECT id, input, response FROM stored_responses WHERE id IN ({_marks(ids)})", *ids
+        )
+        return {
+            response_id: msgspec.json.decode(input) + msgspec.json.decode(response)["output"]
+            for response_id, input, response in rows
+        }
+
+    async def _sweep(self) -> None:
+        # At once, as many a process does not live for as long as it is until the next.
+        while True:
+            with suppress(APIError):  # which has been logged, and may be over by the next time
+                async with self._writing() as transaction:
+                    await _removed(transaction, "created < ?", self._oldest())
+            await asyncio.sleep(min(SWEEP_SECONDS, self._settings.ttl))
+
+    async def _take_over(self) -> None:
+        """Bring in what a file holds that was made before there was one scheme for all."""
+        async with self._storage.transaction() as transaction:
+            if not await transaction.fetch("SELECT 1 FROM sqlite_master WHERE name = 'total'"):
+                return
+            for statement in _TAKEN_OVER:
+                await transaction.fetch(statement)
+
+
+_TAKEN_OVER = (
+    "INSERT INTO stored_responses SELECT id, owner, previous, created, status, alive_until, input,"
+    " response, length(input), size FROM responses",
+    "INSERT INTO stored_items SELECT id, response FROM items",
+    "UPDATE stored_total SET bytes = (SELECT bytes FROM total)",
+    "DROP TABLE items",
+    "DROP TABLE responses",
+    "DROP TABLE total",
+)
+
+_OWNED = "owner = ? AND created >= ?"
+
+_CHAIN = (
+    "WITH RECURSIVE chain (id, previous, status, size, place) AS ("
+    f"SELECT id, previous, status, size, 1 FROM stored_responses WHERE id = ? AND {_OWNED}"
+    " UNION ALL"
+    " SELECT one.id, one.previous, one.status, one.size, chain.place + 1"
+    " FROM stored_responses one JOIN chain ON one.id = chain.previous"
+    " WHERE one.owner = ? AND one.created >= ? AND chain.place < ?)"
+    " SELECT id, previous, status, size FROM chain ORDER BY place"
+)
+"""A response, and those that it goes on from: the newest first."""
+
+
+def _marks(values: Sequence[object]) -> str:
+    """As many question marks; for none, what is in no table."""
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        log.error("the store of responses can't be used: %s", error)
+        raise APIError(
+            503,
+            "The store of responses can't be used now; the server's log says why. Ask again"
+            " later, or with 'store' false.",
+            code="store_unavailable",
+        ) from None
+
+
+async def _removed(transaction: Transaction, condition: str, *values: Any) -> int:
+    """Delete the responses of which `condition` is true; how many there were."""
+    sizes = await transaction.fetch(
+        f"DELETE FROM stored_responses WHERE {condition} RETURNING size", *values
+    )
+    if sizes:
+        await _add(transaction, -sum(size for (size,) in sizes))
+    return len(sizes)
+
+
+async def _add(transaction: Transaction, size: int) -> None:
+    await transaction.fetch("UPDATE stored_total SET bytes = bytes + ?", size)
+
+
+async def _index(transaction: Transaction, response_id: str, item_ids: Sequence[str]) -> None:
+    await transaction.execute_many(
+        "INSERT INTO stored_items (id, response) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        [(item_id, response_id) for item_id in item_ids],
+    )
+
+
+def _item_ids(input: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> list[str]:
+    return [item["id"] for item in (*input, *response["output"])]
+
+
+class _Row(Struct, frozen=True):
+    """The columns, in their order."""
+
+    id: str
+    owner: str
+    previous: str | None
+    created: float
+    status: str
+    alive_until: float | None
+    input: bytes
+    response: bytes
+    input_bytes: int
+    size: int
+
+    @classmethod
+    def of(
+        cls,
+        owner: str,
+        response: Mapping[str, Any],
+        input: Sequence[Mapping[str, Any]],
+        previous: str | None,
+        now: float,
+    ) -> _Row:
+        encoded, items = msgspec.json.encode(response), msgspec.json.encode(input)
+        return cls(
+            response["id"],
+            owner,
+            previous,
+            now,
+            response["status"],
+            now + ALIVE_SECONDS if response["status"] in RUNNING else None,
+            items,
+            encoded,
+            len(items),
+            len(encoded) + len(items),
+        )
+
+
+_GIVEN_UP = {
+    "code": "server_error",
+    "message": "The process that worked on this response has ended. Ask again.",
+}
+
+
+def response_not_found(response_id: str) -> APIError:
+    """404: the caller has no response of this id."""
+    return APIError(
+        404,
+        f"Response with id '{response_id}' not found among those that are kept here. What a vendor"
+        " keeps can be asked for there.",
+        type="invalid_request_error",
+        param="response_id",
+        code="response_not_found",
+    )
+
+
+def _previous_not_found(response_id: str) -> APIError:
+    return invalid_parameter(
+        "previous_response_id",
+        f"The response '{response_id}' is not among the stored ones: it was never stored, was"
+        " deleted, or had to make room. Send the whole conversation in 'input'.",
+        "previous_response_not_found",
+    )
+
+
+def _too_long(response_id: str) -> APIError:
+    return invalid_parameter(
+        "previous_response_id",
+        f"The conversation that ends with '{response_id}' is longer than {MAX_CHAIN} responses or"
+        f" {MAX_HISTORY_BYTES} bytes. Compact it, and begin a new one with what that gives.",
+        "conversation_too_long",
+    )

@@ -1,0 +1,189 @@
+"""The database that a template names, the same to those who use it whichever it is.
+
+Statements are written once, for SQLite and PostgreSQL both: `?` stands for a value, whole numbers
+are BIGINT (truth too, as 0 and 1), other numbers DOUBLE PRECISION, and `{identity}` and `{blob}`
+in a migration stand for what the two spell differently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+Row = tuple[Any, ...]
+
+
+class StorageError(Exception):
+    """The storage can't be used now; the message says which, and why."""
+
+
+class StorageAway(StorageError):
+    """It can't be reached, or not be written, which may end by itself."""
+
+
+class RowRefused(StorageError):
+    """It is well, and will never take one of the values that it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """How the tables of one component came to be what they are.
+
+    Attributes:
+        component: whose tables they are.
+        versions: the statements that lead from each version to the next, the first from nothing.
+            One that has been released is never changed: what is new is one more at the end.
+    """
+
+    component: str
+    versions: Sequence[Sequence[str]]
+
+
+class Transaction(Protocol):
+    """Statements that take effect together or not at all."""
+
+    async def fetch(self, statement: str, *values: Any) -> list[Row]:
+        """Execute one statement; the rows that it gives (`SELECT`, `... RETURNING`)."""
+        ...
+
+    async def execute_many(self, statement: str, rows: Sequence[Row]) -> None:
+        """Execute one statement for each of `rows`."""
+        ...
+
+    async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert `rows`, in their order: the quickest way in for many."""
+        ...
+
+
+@lru_cache(maxsize=64)
+def insertion(table: str, columns: Sequence[str], rows: int = 1) -> str:
+    """The statement that inserts so many rows."""
+    row = f"({', '.join('?' * len(columns))})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([row] * rows)}"
+
+
+class Storage(Protocol):
+    """A database, from `start` to `stop`. Several processes may use one.
+
+    Every method raises `StorageError` where it can't be used. That need not last: each use tries
+    again to open what is not open.
+
+    Attributes:
+        shown: how to name it to people: its address without a password.
+    """
+
+    shown: str
+
+    async def start(self) -> None:
+        """Open it, and bring its tables up to date."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what was begun, and close it. May be called without a `start`."""
+        ...
+
+    async def fetch(self, statement: str, *values: Any) -> list[Row]:
+        """The rows of one `SELECT`, which does not hold up who writes."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that may write: kept at the end of the block, undone if that raises."""
+        ...
+
+
+def open_storage(address: str, migrations: Sequence[Migrations]) -> Storage:
+    """The storage at `address`, which is opened by its `start`.
+
+    Args:
+        address: `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST/DATABASE`.
+        migrations: of those whose tables are in it.
+
+    Raises:
+        StorageError: the address is of neither kind, or the package for it is not installed.
+    """
+    if address.startswith("sqlite:"):
+        from routing.storage.sqlite import SQLiteStorage
+
+        return SQLiteStorage(address.removeprefix("sqlite:"), migrations)
+    if address.startswith(("postgres://", "postgresql://")):
+        from routing.storage.postgres import PostgresStorage
+
+        return PostgresStorage(address, migrations)
+    raise StorageError("a storage is sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE")
+
+
+_VERSIONS = (
+    "CREATE TABLE IF NOT EXISTS schema_versions"
+    " (component TEXT PRIMARY KEY, version BIGINT NOT NULL)"
+)
+
+
+async def migrate(
+    transaction: Transaction, migrations: Sequence[Migrations], words: dict[str, str]
+) -> None:
+    """Bring the tables of each component to its last version.
+
+    Args:
+        transaction: in which nobody else migrates.
+        migrations: of all components.
+        words: what stands for the words in braces.
+
+    Raises:
+        StorageError: a newer version of this software has been here.
+    """
+    await transaction.fetch(_VERSIONS)
+    there = await versions_there(transaction)
+    for each in missing(migrations, there):
+        version, newest = there.get(each.component, 0), len(each.versions)
+        for statements in each.versions[version:]:
+            for statement in statements:
+                await transaction.fetch(statement.format_map(words))
+        await transaction.fetch(
+            "INSERT INTO schema_versions VALUES (?, ?)"
+            " ON CONFLICT (component) DO UPDATE SET version = excluded.version",
+            each.component,
+            newest,
+        )
+
+
+async def versions_there(transaction: Transaction) -> dict[str, int]:
+    """The version of each component's tables, where some have been made."""
+    return dict(await transaction.fetch("SELECT component, version FROM schema_versions"))
+
+
+def missing(migrations: Sequence[Migrations], there: Mapping[str, int]) -> list[Migrations]:
+    """Those whose tables are not up to date.
+
+    Raises:
+        StorageError: a newer version of this software has been here.
+    """
+    for each in migrations:
+        version, newest = there.get(each.component, 0), len(each.versions)
+        if version > newest:
+            raise StorageError(
+                f"its tables of {each.component} have version {version}, and this software knows"
+                f" {newest}: a newer llama-compat made them. Install that, or name another storage"
+            )
+    return [each for each in migrations if there.get(each.component, 0) < len(each.versions)]
+
+
+async def surely(work: asyncio.Future[Any]) -> None:
+    """Wait for what has to be finished, however often the caller is cancelled meanwhile.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled; `work` is finished all the same.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:
+            break
+    if cancelled is not None:
+        raise cancelled

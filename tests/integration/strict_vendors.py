@@ -1,0 +1,236 @@
+"""Vendors that speak OpenAI and take in messages what the real ones take, and nothing else.
+
+The table is written from the vendors' own documentation, SDKs and error messages as of 2026-11, and
+not from the rows that are tested against it. The path's first segment says which vendor is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+THOUGHTS = "The user wants the weather."
+SEAL = {"google": {"thought_signature": "c2VhbA=="}}
+DETAILS = [{"type": "reasoning.text", "text": THOUGHTS, "signature": "c2VhbA=="}]
+
+ASSISTANT = frozenset({"role", "content", "name", "tool_calls"})
+OPENAIS = ASSISTANT | {"refusal", "audio", "function_call"}
+CALL = frozenset({"id", "type", "function"})
+OTHERS = {
+    "system": frozenset({"role", "content", "name"}),
+    "user": frozenset({"role", "content", "name"}),
+    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+}
+
+
+@dataclass(frozen=True)
+class Strict:
+    """One vendor.
+
+    Attributes:
+        says: the members of its messages, and of their calls, in which it says what was thought.
+        status: what it answers to a member that it does not know; None where it passes it over.
+        members, call: those of an assistant's message, and of a call, that it knows.
+        reads: those in which its model sees what it thought; with none, it never does.
+        needs: without these in a message that calls tools it answers 400.
+    """
+
+    says: tuple[str, ...] = ()
+    status: int | None = 400
+    members: frozenset[str] = OPENAIS
+    call: frozenset[str] = CALL
+    reads: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+
+
+_CONTENT = frozenset({"reasoning_content"})
+_REASONING = frozenset({"reasoning"})
+
+STRICT: Mapping[str, Strict] = {
+    "passthrough": Strict(
+        says=("reasoning", "reasoning_content", "reasoning_details", "extra_content"),
+        status=None,
+        reads=_CONTENT,
+    ),
+    "openai": Strict(),
+    "azure": Strict(),
+    "anthropic": Strict(),
+    "gemini": Strict(
+        says=("extra_content",),
+        members=ASSISTANT | {"extra_content"},
+        call=CALL | {"extra_content"},
+    ),
+    "mistral": Strict(
+        says=("content",), status=422, members=frozenset({"role", "content", "tool_calls"})
+    ),
+    "deepseek": Strict(says=("reasoning_content",), status=None, reads=_CONTENT, needs=_CONTENT),
+    "xai": Strict(status=422),
+    "groq": Strict(
+        says=("reasoning",),
+        members=ASSISTANT | {"function_call", "reasoning"},
+        reads=_REASONING,
+    ),
+    "cerebras": Strict(says=("reasoning",), members=ASSISTANT | _REASONING, reads=_REASONING),
+    "sambanova": Strict(
+        says=("reasoning",), status=422, members=ASSISTANT | _REASONING, reads=_REASONING
+    ),
+    "fireworks": Strict(says=("reasoning_content",), members=ASSISTANT | _CONTENT, reads=_CONTENT),
+    "together": Strict(says=("reasoning",), members=OPENAIS | _REASONING, reads=_REASONING),
+    "nvidia": Strict(
+        says=("reasoning_content",), status=422, members=OPENAIS | _CONTENT, reads=_CONTENT
+    ),
+    "openrouter": Strict(
+        says=("reasoning", "reasoning_details"),
+        members=OPENAIS | _REASONING | {"reasoning_details"},
+        reads=_REASONING,
+    ),
+    "huggingface": Strict(says=("reasoning",), members=ASSISTANT),
+    "vllm": Strict(says=("reasoning",), status=None, reads=_REASONING),
+    "sglang": Strict(says=("reasoning_content",), status=None, reads=_CONTENT),
+    "ollama": Strict(says=("reasoning",), status=None, reads=_REASONING),
+    "llama-cpp": Strict(says=("reasoning_content",), status=None, reads=_CONTENT),
+    "lmstudio": Strict(says=("reasoning_content",), status=None, reads=_CONTENT),
+}
+
+
+@dataclass
+class Seen:
+    """What a vendor was asked last, and what of it its model sees.
+
+    Attributes:
+        body: all of it.
+        thoughts: of the message that called a tool, what is in a member that the vendor reads.
+    """
+
+    body: dict[str, Any] = field(default_factory=dict)
+    thoughts: str | None = None
+
+
+class StrictVendors:
+    """The server; a context manager that runs it in a thread of its own.
+
+    Attributes:
+        seen: what came last, by vendor.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Seen] = {}
+        self._ready = threading.Event()
+
+    def __enter__(self) -> StrictVendors:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def base_url(self, vendor: str) -> str:
+        return f"http://127.0.0.1:{self._port}/{vendor}/v1"
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        application = web.Application()
+        application.router.add_post("/{vendor}/{path:.*}", self._answer)
+        runner = web.AppRunner(application, shutdown_timeout=1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self._port = runner.addresses[0][1]
+        self._ready.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["vendor"]
+        vendor, body = STRICT[name], await request.json()
+        self.seen[name] = Seen(body, _thoughts(vendor, body["messages"]))
+        complaint = next(_complaints(vendor, body["messages"]), None)
+        if complaint is not None:
+            error = {"message": complaint, "type": "invalid_request_error"}
+            return web.json_response({"error": error}, status=vendor.status or 400)
+        answered = any(message["role"] == "tool" for message in body["messages"])
+        message = {"content": "Sunny."} if answered else _call(vendor)
+        if body.get("stream"):
+            return await _stream(request, message)
+        return web.json_response(_completion(message))
+
+
+def _thoughts(vendor: Strict, messages: list[dict[str, Any]]) -> str | None:
+    for message in messages:
+        if message.get("tool_calls"):
+            return next((message[name] for name in vendor.reads if message.get(name)), None)
+    return None
+
+
+def _complaints(vendor: Strict, messages: list[dict[str, Any]]) -> Iterator[str]:
+    for place, message in enumerate(messages):
+        known = OTHERS.get(message["role"], vendor.members)
+        calls = message.get("tool_calls") or []
+        if vendor.status is not None:
+            for name in message.keys() - known:
+                yield f"'messages.{place}' : property '{name}' is unsupported"
+            for name in {name for call in calls for name in call} - vendor.call:
+                yield f"'messages.{place}.tool_calls' : property '{name}' is unsupported"
+            if any(not isinstance(part, dict) for part in calls):
+                yield f"'messages.{place}.tool_calls' is malformed"
+        for name in vendor.needs if calls else ():
+            if name not in message:
+                yield f"The `{name}` of messages.{place} must be passed back to the API."
+
+
+def _call(vendor: Strict) -> dict[str, Any]:
+    call: dict[str, Any] = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'},
+    }
+    message: dict[str, Any] = {"content": None, "tool_calls": [call]}
+    for name in vendor.says:
+        if name == "extra_content":
+            call["extra_content"] = SEAL
+        elif name == "content":
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHTS}]}
+            message["content"] = [thinking]
+        else:
+            message[name] = DETAILS if name == "reasoning_details" else THOUGHTS
+    return message
+
+
+FRAME = {"id": "c1", "created": 1, "model": "own"}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+def _reason(message: Mapping[str, Any]) -> str:
+    return "tool_calls" if message.get("tool_calls") else "stop"
+
+
+def _completion(message: dict[str, Any]) -> dict[str, Any]:
+    said = {"role": "assistant", **message}
+    choice = {"index": 0, "message": said, "finish_reason": _reason(message)}
+    return {**FRAME, "object": "chat.completion", "choices": [choice], "usage": USAGE}
+
+
+async def _stream(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+    calls = [{"index": at, **call} for at, call in enumerate(message.get("tool_calls") or ())]
+    thoughts = {name: value for name, value in message.items() if name != "tool_calls"}
+    deltas = [{"role": "assistant", **thoughts}, *([{"tool_calls": calls}] if calls else [])]
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": _reason(message)})
+    frame = {**FRAME, "object": "chat.completion.chunk"}
+    chunks = [{**frame, "choices": [choice]} for choice in choices]
+    chunks.append({**frame, "choices": [], "usage": USAGE})
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for chunk in chunks:
+        await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    await response.write(b"data: [DONE]\n\n")
+    return response

@@ -1,0 +1,82 @@
+"""Every YAML snippet in the documentation is a template that `llama-compat check` takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from llama_compat.distribution import load_distribution
+from providers.registry import config_model
+from scripts.reference.pages import ROOT, SCHEMA
+from tests.documents import (
+    OF_OTHER_PROGRAMS,
+    PAGES,
+    TESTED_APART,
+    Snippet,
+    snippets,
+    variables,
+    whole_template,
+)
+
+TEMPLATES = [
+    pytest.param(snippet, id=f"{page}:{snippet.line}")
+    for page in PAGES
+    if page not in TESTED_APART
+    for snippet in snippets(page)
+    if snippet.is_template
+]
+
+
+@pytest.mark.parametrize("snippet", TEMPLATES)
+def test_a_template_is_right(
+    snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables(snippet.text).items():
+        monkeypatch.setenv(name, value)
+    template = tmp_path / "template.yaml"
+    template.write_text(yaml.safe_dump(whole_template(snippet.text), sort_keys=False))
+    load_distribution(str(template), config_model)
+
+
+@pytest.mark.parametrize("snippet", TEMPLATES)
+def test_the_schema_takes_it(snippet: Snippet) -> None:
+    schema = json.loads((ROOT / SCHEMA).read_text("utf-8"))
+    template = whole_template(snippet.text)
+    errors = jsonschema.Draft7Validator(schema).iter_errors(template)
+    assert [(list(each.absolute_path), each.message) for each in errors] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_no_template_is_yaml_all_the_same(page: str) -> None:
+    for snippet in snippets(page):
+        if snippet.title in OF_OTHER_PROGRAMS:
+            assert yaml.safe_load(snippet.text)
+
+
+NOT_RUN = {
+    "ANTHROPIC_BASE_URL=http://localhost:8321": "Claude Code",
+    "codex": "tests.clients.codex does it",
+    "docker": "there is none",
+    "kill": "tests/integration/test_reload.py does it",
+    "llama-compat": "of a model that is not pulled",
+    "make": "makes an environment",
+    "pip": "changes the environment",
+}
+"""The commands that the pages show and no test of theirs runs, and why."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_only_what_can_t_be_run_is_not_run(page: str) -> None:
+    for snippet in snippets(page):
+        if snippet.language == "sh":
+            commands = snippet.text.replace("\\\n", " ").splitlines()
+            assert {each.split()[0] for each in commands} <= NOT_RUN.keys()
+
+
+def test_languages_are_those_that_are_known() -> None:
+    known = {"yaml", "console", "python", "sh", "json", "text", "toml", "dockerfile"}
+    assert {snippet.language for page in PAGES for snippet in snippets(page)} <= known

@@ -1,0 +1,73 @@
+"""Threads that wait for each other sleep before long, unless the environment says otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from providers.local.waiting import WAITING, bounded_waiting
+
+
+def test_only_what_is_imported_within_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    with bounded_waiting(123):
+        assert os.environ["OMP_WAIT_POLICY"] == "passive"
+        assert os.environ["GOMP_SPINCOUNT"] == "123"
+    assert not set(WAITING) & os.environ.keys()
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_the_users_own_settings_win(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for each in WAITING:
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, "7")
+    with bounded_waiting(123):
+        assert {each: os.environ.get(each) for each in WAITING} == {
+            each: "7" if each == name else None for each in WAITING
+        }
+
+
+WATCHED = """
+import asyncio, builtins, json, os, sys
+real, seen = builtins.__import__, []
+def watched(name, *args, **kwargs):
+    if name == "torch" and "torch" not in sys.modules:
+        seen.append([os.environ.get(each) for each in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")])
+    return real(name, *args, **kwargs)
+builtins.__import__ = watched
+from providers.base import ProviderModel
+from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+assert "torch" not in sys.modules
+provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(sys.argv[1])])
+asyncio.run(provider.start())
+after = [os.environ.get(each) for each in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")]
+asyncio.run(provider.stop())
+print(json.dumps([seen[0], after]))
+"""
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "active"}], ids=["unset", "set"])
+def test_torch_is_told_before_it_is_loaded(tmp_path: Path, given: dict[str, str]) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs the extra 'torch'")
+    from tests.tiny_models import make_model
+
+    environment = {name: each for name, each in os.environ.items() if name not in WAITING} | given
+    made = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(make_model(tmp_path))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    at_import, after = json.loads(made.stdout.splitlines()[-1])
+    policy = given.get("OMP_WAIT_POLICY")
+    assert at_import == ([policy, None] if policy else ["passive", "300"])
+    assert after == [policy, None]
