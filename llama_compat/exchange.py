@@ -119,6 +119,7 @@ class Reply(Struct, eq=False):
         translation: what it was rendered by; None for one that was relayed.
         error: what a stream broke off with, as whoever read it noted.
         read_to_end: whether a stream came to its end, as whoever read it noted.
+        closed: whether it was closed, which whoever has it may do more than once.
     """
 
     body: bytes | AsyncGenerator[bytes, None]
@@ -132,6 +133,7 @@ class Reply(Struct, eq=False):
     translation: object | None = None
     error: APIError | None = None
     read_to_end: bool = False
+    closed: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -149,14 +151,19 @@ class Reply(Struct, eq=False):
 
     async def aclose(self) -> None:
         """Close the stream, and with it the upstream request or the engine's slot."""
+        self.closed = True
         try:
             if not isinstance(self.body, bytes):
                 await self.body.aclose()
         finally:
             at_end, self.at_end = self.at_end, ()
-            for task in [tell(self) for tell in at_end]:
+            tasks = []
+            for tell in at_end:
+                task = tell(self)
                 if task is not None:
-                    await done_soon(task)
+                    tasks.append(task)
+            for task in tasks:
+                await done_soon(task)
 
 
 DONE_SECONDS = 0.5

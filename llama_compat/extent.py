@@ -32,29 +32,30 @@ _TOKEN_IDS = re.compile(rb"\[[\[\s]*\d")
 """How a prompt begins that is one or more lists of token ids."""
 
 
+NO_FIELDS: Mapping[str, Raw] = {}
+
+
 class Prompt:
     """What a model reads of a request. Its size is known when somebody asks for it first.
 
     Args:
-        parts: the values of the members that it reads.
+        fields: the request's members.
+        names: of those that a model reads, if they are there.
     """
 
-    __slots__ = ("_parts", "_tokens")
+    __slots__ = ("_fields", "_names", "_tokens")
 
-    def __init__(self, parts: Sequence[Raw] = ()) -> None:
-        self._parts = parts
+    def __init__(self, fields: Mapping[str, Raw] = NO_FIELDS, *names: str) -> None:
+        self._fields = fields
+        self._names = names
         self._tokens: int | None = None
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Raw], *names: str) -> Prompt:
-        """That of a request with these members, of which a model reads those with these names."""
-        return cls([fields[name] for name in names if name in fields])
 
     @property
     def tokens(self) -> int:
         """About how many tokens it has; of token ids, how many they are."""
         if self._tokens is None:
-            self._tokens = min(_tokens(self._parts), MAX_TOKENS)
+            parts = [self._fields[name] for name in self._names if name in self._fields]
+            self._tokens = min(_tokens(parts), MAX_TOKENS)
         return self._tokens
 
 

@@ -60,7 +60,7 @@ class Route:
         Raises:
             APIError: 403 `model_not_allowed`, naming the `model` as the client has it.
         """
-        if not self.is_open_to(principal):
+        if principal.models and not self.is_open_to(principal):
             raise model_not_allowed(model)
 
     @property

@@ -234,8 +234,8 @@ class Request(Struct, eq=False):
             (time.monotonic() - self.begun) * 1000,
             None if usage is None else usage.prompt_tokens,
             None if usage is None else usage.completion_tokens,
-            one_line(self.attempts.in_words().removeprefix(" via ")),
-            one_line(self.outcome),
+            one_line(self.attempts.in_words()) if len(self.attempts.made) > 1 else "",
+            one_line(self.outcome) if self.outcome else "",
         )
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.errors import APIError, internal_error, shutting_down
 from llama_compat.exchange import Principal
-from llama_compat.off_loop import off_loop
+from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.wire.json_fields import JSONFields
 from routing.asgi import WATCH, Receive, Scope, Send
 from routing.ingress.answer import Answer, request_id_of
@@ -22,7 +22,7 @@ from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.observability.logs import log_line
 from routing.policy.attempts import Attempts
-from routing.request import Request
+from routing.request import NO_HEADERS, Request
 from routing.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -122,8 +122,12 @@ async def _serve(
     body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
     request.body = body
     with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
-        fields, asked = await off_loop(len(body), _look, request.operation, body, path)
-        headers = _forwarded_headers(scope, request.operation)
+        if len(body) <= LARGE_BYTES:
+            fields, asked = _look(request.operation, body, path)
+        else:
+            fields, asked = await off_loop(len(body), _look, request.operation, body, path)
+        wanted = request.operation.dialect.forwarded_headers
+        headers = _forwarded_headers(scope, wanted) if wanted else NO_HEADERS
         request.asks(fields, asked, headers, counts_usage=runtime.counts_usage)
         runtime.route(request)
         seconds = _keep_alive_seconds(request)
@@ -161,13 +165,11 @@ async def _answer(request: Request, answer: Answer, runtime: Runtime) -> None:
         reply.error = internal_error()
         raise
     finally:
-        await reply.aclose()
+        if not reply.closed:
+            await reply.aclose()
 
 
-def _forwarded_headers(scope: Scope, operation: Operation) -> Mapping[str, str]:
-    wanted = operation.dialect.forwarded_headers
-    if not wanted:
-        return {}
+def _forwarded_headers(scope: Scope, wanted: Collection[str]) -> Mapping[str, str]:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

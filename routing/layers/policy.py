@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from llama_compat.exchange import Reply, Target
 from providers.answer import answer
@@ -27,7 +28,7 @@ def by_policy(layers: Iterable[AttemptLayer] = ()) -> Handler:
     for layer in reversed(list(layers)):
         ask = layer(ask)
 
-    async def handle(request: Request) -> Reply:
+    def handle(request: Request) -> Coroutine[Any, Any, Reply]:
         call, route = request.call, request.route
         assert call is not None
         assert route is not None
@@ -35,7 +36,7 @@ def by_policy(layers: Iterable[AttemptLayer] = ()) -> Handler:
         def attempt(provider: Provider, target: Target) -> Awaitable[Reply]:
             return ask(request, provider, target)
 
-        return await dispatch(route.targets, route.policy, call, attempt, request.attempts)
+        return dispatch(route.targets, route.policy, call, attempt, request.attempts)
 
     return handle
 

@@ -266,7 +266,5 @@ class Attempts:
         return headers
 
     def in_words(self) -> str:
-        """For the log, if there were several: ` via a/x (timeout), b/y`."""
-        if len(self.made) < 2:
-            return ""
-        return f" via {', '.join(map(str, self.made))}"
+        """For the log: `a/x (timeout), b/y`."""
+        return ", ".join(map(str, self.made))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from llama_compat.distribution.routing import RetrySettings
 from llama_compat.errors import APIError, StaleConnection, internal_error
@@ -30,9 +31,9 @@ _Answered = tuple[Attempt, Reply]
 _Failures = list[tuple[Step, APIError]]
 
 
-async def dispatch(
+def dispatch(
     targets: Targets, policy: Policy | None, call: Call, ask: Ask, attempts: Attempts
-) -> Reply:
+) -> Coroutine[Any, Any, Reply]:
     """The reply of the first target that answers.
 
     Args:
@@ -47,7 +48,14 @@ async def dispatch(
     """
     if policy is None:
         pinned_target(attempts.headers, targets, call.model, allowed=False)
-        return await _ask_the_only(targets[0], call, ask, attempts)
+        return _ask_the_only(targets[0], call, ask, attempts)
+    return _ask_by_plan(targets, policy, call, ask, attempts)
+
+
+async def _ask_by_plan(
+    targets: Targets, policy: Policy, call: Call, ask: Ask, attempts: Attempts
+) -> Reply:
+    """The reply of the first target that answers, in the order of the policy."""
     now = time.monotonic()
     wanted = Wanted(
         call.stream,

@@ -181,8 +181,8 @@ def test_all_that_a_model_reads_counts(operation: str, members: dict[str, Any]) 
 
 
 def test_an_image_counts_whatever_its_size() -> None:
-    assert Prompt([Raw(b'"data:image/png;base64,AAAA"')]).tokens == IMAGE_TOKENS
-    assert Prompt([Raw(b'["%b"]' % (b"A" * 4000))]).tokens == IMAGE_TOKENS + 1
+    assert Prompt({"p": Raw(b'"data:image/png;base64,AAAA"')}, "p").tokens == IMAGE_TOKENS
+    assert Prompt({"p": Raw(b'["%b"]' % (b"A" * 4000))}, "p").tokens == IMAGE_TOKENS + 1
     pictured = extent("ollama.GENERATE", images=["A" * 4000]).prompt.tokens
     assert IMAGE_TOKENS < pictured < IMAGE_TOKENS + 10
 

@@ -89,7 +89,7 @@ def _look_at_embedding(fields: JSONFields, path: Mapping[str, str]) -> Asked:
 
 
 def _prompt(fields: JSONFields, *names: str) -> Prompt:
-    return Prompt.of(fields, *(written for name in names for written in spellings(name)))
+    return Prompt(fields, *(written for name in names for written in spellings(name)))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ OLLAMA = Dialect(
 
 
 def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
-    read = Prompt.of(fields, "messages", "prompt", "suffix", "system", "tools", "images")
+    read = Prompt(fields, "messages", "prompt", "suffix", "system", "tools", "images")
     return _asked(fields, Extent(read, max_tokens=_max_tokens(fields)), _stream(fields))
 
 
@@ -54,7 +54,7 @@ def _look_at_generate(fields: JSONFields, path: Mapping[str, str]) -> Asked:
 
 
 def _look_at_embedding(fields: JSONFields, path: Mapping[str, str]) -> Asked:
-    return _asked(fields, Extent(Prompt.of(fields, "input", "prompt"), choices=0))
+    return _asked(fields, Extent(Prompt(fields, "input", "prompt"), choices=0))
 
 
 def _asked(fields: JSONFields, extent: Extent, stream: bool = False) -> Asked:

@@ -59,16 +59,14 @@ class _Look:
 
     def _extent(self, fields: JSONFields, parameters: Mapping[str, Any]) -> Extent:
         is_completion, has_best_of = self.required == "prompt", "best_of" in fields
-        prompts = completions.count_prompts(fields["prompt"]) if is_completion else 1
-        best_of = largest(from_raw(fields["best_of"])) or 1 if has_best_of else 1
         # Which of several limits counts is the vendor's to say.
-        limits = [parameters[each] for each in _LIMITS if each in parameters]
+        most = parameters.get("max_tokens"), parameters.get("max_completion_tokens")
         return Extent(
-            Prompt.of(fields, *self.read),
-            prompts,
+            Prompt(fields, *self.read),
+            completions.count_prompts(fields["prompt"]) if is_completion else 1,
             self.choices and parameters.get("n", self.choices),
-            best_of,
-            largest(*limits) if limits else None,
+            largest(from_raw(fields["best_of"])) or 1 if has_best_of else 1,
+            None if most == _NO_LIMITS else largest(*most),
         )
 
     def _check_required(self, fields: JSONFields) -> None:
@@ -86,7 +84,7 @@ class _Look:
             raise invalid_parameter(name, f"Invalid '{name}': the array is empty.", "empty_array")
 
 
-_LIMITS = ("max_completion_tokens", "max_tokens")
+_NO_LIMITS = (None, None)
 
 
 def required_model(fields: JSONFields) -> str:

@@ -121,7 +121,11 @@ class Client:
         time = asyncio.get_running_loop().time
         total = self._timeouts.total
         deadline = math.inf if total is None else time() + total
-        connection, was_idle = await self._lease(route, deadline)
+        leased = self._lease_idle(route.key)
+        if leased is None:
+            connection, was_idle = await self._lease(route, deadline)
+        else:
+            connection, was_idle = leased, True
         began = time()
         try:
             return await connection.exchange(head, body or b"", deadline)
@@ -156,6 +160,16 @@ class Client:
             await self._some_gone.wait()
 
     # Connections that are there -------------------------------------------------------------------
+
+    def _lease_idle(self, key: str) -> Connection | None:
+        """An idle connection for one exchange, if there is one and nobody has to wait for it."""
+        if self._closed or self._leased >= self._limit:
+            return None
+        connection = self._take_idle(key)
+        if connection is not None:
+            self._leased += 1
+            connection.leased = True
+        return connection
 
     async def _lease(self, route: Route, deadline: float) -> tuple[Connection, bool]:
         """A connection for one exchange, and whether it had another before.

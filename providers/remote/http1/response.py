@@ -85,6 +85,13 @@ class Response:
             HTTPError: it broke off.
         """
         parts: list[bytes] = []
+        if self._ended and self._error is None and self._coding is None:
+            # All of it came with the head, as most whole replies do.
+            parts, self._held = self._parts[:], 0
+            self._parts.clear()
+            if limit is not None and sum(map(len, parts)) > limit:
+                raise AnswerTooLargeError(limit)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
         size = 0
         while chunk := await self.next_chunk():
             size += len(chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -172,14 +172,14 @@ class RemoteOpenAIProvider(
 
     # Relayed --------------------------------------------------------------------------------------
 
-    async def relay(self, call: Call, target: Target) -> Reply:
+    def relay(self, call: Call, target: Target) -> Coroutine[Any, Any, Reply]:
         """Pass a call on to the vendor, and its reply back, mended.
 
         Raises:
             APIError: 400 for what the vendor can't honour; whatever went wrong with the vendor.
         """
         self._check_key()
-        return await _RELAYS[call.operation.name](self, call, target)
+        return _RELAYS[call.operation.name](self, call, target)
 
     async def _relay_messages(self, call: Call, target: Target) -> Reply:
         path, base_url = self._place(call.operation.name, target)
@@ -204,7 +204,8 @@ class RemoteOpenAIProvider(
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
         drop = self.config.unsupported == "drop"
         fields, dropped = vendor_fields(call, target, self._refusing, self.id, drop=drop)
-        await self._fit_reasoning(fields)
+        if self._reasoning_fields is not None:
+            await self._fit_reasoning(fields, self._reasoning_fields)
         exchange = self._exchange(call, target, encode_fields(fields))
         if call.operation.name == "embeddings":
             reply = await self._relay_embeddings(call, exchange)
@@ -319,7 +320,8 @@ class RemoteOpenAIProvider(
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
-        await self._fit_reasoning(fields)
+        if self._reasoning_fields is not None:
+            await self._fit_reasoning(fields, self._reasoning_fields)
         path, base_url = self._place(wire, Target(request.model))
         async with (
             self.upstream.post(
@@ -330,10 +332,10 @@ class RemoteOpenAIProvider(
             async for event in events:
                 yield event
 
-    async def _fit_reasoning(self, fields: JSONFields) -> None:
+    async def _fit_reasoning(self, fields: JSONFields, taken: Set[str]) -> None:
         """Leave in the messages of a request what the vendor takes of what models thought."""
-        messages, taken = fields.get("messages"), self._reasoning_fields
-        if messages is not None and taken is not None and have_reasoning(messages):
+        messages = fields.get("messages")
+        if messages is not None and have_reasoning(messages):
             size = memoryview(messages).nbytes
             fields["messages"] = await off_loop(size, with_reasoning_in, messages, taken)
 
@@ -344,7 +346,9 @@ class RemoteOpenAIProvider(
             raise missing_api_key(self.id, self.vendor.key_variable)
 
 
-_RELAYS: Mapping[str, Callable[[RemoteOpenAIProvider, Call, Target], Awaitable[Reply]]] = {
+_Relay = Callable[["RemoteOpenAIProvider", Call, Target], Coroutine[Any, Any, Reply]]
+
+_RELAYS: Mapping[str, _Relay] = {
     "chat": RemoteOpenAIProvider._relay_openai,
     "completions": RemoteOpenAIProvider._relay_openai,
     "embeddings": RemoteOpenAIProvider._relay_openai,

@@ -19,7 +19,7 @@ from providers.remote.upstream.vendor_errors import (
     says_error,
 )
 
-_NULL = Raw(b"null")
+_NOTHING = (None, Raw(b"null"))
 
 
 def reply_fields(
@@ -58,8 +58,13 @@ def check_reply(
     Raises:
         APIError: 502, or the status that an error in it names.
     """
-    lacks_all = all(members.get(name) in (None, _NULL) for name in required)
-    if says_error(members.get("error")) and (lacks_all or not may_have_failed):
+    lacks_all = True
+    for name in required:
+        if members.get(name) not in _NOTHING:
+            lacks_all = False
+            break
+    error = members.get("error")
+    if error is not None and says_error(error) and (lacks_all or not may_have_failed):
         raise error_in_answer(provider, body)
     if lacks_all:
         if is_error_in_other_words(members):

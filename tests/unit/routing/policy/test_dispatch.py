@@ -127,7 +127,7 @@ async def test_the_next_answers_for_one_that_failed_and_the_client_sees_who() ->
     await reply.aclose()
     assert model.outcomes == ["failed", "failed", "answered"]
     assert model.in_flight == 0
-    assert model.attempts.in_words() == " via a/m (connection), b/m (overloaded), c/m"
+    assert model.attempts.in_words() == "a/m (connection), b/m (overloaded), c/m"
     assert model.attempts.usage == USAGE
 
 
@@ -270,7 +270,7 @@ async def test_a_request_on_a_connection_that_was_closed_is_an_attempt(has_polic
     assert model.outcomes == ["failed", "answered"]
     assert [each.why for each in model.attempts.made] == ["first", "retry"]
     assert model.headers()["attempts"] == "2"
-    assert model.attempts.in_words() == " via a/m (connection), a/m"
+    assert model.attempts.in_words() == "a/m (connection), a/m"
     failed, answered = model.attempts.made
     assert answered.begun - failed.ended < 0.1  # nobody has to recover
     # It says nothing of how the target is.

@@ -55,7 +55,7 @@ def test_anything_can_be_estimated(body: bytes) -> None:
 
 
 TEXT = b'{"content":"abcdefgh"}'
-ASKED = Prompt([Raw(b'"%b"' % (b"x" * 38))])
+ASKED = Prompt({"p": Raw(b'"%b"' % (b"x" * 38))}, "p")
 
 
 @pytest.mark.parametrize(

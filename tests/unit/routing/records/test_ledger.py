@@ -40,7 +40,7 @@ DISTRIBUTION = Distribution(
 LEDGER = Ledger(Prices(DISTRIBUTION))
 PROVIDER = Provider("up", ProviderConfig(), [])
 FIELDS = {"messages": Raw(json.dumps("x" * 38).encode())}
-EXTENT = Extent(Prompt.of(FIELDS, "messages"))
+EXTENT = Extent(Prompt(FIELDS, "messages"))
 BODY = b'{"choices":[{"message":{"content":"abcd"},"finish_reason":"stop"}]}'
 
 
