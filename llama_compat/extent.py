@@ -25,7 +25,10 @@ IMAGE_TOKENS = 256
 MAX_TOKENS = 2**48
 """No request comes to more, whatever it says: no sum of many such has to be inexact."""
 
-_BINARY = re.compile(rb'"(?:data:[^"]*|[A-Za-z0-9+/=]{1024,})"')
+BASE64_CHARACTERS = 1024
+"""A word of so many is none."""
+
+_BINARY = re.compile(rb'"(?:data:[^"]*|[A-Za-z0-9+/=]{%d,})"' % BASE64_CHARACTERS)
 """Base64 in JSON: images, sound and files."""
 
 _TOKEN_IDS = re.compile(rb"\[[\[\s]*\d")
@@ -43,28 +46,42 @@ class Prompt:
         names: of those that a model reads, if they are there.
     """
 
-    __slots__ = ("_fields", "_names", "_tokens")
+    __slots__ = ("_fields", "_names", "_read", "_tokens")
 
     def __init__(self, fields: Mapping[str, Raw] = NO_FIELDS, *names: str) -> None:
         self._fields = fields
         self._names = names
+        self._read: list[bytes] | None = None
         self._tokens: int | None = None
+
+    @property
+    def _parts(self) -> list[bytes]:
+        if self._read is None:
+            fields = self._fields
+            self._read = [bytes(fields[name]) for name in self._names if name in fields]
+        return self._read
+
+    @property
+    def size(self) -> int:
+        """Bytes of its JSON."""
+        return sum(map(len, self._parts))
 
     @property
     def tokens(self) -> int:
         """About how many tokens it has; of token ids, how many they are."""
         if self._tokens is None:
-            parts = [self._fields[name] for name in self._names if name in self._fields]
-            self._tokens = min(_tokens(parts), MAX_TOKENS)
+            self._tokens = min(_tokens(self._parts), MAX_TOKENS)
+            self._read = None
         return self._tokens
 
 
-def _tokens(parts: Sequence[Raw]) -> int:
+def _tokens(parts: Sequence[bytes]) -> int:
     size = counted = 0
-    for part in parts:
-        data = bytes(part)
+    for data in parts:
         if _TOKEN_IDS.match(data):
             counted += data.count(b",") + 1
+        elif len(data) < BASE64_CHARACTERS and b'"data:' not in data:
+            size += len(data)
         else:
             text, images = _BINARY.subn(b"", data)
             size += len(text)

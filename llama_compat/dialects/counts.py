@@ -15,8 +15,13 @@ MAX_INT32 = (1 << 31) - 1
 """The largest token id, and the largest setting of an engine whose integers have 32 bits."""
 
 
+_NO_MEMBERS: Mapping[str, Any] = {}
+
+
 def count(value: Any) -> int | None:
     """The number of tokens that `value` tells; None where it is no number of anything."""
+    if type(value) is int:  # as nearly all are; no bool is
+        return value if 0 <= value <= MAX_COUNT else None
     if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -26,4 +31,4 @@ def count(value: Any) -> int | None:
 
 def members(value: Any) -> Mapping[str, Any]:
     """The members of an object; none of anything else."""
-    return value if isinstance(value, Mapping) else {}
+    return value if type(value) is dict or isinstance(value, Mapping) else _NO_MEMBERS

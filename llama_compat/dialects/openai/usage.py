@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from llama_compat.dialects.counts import count, members
+import msgspec
+from msgspec import Raw, Struct
+
+from llama_compat.dialects.counts import MAX_COUNT, count, members
 from llama_compat.types import Usage
+from llama_compat.wire.json_fields import from_raw
 
 
 def render_usage(usage: Usage) -> dict[str, Any]:
@@ -22,6 +26,53 @@ def render_usage(usage: Usage) -> dict[str, Any]:
     return rendered
 
 
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+
+
+class _PromptDetails(Struct):
+    cached_tokens: _Tokens | None = None
+    cache_write_tokens: _Tokens | None = None  # OpenRouter
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: _Tokens | None = None
+
+
+class _Counted(Struct):
+    """A `usage` that is as it should be; null and what is left out are the same."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens
+    total_tokens: _Tokens | None = None
+    prompt_cache_hit_tokens: _Tokens | None = None  # DeepSeek
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+_counted = msgspec.json.Decoder(_Counted)
+
+
+def read_usage(raw: Raw | None) -> Usage | None:
+    """A vendor's `usage` as it was sent, otherwise as `parse_usage`; None where there is none."""
+    if raw is None:
+        return None
+    try:
+        it = _counted.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        value = from_raw(raw)
+        return parse_usage(value) if isinstance(value, dict) else None
+    read, said = it.prompt_tokens_details, it.completion_tokens_details
+    cached = None if read is None else read.cached_tokens
+    return _usage(
+        it.prompt_tokens,
+        it.completion_tokens,
+        it.total_tokens,
+        it.prompt_cache_hit_tokens if cached is None else cached,
+        None if said is None else said.reasoning_tokens,
+        None if read is None else read.cache_write_tokens,
+    )
+
+
 def parse_usage(usage: Any) -> Usage:
     """A vendor's `usage`; zeros for what it does not tell, or not in numbers: a reply that is paid
     for is not lost to that."""
@@ -29,17 +80,26 @@ def parse_usage(usage: Any) -> Usage:
     read = members(usage.get("prompt_tokens_details"))
     cached = count(read.get("cached_tokens"))
     if cached is None:
-        cached = count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek
-    prompt = count(usage.get("prompt_tokens")) or 0
-    completion = count(usage.get("completion_tokens")) or 0
+        cached = count(usage.get("prompt_cache_hit_tokens"))
     said = members(usage.get("completion_tokens_details"))
-    reasoning = count(said.get("reasoning_tokens"))
-    if reasoning and count(usage.get("total_tokens")) == prompt + completion + reasoning:
-        completion += reasoning  # xAI counts it beside the completion
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cached_tokens=cached,
-        reasoning_tokens=reasoning,
-        cache_write_tokens=count(read.get("cache_write_tokens")),  # OpenRouter
+    return _usage(
+        count(usage.get("prompt_tokens")) or 0,
+        count(usage.get("completion_tokens")) or 0,
+        count(usage.get("total_tokens")),
+        cached,
+        count(said.get("reasoning_tokens")),
+        count(read.get("cache_write_tokens")),
     )
+
+
+def _usage(
+    prompt: int,
+    completion: int,
+    total: int | None,
+    cached: int | None,
+    reasoning: int | None,
+    written: int | None,
+) -> Usage:
+    if reasoning and total == prompt + completion + reasoning:
+        completion += reasoning  # xAI counts it beside the completion
+    return Usage(prompt, completion, cached, reasoning, written)

@@ -8,10 +8,10 @@ from msgspec import Raw
 
 from llama_compat.dialects.openai.repair import ReplyKind, StreamMender, chunks_of
 from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
-from llama_compat.dialects.openai.usage import parse_usage
+from llama_compat.dialects.openai.usage import read_usage
 from llama_compat.types import Usage
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, parse_fields
+from llama_compat.wire.json_fields import JSONFields, encode_fields, parse_fields
 from providers.remote.openai.replies import completion_fields, is_error_chunk
 from providers.remote.relaying.server_sent import ServerSentStream, meant_events
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense
@@ -56,8 +56,7 @@ class EventStream(ServerSentStream):
     @property
     def usage(self) -> Usage | None:
         """What the vendor counted last, if it counted."""
-        raw = self._mender.last_usage
-        return None if raw is None else parse_usage(from_raw(raw))
+        return read_usage(self._mender.last_usage)
 
     def end(self) -> bytes:
         """What the client is still to be told when the vendor's stream is over."""

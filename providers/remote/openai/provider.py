@@ -17,7 +17,7 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 )
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
-from llama_compat.dialects.openai.usage import parse_usage
+from llama_compat.dialects.openai.usage import read_usage
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.mixins import (
@@ -32,9 +32,8 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     StreamEvent,
-    Usage,
 )
-from llama_compat.wire.json_fields import JSONFields, encode_fields, from_raw, to_raw
+from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
 from providers.remote.config import RemoteConfig
@@ -362,13 +361,8 @@ _RELAYS: Mapping[str, _Relay] = {
 
 
 def _whole_reply(response: UpstreamResponse, fields: JSONFields) -> Reply:
-    def usage() -> Usage | None:
-        raw = fields.get("usage")
-        value = None if raw is None else from_raw(raw)
-        return parse_usage(value) if isinstance(value, dict) else None
-
     return Reply(
         encode_fields(fields),
         headers={**relayed_headers(response.headers), **JSON_HEADERS},
-        read_usage=usage,
+        read_usage=lambda: read_usage(fields.get("usage")),
     )

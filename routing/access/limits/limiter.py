@@ -12,7 +12,15 @@ from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.types import Usage
 from routing.access.limits.memory import Counters, CountersAway
 from routing.access.limits.refusals import counters_away, rate_limits, refused
-from routing.access.limits.rules import Charge, Demand, Resource, Rule, charges_of, standing
+from routing.access.limits.rules import (
+    Charge,
+    Demand,
+    Resource,
+    Rule,
+    charges_of,
+    settled,
+    standing,
+)
 
 NANO_DOLLARS = 1e9
 """Of one dollar: what records count costs in."""
@@ -82,13 +90,7 @@ class Limiter:
         Returns:
             What sees to it, if it takes a while.
         """
-        used = [
-            charge.settled(
-                charge.reserve if tokens is None else tokens,
-                charge.reserve if cost is None else cost,
-            )
-            for charge in charges
-        ]
+        used = settled(charges, tokens, cost)
         spent = partial(self._spent, charges, used)
         if lease:
             return self.counters.settle(lease, charges, used, spent)

@@ -89,12 +89,6 @@ class _Counter:
     leases: dict[str, float] = field(default_factory=dict)
     reserved: float = 0.0
 
-    def drain(self, rate: float, now: float) -> None:
-        """Let what is used become less."""
-        used = self.used - (now - self.at) * rate
-        self.used = used if used > 0.0 else 0.0
-        self.at = now
-
     def release(self, lease: str) -> None:
         """Free what a lease reserves."""
         amount = self.leases.pop(lease, 0.0)
@@ -138,8 +132,8 @@ class MemoryCounters:
         for charge in charges:
             counter, limit = self._drained(charge, now), charge.rule.limit
             counters.append(counter)
-            asked = charge.reserve + charge.use
-            if not fits(counter.used + counter.reserved + asked - limit, limit):
+            after = counter.used + counter.reserved + charge.reserve + charge.use
+            if after > limit and not fits(after - limit, limit):
                 room = False
         lease = str(next(self._numbers)) if room else ""
         if room:
@@ -185,8 +179,10 @@ class MemoryCounters:
     def _drained(self, charge: Charge, now: float) -> _Counter:
         counter = self._counters.get(charge.counter) or self._counter(charge.counter, charge.ends)
         rate = charge.rule.drains
-        if rate:
-            counter.drain(rate, now)
+        if rate and now > counter.at:
+            used = counter.used - (now - counter.at) * rate
+            counter.used = used if used > 0.0 else 0.0
+            counter.at = now
         return counter
 
     def _counter(self, name: str, ends: float) -> _Counter:

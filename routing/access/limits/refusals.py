@@ -95,6 +95,6 @@ def rate_limits(
             if other is None or remaining < other.remaining:
                 reset = used / rule.drains
                 tightest[rule.resource] = RateLimit(
-                    rule.resource.value, int(rule.limit), remaining, reset, now + reset
+                    rule.resource, int(rule.limit), remaining, reset, now + reset
                 )
     return list(tightest.values())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply, done_soon
-from llama_compat.off_loop import off_loop
+from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.types import Usage
 from routing.access.limits.limiter import NANO_DOLLARS, Admission, Limiter, Tell
-from routing.access.limits.rules import Demand, Resource, Rule, rules_of
+from routing.access.limits.rules import NO_DEMAND, Demand, Resource, Rule, rules_of
 from routing.observability.records.estimate import sane
 
 if TYPE_CHECKING:
@@ -59,11 +59,14 @@ class RequestLimits:
 
     def rules(self, principal: Principal, model: str) -> Rules:
         """Those that a request for `model` meets before it goes to a provider."""
-        own: Rules = ()
+        rules: Rules = ()
         if principal.limits is not None or principal.budget is not None:
-            own = self._own_rules(principal)
-        team = self._teams.get(principal.team, ()) if principal.team else ()
-        return own + team + self._models.get(model, ())
+            rules = self._own_rules(principal)
+        if principal.team:
+            rules += self._teams.get(principal.team, ())
+        if model in self._models:
+            rules += self._models[model]
+        return rules
 
     def _own_rules(self, principal: Principal) -> Rules:
         before, rules = self._own.get(principal.id, (None, ()))
@@ -143,14 +146,24 @@ class RequestLimits:
 
 
 async def _demand(rules: Rules, call: Call, cost: Callable[[Usage], int | None]) -> Demand:
-    resources = {rule.resource for rule in rules}
-    if not resources & {Resource.tokens, Resource.budget}:
-        return Demand()
-    usage = await off_loop(call.size, call.extent.usage, COMPLETION_TOKENS)
+    limits_tokens = limits_costs = False
+    for rule in rules:
+        if rule.resource is Resource.tokens:
+            limits_tokens = True
+        elif rule.resource is Resource.budget:
+            limits_costs = True
+    if not limits_tokens and not limits_costs:
+        return NO_DEMAND
+    extent = call.extent
+    size = extent.prompt.size
+    if size <= LARGE_BYTES:
+        usage = extent.usage(COMPLETION_TOKENS)
+    else:
+        usage = await off_loop(size, extent.usage, COMPLETION_TOKENS)
     return Demand(
         usage.prompt_tokens + usage.completion_tokens,
-        is_guess=call.extent.max_tokens is None,
-        cost=(cost(usage) or 0) / NANO_DOLLARS if Resource.budget in resources else 0.0,
+        extent.max_tokens is None,
+        (cost(usage) or 0) / NANO_DOLLARS if limits_costs else 0.0,
     )
 
 

@@ -82,20 +82,25 @@ class Demand(Struct, frozen=True):
     cost: float = 0.0
 
 
+NO_DEMAND = Demand()
+"""Of a request where nothing is limited that it may come to more or less of."""
+
 MOST = 2.0**53
 """The largest amount that is counted: of all smaller ones, 1 more is more."""
 
 
 def countable(amount: float) -> float:
     """`amount` as it is counted: from 0 to `MOST`, and 0 for what is no number."""
-    return float(min(amount, MOST)) if amount > 0 else 0.0
+    if 0.0 <= amount <= MOST:
+        return float(amount)
+    return MOST if amount > 0 else 0.0
 
 
 class Charge(Struct, frozen=True):
     """What one request takes of one rule.
 
-    Whatever a request says and a vendor counts, no amount is below zero, which would make room for
-    others, and none is too large to be counted.
+    `charges_of` makes them: whatever a request says, no amount is below zero, which would make room
+    for others, and none is too large to be counted.
 
     Attributes:
         rule: which.
@@ -111,12 +116,6 @@ class Charge(Struct, frozen=True):
     use: float = 0.0
     ends: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.reserve <= MOST:
-            force_setattr(self, "reserve", countable(self.reserve))
-        if not 0.0 <= self.use <= MOST:
-            force_setattr(self, "use", countable(self.use))
-
     @property
     def amount(self) -> float:
         """All of it."""
@@ -127,34 +126,40 @@ class Charge(Struct, frozen=True):
         """Whether there is nothing more to say of it when the request has ended."""
         return self.rule.resource is Resource.requests
 
-    def settled(self, tokens: float, cost: float) -> float:
-        """What has been used of the rule in the end, but for what was used at once."""
-        match self.rule.resource:
-            case Resource.tokens:
-                return countable(tokens)
-            case Resource.budget:
-                return countable(cost)
-            case _:
-                return 0.0
+
+def settled(charges: Sequence[Charge], tokens: float | None, cost: float | None) -> list[float]:
+    """What has been used of each charge's rule in the end, but for what was used at once; None is
+    all that was reserved."""
+    used = []
+    for charge in charges:
+        resource = charge.rule.resource
+        if resource is Resource.tokens:
+            used.append(charge.reserve if tokens is None else countable(tokens))
+        elif resource is Resource.budget:
+            used.append(charge.reserve if cost is None else countable(cost))
+        else:
+            used.append(0.0)
+    return used
 
 
 def charges_of(rules: Sequence[Rule], demand: Demand, now: float) -> list[Charge]:
     """What a request charges to each of `rules`; `now` is in seconds since 1970."""
-    return [_charge(rule, demand, now) for rule in rules]
-
-
-def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
-    match rule.resource:
-        case Resource.requests:
-            return Charge(rule, rule.counter, 0.0, 1.0)
-        case Resource.concurrent:
-            return Charge(rule, rule.counter, 1.0)
-        case Resource.tokens:
+    charges = []
+    for rule in rules:
+        resource = rule.resource
+        if resource is Resource.requests:
+            charge = Charge(rule, rule.counter, 0.0, 1.0)
+        elif resource is Resource.concurrent:
+            charge = Charge(rule, rule.counter, 1.0)
+        elif resource is Resource.tokens:
             tokens = min(demand.tokens, rule.limit) if demand.is_guess else demand.tokens
-            return Charge(rule, rule.counter, countable(tokens))
-        case Resource.budget:
+            charge = Charge(rule, rule.counter, countable(tokens))
+        else:
             began, ends = period_at(rule.period, now)
-            return Charge(rule, f"{rule.counter}:{began}", demand.cost, 0.0, ends)
+            counter = f"{rule.counter}:{began}"
+            charge = Charge(rule, counter, countable(demand.cost), 0.0, ends)
+        charges.append(charge)
+    return charges
 
 
 def period_at(period: Period, now: float) -> tuple[str, float]:

@@ -15,7 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from routing.access.limits.memory import Counters, MemoryCounters
-from routing.access.limits.rules import MOST, Charge, Resource, Rule, period_at
+from routing.access.limits.rules import (
+    MOST,
+    Charge,
+    Demand,
+    Resource,
+    Rule,
+    charges_of,
+    period_at,
+    settled,
+)
 from routing.access.limits.shared import PREFIX, RedisCounters
 from tests.redis_server import RedisServer, needs_redis
 
@@ -82,13 +91,7 @@ STEPS = st.lists(st.one_of(ASK, ASK, END, MOVE), min_size=1, max_size=60)
 
 
 def charges(tokens: float, cost: float) -> list[Charge]:
-    requests, minutely, concurrent, budget = RULES
-    return [
-        Charge(requests, "key:a:requests", use=1.0),
-        Charge(minutely, "key:a:tokens", reserve=tokens),
-        Charge(concurrent, "team:t:concurrent", reserve=1.0),
-        Charge(budget, "key:a:budget:ever", reserve=cost),
-    ]
+    return charges_of(RULES, Demand(tokens, is_guess=False, cost=cost), now=0.0)
 
 
 async def play(steps: list[tuple[object, ...]]) -> int:
@@ -129,7 +132,7 @@ async def play(steps: list[tuple[object, ...]]) -> int:
                 number = sorted(running)[which % len(running)]
                 lease, taken_charges = running.pop(number)
                 used = [
-                    charge.settled(charge.reserve * share, charge.reserve * share)
+                    settled([charge], charge.reserve * share, charge.reserve * share)[0]
                     for charge in taken_charges
                 ]
                 counters.settle(lease, taken_charges, used)
@@ -197,7 +200,7 @@ async def makes_no_room(counters: Counters, amount: float) -> None:
     assert taken.lease
     assert not (await counters.take(charges(610, 0.0))).lease
     assert not (await counters.take(charges(0, 2.1))).lease
-    settling = counters.settle(taken.lease, asked, [each.settled(amount, amount) for each in asked])
+    settling = counters.settle(taken.lease, asked, settled(asked, amount, amount))
     if settling is not None:
         await settling
     assert not (await counters.take(charges(610, 0.0))).lease
@@ -207,10 +210,13 @@ async def makes_no_room(counters: Counters, amount: float) -> None:
 
 
 async def test_the_largest_amounts_are_counted_too() -> None:
-    charge = Charge(RULES[1], "key:a:tokens", reserve=10.0**300, use=float("inf"))
-    assert (charge.reserve, charge.use) == (MOST, MOST)
-    assert charge.settled(10**400, 0) == MOST
-    assert not (await MemoryCounters(Clock()).take([charge])).lease
+    demand = Demand(10**400, is_guess=False, cost=float("inf"))
+    _, minutely, _, budget = asked = charges_of(RULES, demand, now=0.0)
+    assert (minutely.reserve, budget.reserve) == (MOST, MOST)
+    assert settled(asked, 10**400, float("inf")) == [0.0, MOST, 0.0, MOST]
+    assert settled(asked, -1.0, float("nan")) == [0.0, 0.0, 0.0, 0.0]
+    for charge in (minutely, budget):
+        assert not (await MemoryCounters(Clock()).take([charge])).lease
 
 
 async def test_counters_of_past_budgets_are_forgotten() -> None:
@@ -297,7 +303,7 @@ async def _play_on_redis(url: str, steps: list[tuple[object, ...]]) -> None:
                 number = sorted(running)[which % len(running)]
                 lease, taken_charges = running.pop(number)
                 used = [
-                    charge.settled(charge.reserve * share, charge.reserve * share)
+                    settled([charge], charge.reserve * share, charge.reserve * share)[0]
                     for charge in taken_charges
                 ]
                 await counters.settle(lease, taken_charges, used)

@@ -16,6 +16,7 @@ from routing.access.limits.rules import (
     charges_of,
     period_at,
     rules_of,
+    settled,
     standing,
 )
 
@@ -68,7 +69,7 @@ def test_what_is_charged() -> None:
         ("key:a:concurrent", 1, 0, 0),
         ("key:a:budget:day-2026-11-21", 0.5, 0, at("2026-11-22")),
     ]
-    assert [each.settled(70, 0.25) for each in charges] == [0, 70, 0, 0.25]
+    assert settled(charges, 70, 0.25) == [0, 70, 0, 0.25]
 
 
 @pytest.mark.parametrize(("is_guess", "reserved"), [(True, 1000), (False, 1500)])
