@@ -11,6 +11,7 @@ ARG PYTHON=3.11-slim-bookworm
 FROM python:${PYTHON} AS wheel
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
+COPY scripts/long_description.py scripts/
 COPY llama_compat llama_compat
 COPY providers providers
 COPY routing routing

@@ -1,7 +1,7 @@
 """What clients notice when one of three vendors fails: this gateway beside TensorZero and LiteLLM.
 
     python -m bench.chaos [--faults killed,frozen] [--requests 1000] [--only llama_compat]
-    python -m bench.chaos --readme
+    python -m bench.chaos --page
 
 Requests come at a steady rate, whatever becomes of those before, every other one streamed. When a
 tenth of them has been sent, the first vendor fails in one way (`tests.integration.chaos` has the
@@ -19,8 +19,8 @@ requests.
 - `seen`: requests that reached a vendor, for each that was sent. One that was frozen finds what
   had come for it when it thaws.
 
-Writes `bench/results/chaos.json` and prints a table of it, which `--readme` puts into README.md
-from what was recorded.
+Writes `bench/results/chaos.json` and prints a table of it, which `--page` puts into the
+documentation from what was recorded.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ HEALTHY = "healthy"
 ALL_BACK = "all_killed_then_back"
 """All vendors are killed, and started again when as many requests have been sent as before."""
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "chaos.md"
 
 BEGIN, END = "<!-- bench.chaos -->\n", "<!-- /bench.chaos -->\n"
 """What the table stands between there."""
@@ -198,7 +198,7 @@ def compare(runs: dict[str, dict[str, Any]], direct: Mapping[str, Any]) -> None:
 
 
 def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """The results as the README has them."""
+    """The results as the documentation has them."""
     rows = [["the first of three vendors is", *results], ["---"] * (len(results) + 1)]
     for fault in next(iter(results.values())):
         cells = [fault.replace("_", " ")]
@@ -212,8 +212,8 @@ def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def into_readme(text: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """The README `text` with the table of `results` in its place.
+def into_page(text: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The `text` of the page with the table of `results` in its place.
 
     Raises:
         ValueError: it has no place for it.
@@ -221,7 +221,7 @@ def into_readme(text: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise ValueError(f"README.md has no {BEGIN.strip()} and {END.strip()} for the table")
+        raise ValueError(f"{PAGE.name} has no {BEGIN.strip()} and {END.strip()} for the table")
     return f"{before}{begin}\n{table(results)}\n\n{end}{after}"
 
 
@@ -233,11 +233,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000, help="of each run")
     parser.add_argument("--slow-requests", type=int, default=300, help="of a slow gateway's")
     parser.add_argument("--only", default=",".join(GATEWAYS), help="some of %(default)s")
-    parser.add_argument("--readme", action="store_true", help="measure nothing, write the table")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the table")
     options = parser.parse_args()
-    if options.readme:
+    if options.page:
         recorded = json.loads((RESULTS / "chaos.json").read_text())["gateways"]
-        README.write_text(into_readme(README.read_text("utf-8"), recorded), "utf-8")
+        PAGE.write_text(into_page(PAGE.read_text("utf-8"), recorded), "utf-8")
         return
     faults = [HEALTHY, *options.faults.split(",")]
     results: dict[str, dict[str, dict[str, Any]]] = {}

@@ -21,6 +21,9 @@ from llama_compat.distribution.yaml_positions import read_yaml
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+README = "../README.md"
+WITH_README = [*PAGES, README]
+"""The README's snippets are held to what those of the pages are."""
 
 OF_OTHER_PROGRAMS = ("prometheus.yml", "litellm.yaml")
 """Titles of snippets that are no templates."""

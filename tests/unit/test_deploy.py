@@ -73,9 +73,10 @@ def test_what_an_image_copies_is_there_and_let_in() -> None:
     assert [each for each in copied if not (ROOT / each).exists()] == []
     assert [each for each in copied if each.split("/")[0] not in let_in] == []
     # And all that the wheel is made of.
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
-    wheel = packages["build"]["targets"]["wheel"]
-    assert {*wheel["packages"], *wheel["force-include"], PROJECT["readme"]} <= {*copied}
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    wheel = hatch["build"]["targets"]["wheel"]
+    description = {"README.md", hatch["metadata"]["hooks"]["custom"]["path"]}
+    assert {*wheel["packages"], *wheel["force-include"], *description} <= {*copied}
 
 
 @pytest.mark.parametrize("target", ["gateway", "torch"])

@@ -1,4 +1,4 @@
-"""Every page of the documentation does what it says: its commands and programs run, in order."""
+"""Every page of the documentation does what it says, and the README: what they show runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import PAGES, TESTED_APART, snippets
+from tests.documents import TESTED_APART, WITH_README, snippets
 from tests.integration.docs.shell import Shell
 
 RUN = ("console", "python")
@@ -17,7 +17,7 @@ RUN = ("console", "python")
     "page",
     [
         page
-        for page in PAGES
+        for page in WITH_README
         if page not in TESTED_APART and any(each.language in RUN for each in snippets(page))
     ],
 )

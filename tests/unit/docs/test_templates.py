@@ -1,4 +1,4 @@
-"""Every YAML snippet in the documentation is a template that `llama-compat check` takes."""
+"""Every YAML snippet of the documentation and README is what `llama-compat check` takes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from providers.registry import config_model
 from scripts.reference.pages import ROOT, SCHEMA
 from tests.documents import (
     OF_OTHER_PROGRAMS,
-    PAGES,
     TESTED_APART,
+    WITH_README,
     Snippet,
     snippets,
     variables,
@@ -24,7 +24,7 @@ from tests.documents import (
 
 TEMPLATES = [
     pytest.param(snippet, id=f"{page}:{snippet.line}")
-    for page in PAGES
+    for page in WITH_README
     if page not in TESTED_APART
     for snippet in snippets(page)
     if snippet.is_template
@@ -50,7 +50,7 @@ def test_the_schema_takes_it(snippet: Snippet) -> None:
     assert [(list(each.absolute_path), each.message) for each in errors] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", WITH_README)
 def test_what_is_no_template_is_yaml_all_the_same(page: str) -> None:
     for snippet in snippets(page):
         if snippet.title in OF_OTHER_PROGRAMS:
@@ -58,7 +58,10 @@ def test_what_is_no_template_is_yaml_all_the_same(page: str) -> None:
 
 
 NOT_RUN = {
+    ".venv/bin/pytest": "asks a server for minutes",
     "ANTHROPIC_BASE_URL=http://localhost:8321": "Claude Code",
+    "CODEX_OSS_BASE_URL=http://localhost:8321/v1": "tests.clients.codex does it",
+    "GOOGLE_GEMINI_BASE_URL=http://localhost:8321": "Gemini CLI",
     "codex": "tests.clients.codex does it",
     "docker": "there is none",
     "kill": "tests/integration/test_reload.py does it",
@@ -69,7 +72,7 @@ NOT_RUN = {
 """The commands that the pages show and no test of theirs runs, and why."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", WITH_README)
 def test_only_what_can_t_be_run_is_not_run(page: str) -> None:
     for snippet in snippets(page):
         if snippet.language == "sh":
@@ -79,4 +82,4 @@ def test_only_what_can_t_be_run_is_not_run(page: str) -> None:
 
 def test_languages_are_those_that_are_known() -> None:
     known = {"yaml", "console", "python", "sh", "json", "text", "toml", "dockerfile"}
-    assert {snippet.language for page in PAGES for snippet in snippets(page)} <= known
+    assert {snippet.language for page in WITH_README for snippet in snippets(page)} <= known
