@@ -20,8 +20,9 @@ from bench.machine import write_results
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.models import store as model_store
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
 from providers.local.torch_engine.model_runner import Runner
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
@@ -71,13 +72,15 @@ def main() -> None:
         f"{quantization}, {kernels}": load(
             options.model,
             folder,
-            LoadOptions(
-                device="cpu",
-                quantization=quantization,
-                kernels=kernels,
-                context_length=2 * PROMPT,
-                max_sequences=8,
+            TorchConfig.model_validate(
+                {
+                    "device": "cpu",
+                    "quantization": quantization,
+                    "kernels": kernels,
+                    "max_sequences": 8,
+                }
             ),
+            2 * PROMPT,
         ).runner
         for quantization in MAKES
         for kernels in KERNELS

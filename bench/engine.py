@@ -35,9 +35,10 @@ from bench.load.llama_servers import LlamaServer, our_server
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.models import store as model_store
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
 
 CONCURRENCY = (1, 8)
@@ -217,12 +218,8 @@ def main() -> None:
     loaded = load(
         options.model,
         folder,
-        LoadOptions(
-            device=options.device,
-            dtype=options.dtype,
-            quantization=options.quantization,
-            context_length=2048,
-        ),
+        TorchConfig(device=options.device, dtype=options.dtype, quantization=options.quantization),
+        context_length=2048,
     )
     model = on_cpu_thread(AutoModelForCausalLM.from_pretrained, folder, dtype=loaded.dtype)
     model = model.to(loaded.device).eval()

@@ -39,6 +39,7 @@ from bench.engine import metrics, prompts_of
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.engine import LocalModel
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import Engine
 from providers.local.torch_engine.kernels.prompts import PACKAGES
 from providers.local.torch_engine.loading.loader import LoadedModel
@@ -95,21 +96,22 @@ def open_engine(
 ) -> Engine:
     """An engine that runs, on a transformers model, which is used up."""
     device = module.device
-    limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128, waiting=999)
+    limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128)
     vocab_size = module.config.vocab_size
     with torch.inference_mode():
         decoder = decoder_of(module, linear.plain)
-    runner, blocks, kernels, _ = paged(
-        name,
-        decoder,
-        context,
-        limits,
+    config = TorchConfig(
         kv_cache=0.85,
         kernels=options.kernels,
         prompt_attention=options.prompt_attention,
         cuda_graphs=options.cuda_graphs,
+        overlap=options.overlap,
+        prefix_cache=False,
+        max_waiting=999,
     )
+    runner, blocks, kernels, _ = paged(name, decoder, context, limits, config)
     loaded = LoadedModel(
+        config=config,
         # No text is made here, so that nobody asks for the tokenizer.
         model=LocalModel(name, None, None, vocab_size, context, {}, None),  # type: ignore[arg-type]
         runner=runner,
@@ -118,10 +120,8 @@ def open_engine(
         device=device,
         dtype=torch.bfloat16,
         quantization="none",
-        prefix_cache=False,
         batched=True,
         kernels=kernels,
-        overlap=options.overlap,
     )
     engine = Engine(loaded)
     engine.start()

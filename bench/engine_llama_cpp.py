@@ -38,8 +38,9 @@ from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.engine import Engine
 from providers.local.llama_cpp_engine.bindings import WAITING
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
-from providers.local.llama_cpp_engine.loader import LoadOptions, cpu_cores, load, open_model
+from providers.local.llama_cpp_engine.loader import cpu_cores, load, open_model
 from providers.local.models.store import resolve_gguf
 
 CONCURRENCY = (1, 4, 8)
@@ -189,9 +190,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--output-len", type=int, default=64)
     options = parser.parse_args(arguments)
     path = resolve_gguf(options.model)
-    settings = LoadOptions(threads=options.threads, context_length=CONTEXT, max_sequences=SLOTS)
-    model = open_model(options.model, path, settings)
-    engine = LlamaEngine(load(options.model, model, path, settings))
+    config = LlamaCppConfig(threads=options.threads, max_sequences=SLOTS)
+    model = open_model(options.model, path, config)
+    engine = LlamaEngine(load(options.model, model, path, config, CONTEXT))
     engine.start()
     try:
         results = asyncio.run(_with_servers(engine, path, options))

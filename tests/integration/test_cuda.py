@@ -27,7 +27,8 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.tiny_models import make_model
 

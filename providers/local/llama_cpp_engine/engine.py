@@ -47,7 +47,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self._scheduler: Scheduler = Scheduler(loaded.slots, loaded.limits)
-        super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
+        super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property

@@ -17,17 +17,15 @@ waits for them."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a step and the engine take on.
+    """How much a step takes on.
 
     Attributes:
         tokens: how many a step computes, of prompts and of replies together.
         scored_tokens: how many of prompts whose tokens are scored, since each has its logits.
-        waiting: how many sequences may wait; more are refused.
     """
 
     tokens: int
     scored_tokens: int
-    waiting: int
 
 
 class Chunk(NamedTuple):

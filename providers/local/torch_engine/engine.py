@@ -70,10 +70,10 @@ class Engine(EngineThread[LocalSequence]):
         self._scheduler: Scheduler = Scheduler(
             loaded.blocks,
             loaded.limits,
-            prefix_cache=loaded.prefix_cache,
+            prefix_cache=loaded.config.prefix_cache and loaded.batched,
             long_rope=loaded.long_rope,
         )
-        super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
+        super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._fast = _fast(loaded)
         self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens, self._fast)
         self._launched: Launched | None = None
@@ -144,7 +144,7 @@ class Engine(EngineThread[LocalSequence]):
 
     def _can_launch(self, batch: Batch) -> bool:
         """Whether all that the step chooses can be chosen on the device."""
-        if self._fast is None or not self.loaded.overlap:
+        if self._fast is None or not self.loaded.config.overlap:
             return False
         sampling = [chunk.sequence for chunk in batch.chunks if chunk.samples]
         return bool(sampling) and all(

@@ -14,8 +14,9 @@ import transformers
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, StopReason
 from providers.local.engine import Ended, Generation, Prefilled, Sampled, TokenScores
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import load
 from tests.tiny_models import make_model
 
 GREEDY = GreedySamplingStrategy()
@@ -80,8 +81,12 @@ def make_architecture(folder: Path, name: str) -> Path:
 
 def opened(folder: Path, **options: Any) -> Engine:
     """An engine that runs; stop it."""
+    context_length = options.pop("context_length", None)
     settings: dict[str, Any] = {"device": "cpu", "quantization": "none", **options}
-    engine = Engine(load(str(folder), folder, LoadOptions(**settings)))
+    # A step has a token for each, or the template would be refused.
+    settings.setdefault("max_sequences", min(32, settings.get("max_step_tokens", 32)))
+    config = TorchConfig(**settings)
+    engine = Engine(load(str(folder), folder, config, context_length))
     engine.start()
     return engine
 

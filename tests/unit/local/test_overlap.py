@@ -238,7 +238,7 @@ async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:
 
 
 def scheduled(count: int) -> tuple[Scheduler, list[LocalSequence]]:
-    limits = Limits(sequences=4, tokens=64, scored_tokens=8, waiting=9)
+    limits = Limits(sequences=4, tokens=64, scored_tokens=8)
     scheduler = Scheduler(BlockManager(20, 4), limits, prefix_cache=True)
     sequences = [
         LocalSequence(Generation(random_prompt(6, place), SamplingParams(), 9), lambda _: None)

@@ -349,7 +349,7 @@ def test_giving_up_costs_what_is_given_up(at_once: bool) -> None:
             return object.__hash__(self)
 
     blocks = BlockManager(total=64, block_size=16)
-    scheduler = Scheduler(blocks, Limits(4, 64, 64, 10_000), prefix_cache=False)
+    scheduler = Scheduler(blocks, Limits(4, 64, 64), prefix_cache=False)
     generation = Generation((1, 2, 3), SamplingParams(), 4)
     sequences = [Counted(generation, lambda _: None) for _ in range(1000)]
     for each in sequences:

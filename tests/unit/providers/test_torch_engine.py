@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib
 import json
 import shutil
@@ -46,9 +45,10 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.prompts.prompts import render_messages
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 
 PROMPT = "The quick brown fox"
@@ -646,8 +646,8 @@ async def test_a_cache_with_room_for_nothing(folder: str, kv_cache: float) -> No
 
 def test_a_share_of_the_memory_and_a_number_of_bytes(folder: str) -> None:
     def blocks(kv_cache: float) -> int:
-        options = LoadOptions(device="cpu", dtype="float32", kv_cache=kv_cache, max_sequences=2)
-        return load("tiny", Path(folder), options).blocks.total
+        config = TorchConfig(device="cpu", dtype="float32", kv_cache=kv_cache, max_sequences=2)
+        return load("tiny", Path(folder), config).blocks.total
 
     everything = blocks(1)
     assert everything == blocks(0.5) == 2 * 512 // 16
@@ -664,7 +664,7 @@ def test_end_tokens_that_the_model_itself_names(folder: str, tmp_path: Path, whe
         settings = json.loads(file.read_text())
         settings["eos_token_id"] = [7, 11] if name == where else None
         file.write_text(json.dumps(settings))
-    stop_tokens = load("tiny", tmp_path / "model", LoadOptions(device="cpu")).model.stop_tokens
+    stop_tokens = load("tiny", tmp_path / "model", TorchConfig(device="cpu")).model.stop_tokens
     assert {7, 11} < stop_tokens.keys()
 
 
@@ -672,7 +672,7 @@ def test_a_model_that_does_not_run(folder: str, monkeypatch: pytest.MonkeyPatch)
     def fail(*_: Any) -> None:
         raise RuntimeError("no kernel image is available")
 
-    loaded = load("tiny", Path(folder), LoadOptions(device="cpu"))
+    loaded = load("tiny", Path(folder), TorchConfig(device="cpu"))
     monkeypatch.setattr(loaded.runner, "forward", fail)
     with pytest.raises(ProviderStartError, match="no kernel image"):
         Engine(loaded).start()
@@ -721,38 +721,3 @@ async def test_more_sequences_than_a_step_usually_has_tokens(folder: str) -> Non
     provider = await started(folder, max_sequences=300)
     assert engine_of(provider).loaded.limits.tokens == 300
     await provider.stop()
-
-
-async def test_every_setting_reaches_the_loader(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None is left out on the way."""
-    given: dict[str, Any] = {
-        "device": "cpu",
-        "dtype": "float16",
-        "quantization": "none",
-        "kernels": "sdpa",
-        "prompt_attention": "triton",
-        "cuda_graphs": False,
-        "overlap": False,
-        "tool_format": "hermes",
-        "max_sequences": 3,
-        "max_waiting": 5,
-        "max_step_tokens": 7,
-        "kv_cache": 0.25,
-        "prefix_cache": False,
-    }
-    options: list[LoadOptions] = []
-
-    def refuse(name: str, folder: Path, asked: LoadOptions) -> Any:
-        options.append(asked)
-        raise ProviderStartError("seen enough")
-
-    monkeypatch.setattr("providers.local.torch_engine.loading.loader.load", refuse)
-    provider = TorchProvider("local", TorchConfig(**given), [ProviderModel(folder, 100)])
-    with pytest.raises(ProviderStartError, match="seen enough"):
-        await provider.start()
-    expected = LoadOptions(**given, context_length=100)
-    assert options == [expected]
-    defaults = dataclasses.asdict(LoadOptions())
-    assert not defaults.items() & dataclasses.asdict(expected).items()

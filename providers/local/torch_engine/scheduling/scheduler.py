@@ -14,19 +14,17 @@ from providers.local.torch_engine.scheduling.sequence import Sequence
 
 @dataclass(slots=True)
 class Limits:
-    """How much a step and the engine take on.
+    """How much a step takes on.
 
     Attributes:
         sequences: how many are generated at the same time.
         tokens: how many a step computes, of prompts and of replies together.
         scored_tokens: how many of a prompt whose tokens are scored, since each has its logits.
-        waiting: how many sequences may wait; more are refused.
     """
 
     sequences: int
     tokens: int
     scored_tokens: int
-    waiting: int
 
 
 class Chunk(NamedTuple):
