@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.gemini.contents import parse_text
+from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from llama_compat.dialects import gemini
 from llama_compat.dialects.base import Labels, Operation
-from llama_compat.dialects.gemini.contents import parse_contents
+from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.models import render_model, render_models
 from llama_compat.dialects.gemini.operations import (
     BATCH_EMBED,
