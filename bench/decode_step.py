@@ -27,7 +27,7 @@ from providers.local.torch_engine.model.linear import MAKES
 from providers.local.torch_engine.model_runner import Runner
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 KERNELS = ("sdpa", "llvm")
 
@@ -41,7 +41,7 @@ def chunks(sequences: int, length: int, new: int) -> list[Chunk]:
     made = []
     for number in range(sequences):
         tokens = tuple(range(5 + number, 5 + number + length))
-        sequence = Sequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
+        sequence = TorchSequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
         sequence.blocks = list(range(number * blocks, (number + 1) * blocks))
         sequence.computed = length - new
         made.append(Chunk(sequence, new))

@@ -37,11 +37,11 @@ from bench.load.llama_servers import (
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.engine import Engine
-from providers.local.llama_cpp_engine.bindings import WAITING
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import cpu_cores, load, open_model
 from providers.local.models.store import resolve_gguf
+from providers.local.waiting import WAITING
 
 CONCURRENCY = (1, 4, 8)
 SEQUENTIAL = (4,)
@@ -201,7 +201,7 @@ def main(arguments: Sequence[str]) -> None:
     measured = {
         "model": options.model,
         "threads": options.threads,
-        "threads wait": {name: os.environ.get(name, value) for name, value in WAITING.items()},
+        "threads wait": {name: os.environ.get(name) for name in WAITING},
         "rounds": options.rounds,
         "input_len": options.input_len,
         "output_len": options.output_len,

@@ -26,7 +26,7 @@ from providers.local.torch_engine.loading.loader import LoadedModel, load
 from providers.local.torch_engine.model.linear import MAKES
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 WINDOW = 256
 
@@ -37,7 +37,7 @@ def logits_of(loaded: LoadedModel, windows: list[tuple[int, ...]]) -> torch.Tens
     made = []
     for token_ids in windows:
         generation = Generation(token_ids, SamplingParams(), 1, prompt_logprobs=True)
-        sequence = Sequence(generation, lambda _: None)
+        sequence = TorchSequence(generation, lambda _: None)
         sequence.blocks = list(range(WINDOW // BLOCK_SIZE))
         made.append(loaded.runner.forward([Chunk(sequence, WINDOW)]))
     return torch.stack(made)

@@ -19,7 +19,7 @@ from providers.local.llama_cpp_engine.bindings import (
     offloads,
 )
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
-from providers.local.llama_cpp_engine.scheduler import Limits
+from providers.local.llama_cpp_engine.scheduler import LlamaLimits
 from providers.local.llama_cpp_engine.slots import Slots
 from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
 from providers.local.llama_cpp_engine.trial import try_out
@@ -43,7 +43,7 @@ POOLING_RANK = 4
 
 
 @dataclass(frozen=True)
-class LoadedModel:
+class LoadedLlama:
     """A model and what an engine needs to run it.
 
     Attributes:
@@ -58,7 +58,7 @@ class LoadedModel:
     model: LocalModel
     context: Context
     slots: Slots
-    limits: Limits
+    limits: LlamaLimits
 
 
 def open_model(name: str, path: Path, config: LlamaCppConfig) -> Model:
@@ -96,7 +96,7 @@ def load(
     path: Path,
     config: LlamaCppConfig,
     context_length: int | None = None,
-) -> LoadedModel:
+) -> LoadedLlama:
     """Make a context for a model that generates.
 
     Args:
@@ -152,12 +152,12 @@ def load(
         stop_tokens=_stop_tokens(model, vocabulary),
         tool_format=_tool_format(config.tool_format, name, path, model),
     )
-    return LoadedModel(
+    return LoadedLlama(
         config=config,
         model=local,
         context=context,
         slots=Slots(context, sequences, held, length, reuse=config.prefix_cache),
-        limits=Limits(
+        limits=LlamaLimits(
             tokens=max(step_tokens, sequences),
             scored_tokens=SCORED_TOKENS,
         ),

@@ -153,7 +153,7 @@ def _settings(path: Path) -> dict[str, Any]:
     return found
 
 
-class Embedder(EmbedderThread):
+class TorchEmbedder(EmbedderThread):
     """Embeds with one model of such a folder.
 
     Args:

@@ -44,7 +44,7 @@ class TorchProvider(LocalProvider):
 
             from providers.local.torch_engine import embedder
             from providers.local.torch_engine.cpu_thread import on_cpu_thread
-            from providers.local.torch_engine.engine import Engine
+            from providers.local.torch_engine.engine import TorchEngine
             from providers.local.torch_engine.loading.loader import load
         except (ImportError, OSError) as error:
             raise ProviderStartError(
@@ -58,8 +58,8 @@ class TorchProvider(LocalProvider):
             on_cpu_thread(torch.set_num_threads, config.threads)
         if embedder.is_embedder(folder):
             loaded = embedder.load_embedder(name, folder, config, context_length)
-            return embedder.Embedder(loaded, config.max_waiting)
-        engine = Engine(load(name, folder, config, context_length))
+            return embedder.TorchEmbedder(loaded, config.max_waiting)
+        engine = TorchEngine(load(name, folder, config, context_length))
         engine.start()
         return engine
 

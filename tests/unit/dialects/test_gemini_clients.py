@@ -65,7 +65,7 @@ def parse(operation: Operation = GENERATE, **body: Any) -> Any:
 
 
 def data_of(stream: bytes) -> list[bytes]:
-    return [event.data or b"" for event in sse.Decoder().feed(stream)]
+    return [event.data or b"" for event in sse.EventDecoder().feed(stream)]
 
 
 def asked(**body: Any) -> dict[str, str]:

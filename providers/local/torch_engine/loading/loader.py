@@ -27,11 +27,12 @@ from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
-from providers.local.replies.detokenizer import Vocabulary
+from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
+from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.weights import decoder_of, why_not
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
@@ -43,9 +44,8 @@ from providers.local.torch_engine.model.unbatched import (
     find_way,
 )
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.runners import paged
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
-from providers.local.torch_engine.scheduling.scheduler import Limits
+from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class LoadedModel:
     model: LocalModel
     runner: Runner
     blocks: BlockManager
-    limits: Limits
+    limits: StepLimits
     device: torch.device
     dtype: torch.dtype
     quantization: str
@@ -134,7 +134,7 @@ def _load(
             " there with transformers' AutoTokenizer, or choose another model."
         )
     hub_tokenizer = HubTokenizer(tokenizer)
-    vocabulary = Vocabulary(tokenizer.backend_tokenizer)
+    vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
     stop_tokens = _stop_tokens(
         (generation, architecture, architecture.get_text_config(), tokenizer), vocabulary
     )
@@ -146,7 +146,7 @@ def _load(
         unbatched = _unbatched(
             name, folder, architecture, config, context_length, device, dtype, reason
         )
-    limits = Limits(
+    limits = StepLimits(
         sequences=config.max_sequences if unbatched is None else 1,
         tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
         scored_tokens=SCORED_TOKENS,
@@ -331,7 +331,7 @@ def _generation_config(folder: Path) -> GenerationConfig | None:
     return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
-def _stop_tokens(sources: Sequence[Any], vocabulary: Vocabulary) -> dict[int, StopReason]:
+def _stop_tokens(sources: Sequence[Any], vocabulary: HubVocabulary) -> dict[int, StopReason]:
     stop_tokens = {
         token_id: StopReason.end_of_turn
         for source in sources

@@ -23,7 +23,7 @@ from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import ARCHITECTURES, make_architecture
 
@@ -54,7 +54,7 @@ def logits(folder: Path, quantization: str = "auto", context_length: int = 32) -
     )
     runner = load("tiny", folder, config, context_length).runner
     tokens = tuple(range(7, 7 + context_length))
-    sequence = Sequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
+    sequence = TorchSequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
     sequence.blocks = list(range(context_length // BLOCK_SIZE))
     return on_cpu_thread(runner.forward, [Chunk(sequence, len(tokens))])
 

@@ -19,11 +19,11 @@ from providers.base import ProviderStartError
 from providers.local.engine import Generation
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.kernels import heads, norms
-from providers.local.torch_engine.kernels import runner as kernel_runner
-from providers.local.torch_engine.kernels.runner import KernelRunner, graph_sizes
+from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
+from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.unit.local.engines import (
     ARCHITECTURES,
     generate,
@@ -91,7 +91,7 @@ def test_logits_in_bfloat16_beside_transformers(device: Any, tmp_path: Path, nam
 
 
 def chunk_of(prompt: tuple[int, ...], computed: int, count: int, blocks: range) -> Chunk:
-    sequence = Sequence(Generation(prompt, SamplingParams(), 9), lambda _: None)
+    sequence = TorchSequence(Generation(prompt, SamplingParams(), 9), lambda _: None)
     sequence.computed, sequence.blocks = computed, list(blocks)
     return Chunk(sequence, count)
 

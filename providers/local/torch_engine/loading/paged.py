@@ -14,15 +14,15 @@ from providers.local.torch_engine.loading.kernel_choice import (
     choose_kernels,
     choose_prompt_attention,
 )
-from providers.local.torch_engine.model.attention import CacheShape, KVCache
 from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
-from providers.local.torch_engine.scheduling.scheduler import Limits
+from providers.local.torch_engine.scheduling.scheduler import StepLimits
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.kernels.runner import KernelRunner
+    from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def paged(
     name: str,
     decoder: Decoder,
     context_length: int,
-    limits: Limits,
+    limits: StepLimits,
     config: TorchConfig,
 ) -> Paged:
     """What runs a model in batches.
@@ -87,7 +87,7 @@ def paged(
     prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
     runner: Runner
     if chosen == "triton":
-        from providers.local.torch_engine.kernels.runner import KernelRunner
+        from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
 
         kernel_runner = KernelRunner(
             decoder,
