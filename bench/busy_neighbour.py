@@ -125,13 +125,14 @@ def _answer(model: str, quantization: str) -> None:
         import torch  # noqa: F401 (it reads how to wait now)
     from bench.served import serve
     from providers.local.models import store as model_store
-    from providers.local.torch_engine.engine import Engine
-    from providers.local.torch_engine.loading.loader import LoadOptions, load
+    from providers.local.torch_engine.config import TorchConfig
+    from providers.local.torch_engine.engine import TorchEngine
+    from providers.local.torch_engine.loading.loader import load
 
-    options = LoadOptions(
-        device="cpu", quantization=quantization, context_length=512, prefix_cache=False
+    config = TorchConfig.model_validate(
+        {"device": "cpu", "quantization": quantization, "prefix_cache": False}
     )
-    engine = Engine(load(model, model_store.resolve(model), options))
+    engine = TorchEngine(load(model, model_store.resolve(model), config, 512))
     engine.start()
 
     async def speed(sequences: int) -> float:

@@ -20,13 +20,14 @@ from bench.machine import write_results
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.models import store as model_store
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
 from providers.local.torch_engine.model_runner import Runner
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 KERNELS = ("sdpa", "llvm")
 
@@ -40,7 +41,7 @@ def chunks(sequences: int, length: int, new: int) -> list[Chunk]:
     made = []
     for number in range(sequences):
         tokens = tuple(range(5 + number, 5 + number + length))
-        sequence = Sequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
+        sequence = TorchSequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
         sequence.blocks = list(range(number * blocks, (number + 1) * blocks))
         sequence.computed = length - new
         made.append(Chunk(sequence, new))
@@ -71,13 +72,15 @@ def main() -> None:
         f"{quantization}, {kernels}": load(
             options.model,
             folder,
-            LoadOptions(
-                device="cpu",
-                quantization=quantization,
-                kernels=kernels,
-                context_length=2 * PROMPT,
-                max_sequences=8,
+            TorchConfig.model_validate(
+                {
+                    "device": "cpu",
+                    "quantization": quantization,
+                    "kernels": kernels,
+                    "max_sequences": 8,
+                }
             ),
+            2 * PROMPT,
         ).runner
         for quantization in MAKES
         for kernels in KERNELS

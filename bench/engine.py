@@ -35,9 +35,10 @@ from bench.load.llama_servers import LlamaServer, our_server
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.models import store as model_store
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
-from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
 
 CONCURRENCY = (1, 8)
@@ -94,7 +95,7 @@ def generated_throughput(model: Any, prompts: list[list[int]], tokens: int, batc
 
 
 async def beside_generate(
-    engine: Engine, model: Any, options: argparse.Namespace
+    engine: TorchEngine, model: Any, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Both at every concurrency, `rounds` times after one to warm up."""
     results: dict[str, Any] = {}
@@ -122,7 +123,7 @@ async def beside_generate(
     return results
 
 
-async def shared_prefix(engine: Engine, rounds: int) -> dict[str, float]:
+async def shared_prefix(engine: TorchEngine, rounds: int) -> dict[str, float]:
     """TTFT with a prefix of 1,000 tokens that is not, and that is in the cache."""
     cold, warm = [], []
     for turn in range(rounds + 1):
@@ -139,7 +140,7 @@ async def shared_prefix(engine: Engine, rounds: int) -> dict[str, float]:
 
 
 async def through_http(
-    engine: Engine, server: LlamaServer, options: argparse.Namespace
+    engine: TorchEngine, server: LlamaServer, options: argparse.Namespace
 ) -> dict[str, float]:
     """Output tokens a second of the same requests, to the engine and through a server."""
     alone, behind = [], []
@@ -173,7 +174,7 @@ async def post(
             raise RuntimeError(f"{reply.status} {events[-500:]}")
 
 
-async def measure(engine: Engine, model: Any, options: argparse.Namespace) -> dict[str, Any]:
+async def measure(engine: TorchEngine, model: Any, options: argparse.Namespace) -> dict[str, Any]:
     """All of it."""
     results = {
         **await beside_generate(engine, model, options),
@@ -217,16 +218,12 @@ def main() -> None:
     loaded = load(
         options.model,
         folder,
-        LoadOptions(
-            device=options.device,
-            dtype=options.dtype,
-            quantization=options.quantization,
-            context_length=2048,
-        ),
+        TorchConfig(device=options.device, dtype=options.dtype, quantization=options.quantization),
+        context_length=2048,
     )
     model = on_cpu_thread(AutoModelForCausalLM.from_pretrained, folder, dtype=loaded.dtype)
     model = model.to(loaded.device).eval()
-    engine = Engine(loaded)
+    engine = TorchEngine(loaded)
     engine.start()
     try:
         results = asyncio.run(measure(engine, model, options))

@@ -39,13 +39,14 @@ from bench.engine import metrics, prompts_of
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.engine import LocalModel
-from providers.local.torch_engine.engine import Engine
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.kernels.prompts import PACKAGES
 from providers.local.torch_engine.loading.loader import LoadedModel
+from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.runners import paged
-from providers.local.torch_engine.scheduling.scheduler import Limits
+from providers.local.torch_engine.scheduling.scheduler import StepLimits
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama 3.1 8b": {
@@ -92,24 +93,25 @@ def random_model(shape: dict[str, Any], device: torch.device) -> Any:
 
 def open_engine(
     name: str, module: Any, *, sequences: int, context: int, options: argparse.Namespace
-) -> Engine:
+) -> TorchEngine:
     """An engine that runs, on a transformers model, which is used up."""
     device = module.device
-    limits = Limits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128, waiting=999)
+    limits = StepLimits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128)
     vocab_size = module.config.vocab_size
     with torch.inference_mode():
         decoder = decoder_of(module, linear.plain)
-    runner, blocks, kernels, _ = paged(
-        name,
-        decoder,
-        context,
-        limits,
+    config = TorchConfig(
         kv_cache=0.85,
         kernels=options.kernels,
         prompt_attention=options.prompt_attention,
         cuda_graphs=options.cuda_graphs,
+        overlap=options.overlap,
+        prefix_cache=False,
+        max_waiting=999,
     )
+    runner, blocks, kernels, _ = paged(name, decoder, context, limits, config)
     loaded = LoadedModel(
+        config=config,
         # No text is made here, so that nobody asks for the tokenizer.
         model=LocalModel(name, None, None, vocab_size, context, {}, None),  # type: ignore[arg-type]
         runner=runner,
@@ -118,12 +120,10 @@ def open_engine(
         device=device,
         dtype=torch.bfloat16,
         quantization="none",
-        prefix_cache=False,
         batched=True,
         kernels=kernels,
-        overlap=options.overlap,
     )
-    engine = Engine(loaded)
+    engine = TorchEngine(loaded)
     engine.start()
     return engine
 
@@ -213,7 +213,7 @@ def time_attention(batch: int, context: int, splits: int | None) -> tuple[float,
 
 
 async def serve_all(
-    engine: Engine, work: Sequence[tuple[Sequence[int], int]], temperature: float = 0.0
+    engine: TorchEngine, work: Sequence[tuple[Sequence[int], int]], temperature: float = 0.0
 ) -> list[Served]:
     """All at once."""
     return list(

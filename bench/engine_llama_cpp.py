@@ -37,10 +37,11 @@ from bench.load.llama_servers import (
 from bench.machine import write_results
 from bench.served import Served, serve
 from providers.local.engine import Engine
-from providers.local.llama_cpp_engine.bindings import WAITING
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
-from providers.local.llama_cpp_engine.loader import LoadOptions, cpu_cores, load, open_model
+from providers.local.llama_cpp_engine.loader import cpu_cores, load, open_model
 from providers.local.models.store import resolve_gguf
+from providers.local.waiting import WAITING
 
 CONCURRENCY = (1, 4, 8)
 SEQUENTIAL = (4,)
@@ -189,9 +190,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--output-len", type=int, default=64)
     options = parser.parse_args(arguments)
     path = resolve_gguf(options.model)
-    settings = LoadOptions(threads=options.threads, context_length=CONTEXT, max_sequences=SLOTS)
-    model = open_model(options.model, path, settings)
-    engine = LlamaEngine(load(options.model, model, path, settings))
+    config = LlamaCppConfig(threads=options.threads, max_sequences=SLOTS)
+    model = open_model(options.model, path, config)
+    engine = LlamaEngine(load(options.model, model, path, config, CONTEXT))
     engine.start()
     try:
         results = asyncio.run(_with_servers(engine, path, options))
@@ -200,7 +201,7 @@ def main(arguments: Sequence[str]) -> None:
     measured = {
         "model": options.model,
         "threads": options.threads,
-        "threads wait": {name: os.environ.get(name, value) for name, value in WAITING.items()},
+        "threads wait": {name: os.environ.get(name) for name in WAITING},
         "rounds": options.rounds,
         "input_len": options.input_len,
         "output_len": options.output_len,

@@ -31,8 +31,9 @@ from bench.machine import write_results
 from bench.served import Served, serve
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.engine import Ended, Generation, Output, Sampled
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
-from providers.local.llama_cpp_engine.loader import LoadOptions, load, open_model
+from providers.local.llama_cpp_engine.loader import load, open_model
 from providers.local.models.store import resolve_gguf
 
 STREAMS = (1, 8)
@@ -94,8 +95,8 @@ class Messages(asyncio.Protocol):
 
 def engine_of(path: str) -> LlamaEngine:
     """The engine, started."""
-    options, gguf = LoadOptions(max_sequences=max(STREAMS)), Path(path)
-    engine = LlamaEngine(load(path, open_model(path, gguf, options), gguf, options))
+    config, gguf = LlamaCppConfig(max_sequences=max(STREAMS)), Path(path)
+    engine = LlamaEngine(load(path, open_model(path, gguf, config), gguf, config))
     engine.start()
     return engine
 

@@ -38,8 +38,9 @@ from bench.load.llama_servers import CONTEXT, SLOTS, LlamaServer, xllamacpp
 from bench.machine import write_results
 from bench.served import Served
 from providers.local.models import store as model_store
-from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
 
 CONCURRENCY = (1, 8)
@@ -106,7 +107,7 @@ def ratios(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     }
 
 
-async def beside(engines: dict[str, Engine], server: LlamaServer, options: Any) -> Any:
+async def beside(engines: dict[str, TorchEngine], server: LlamaServer, options: Any) -> Any:
     """Ask all of them."""
     async with client_session() as session:
         targets: list[Target] = [Alone(engine, name) for name, engine in engines.items()]
@@ -128,14 +129,15 @@ def main() -> None:
     with ExitStack() as stack:
         engines = {}
         for name in MAKES:
-            settings = LoadOptions(
-                device="cpu",
-                quantization=name,
-                context_length=CONTEXT,
-                max_sequences=SLOTS,
-                prefix_cache=False,
+            config = TorchConfig.model_validate(
+                {
+                    "device": "cpu",
+                    "quantization": name,
+                    "max_sequences": SLOTS,
+                    "prefix_cache": False,
+                }
             )
-            engines[name] = Engine(load(options.model, folder, settings))
+            engines[name] = TorchEngine(load(options.model, folder, config, CONTEXT))
             engines[name].start()
             stack.callback(engines[name].stop)
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -20,12 +20,13 @@ from bench.machine import write_results
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.models import store as model_store
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
-from providers.local.torch_engine.loading.loader import LoadedModel, LoadOptions, load
+from providers.local.torch_engine.loading.loader import LoadedModel, load
 from providers.local.torch_engine.model.linear import MAKES
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 WINDOW = 256
 
@@ -36,7 +37,7 @@ def logits_of(loaded: LoadedModel, windows: list[tuple[int, ...]]) -> torch.Tens
     made = []
     for token_ids in windows:
         generation = Generation(token_ids, SamplingParams(), 1, prompt_logprobs=True)
-        sequence = Sequence(generation, lambda _: None)
+        sequence = TorchSequence(generation, lambda _: None)
         sequence.blocks = list(range(WINDOW // BLOCK_SIZE))
         made.append(loaded.runner.forward([Chunk(sequence, WINDOW)]))
     return torch.stack(made)
@@ -54,10 +55,10 @@ def compare(name: str, text: str, tokens: int) -> dict[str, Any]:
     folder = model_store.resolve(name)
     found: dict[str, torch.Tensor] = {}
     for quantization in MAKES:
-        options = LoadOptions(
-            device="cpu", quantization=quantization, context_length=2 * WINDOW, max_sequences=1
+        config = TorchConfig.model_validate(
+            {"device": "cpu", "quantization": quantization, "max_sequences": 1}
         )
-        loaded = load(name, folder, options)
+        loaded = load(name, folder, config, 2 * WINDOW)
         token_ids = loaded.model.tokenizer.encode(text, add_special_tokens=False)[:tokens]
         count = len(token_ids) // WINDOW
         windows = [token_ids[at * WINDOW : (at + 1) * WINDOW] for at in range(count)]

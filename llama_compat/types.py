@@ -555,7 +555,7 @@ class StreamProgress(Struct, frozen=True, tag="progress"):
 
     `completion_tokens` is how many tokens have been generated so far (0 where the provider counts
     only at the end). `part` is the place of the part that it belongs to, counted from 0 in the
-    order in which parts began; `llama_compat.parts.ReplyParts` counts.
+    order in which parts began; `llama_compat.events.ReplyParts` counts.
     """
 
     delta: Delta

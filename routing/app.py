@@ -27,10 +27,10 @@ from routing.auth import ADMIN
 from routing.docs import add_docs, add_errors, add_operations, add_summaries
 from routing.health import health
 from routing.ingress.answer import request_id_of
-from routing.ingress.api import ClientAPI
 from routing.ingress.apis import CLIENT_APIS
+from routing.ingress.apis.client_api import ClientAPI
+from routing.ingress.apis.openai import OPENAI_API, PREFIXES
 from routing.ingress.edge import NO_PARAMETERS, refuse, serve
-from routing.ingress.openai import OPENAI_API, PREFIXES
 from routing.ingress.websocket import no_websocket, refuse_websocket
 from routing.observability.logs import BoundedLog
 from routing.page import files

@@ -10,7 +10,7 @@ from llama_compat.distribution.access import (
     Period,
     TeamSettings,
 )
-from llama_compat.distribution.operations import (
+from llama_compat.distribution.observability import (
     PriceSettings,
     RecordsSettings,
     TracesSettings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from llama_compat.distribution.operations import PriceSettings
+from llama_compat.distribution.observability import PriceSettings
 
 if TYPE_CHECKING:
     from llama_compat.distribution.template import ModelSettings

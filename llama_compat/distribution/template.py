@@ -33,7 +33,7 @@ from llama_compat.distribution.access import (
 )
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.env_references import ResolvedDocument
-from llama_compat.distribution.operations import (
+from llama_compat.distribution.observability import (
     PriceSettings,
     RecordsSettings,
     StorageAddress,

@@ -46,7 +46,7 @@ _POINT_TO_START = ("quoted scalar", "flow sequence", "flow mapping")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a value stands, and its key if it has one; lines and columns are counted from 1."""
 
     line: int
@@ -66,7 +66,7 @@ class Document:
     """
 
     value: Any = None
-    places: dict[KeyPath, Place] = field(default_factory=dict)
+    places: dict[KeyPath, Position] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
@@ -74,7 +74,7 @@ class Document:
         known = path
         while known not in self.places and known:
             known = known[:-1]
-        place = self.places.get(known, Place(1, 1, 1, 1))
+        place = self.places.get(known, Position(1, 1, 1, 1))
         if at_key:
             return Problem(message, dotted(path), place.key_line, place.key_column)
         return Problem(message, dotted(path), place.line, place.column)
@@ -149,7 +149,7 @@ class _Reader:
             raise _TooMuch(f"too large: more than {MAX_VALUES} values, aliases written out")
         if len(path) > MAX_DEPTH:
             raise _TooMuch(f"nested too deeply: more than {MAX_DEPTH} levels at {dotted(path[:3])}")
-        self._document.places[path] = Place(
+        self._document.places[path] = Position(
             node.start_mark.line + 1,
             node.start_mark.column + 1,
             key.start_mark.line + 1,

@@ -39,7 +39,7 @@ class EventTooLargeError(ValueError):
     """An event grew past the decoder's limit."""
 
 
-class Decoder:
+class EventDecoder:
     """Bytes in, cut anywhere; events out as soon as they are complete. Linear in the bytes.
 
     Lines may end in LF, CRLF or CR. A byte order mark at the very start is skipped; `id`, `retry`

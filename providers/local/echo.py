@@ -18,13 +18,13 @@ from typing import ClassVar, TypeVar
 from pydantic import Field
 
 from llama_compat.errors import context_length_exceeded, invalid_parameter
+from llama_compat.events import ReplyParts
 from llama_compat.images import images_in
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
 from llama_compat.off_loop import off_loop
-from llama_compat.parts import ReplyParts
 from llama_compat.text.stop_strings import StopStrings
 from llama_compat.tools.calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (

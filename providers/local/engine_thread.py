@@ -23,8 +23,7 @@ from providers.local.engine import (
     Stats,
     TokenScores,
 )
-from providers.local.sequence import Deliver
-from providers.local.sequence import Sequence as LocalSequence
+from providers.local.sequence import Deliver, LocalSequence
 
 log = logging.getLogger(__name__)
 

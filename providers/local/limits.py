@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from providers.local.engine import LocalModel
 
 
-Request = ChatCompletionRequest | CompletionRequest
+PromptRequest = ChatCompletionRequest | CompletionRequest
 
 
-def context_limit(request: Request, model: LocalModel) -> int:
+def context_limit(request: PromptRequest, model: LocalModel) -> int:
     """How many tokens prompt and reply may have together."""
     return min(model.context_length, request.context_length or model.context_length)
 
 
-def check_length(characters: int, request: Request, model: LocalModel, param: str) -> None:
+def check_length(characters: int, request: PromptRequest, model: LocalModel, param: str) -> None:
     """Check that a prompt of so many characters may fit, before anything is made of it.
 
     Raises:
@@ -29,7 +29,7 @@ def check_length(characters: int, request: Request, model: LocalModel, param: st
     check_tokens(-(-characters // model.tokenizer.longest_token), request, model, param)
 
 
-def check_tokens(least: int, request: Request, model: LocalModel, param: str) -> None:
+def check_tokens(least: int, request: PromptRequest, model: LocalModel, param: str) -> None:
     """Check that a prompt fits that has `least` tokens or more.
 
     Raises:
@@ -41,7 +41,7 @@ def check_tokens(least: int, request: Request, model: LocalModel, param: str) ->
 
 
 def max_tokens(
-    request: Request,
+    request: PromptRequest,
     prompt_tokens: int,
     model: LocalModel,
     param: str,

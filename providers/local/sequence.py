@@ -13,7 +13,7 @@ from providers.local.engine import Generation, Output, TokenScores
 Deliver = Callable[[Output | APIError], None]
 
 
-class Sequence:
+class LocalSequence:
     """The tokens of a generation, and how far the model has come with them.
 
     Args:

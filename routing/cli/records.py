@@ -47,7 +47,7 @@ class By(StrEnum):
     day = "day"
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """What records can be written as."""
 
     jsonl = "jsonl"
@@ -85,7 +85,9 @@ def usage(
 def export(
     template: OptionalSource = None,
     since: SinceOption = "7d",
-    format: Annotated[Format, typer.Option(help="One record a line, either way.")] = Format.jsonl,
+    format: Annotated[
+        ExportFormat, typer.Option(help="One record a line, either way.")
+    ] = ExportFormat.jsonl,
     bodies: Annotated[
         bool, typer.Option("--bodies", help="What is kept of bodies, in place of the records.")
     ] = False,
@@ -97,7 +99,7 @@ def export(
     """Write records as JSON or CSV, one a line."""
     from routing.observability.records import export as exports
 
-    if bodies and format is Format.csv:
+    if bodies and format is ExportFormat.csv:
         fail("Bodies are no table: leave --format csv out, and get JSON.")
     from_then = _since(since).time
 

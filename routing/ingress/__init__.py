@@ -1,1 +1,1 @@
-"""The ways in: one module a client API, and what they share."""
+"""The ways in: `apis` with one module a client API, and what they share."""

@@ -92,7 +92,7 @@ def chain_of(
 
         answer = copies = Mirrors(answer, answer_copy, owner.begin)
     if limits is not None and ledger is not None:
-        from routing.layers.limits import Limits
+        from routing.layers.limits import LimitsLayer
 
-        answer = Limits(answer, limits, ledger)
+        answer = LimitsLayer(answer, limits, ledger)
     return Chain(answer, copies)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Limits:
+class LimitsLayer:
     """Reserves what a request may come to, and settles it when that has ended, however it ends.
 
     Args:

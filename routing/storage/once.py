@@ -20,7 +20,7 @@ def table_of_writers(name: str) -> str:
     )
 
 
-class Writer:
+class BatchWriter:
     """Who writes one batch after the other into a storage, and each until it is there.
 
     Where the answer to a COMMIT is lost, nobody knows whether the batch was kept, and it is written

@@ -14,7 +14,7 @@ from providers.local.echo import EchoConfig
 from routing.app import OPEN_PATHS, Application
 from routing.auth import ADMIN
 from routing.ingress.apis import CLIENT_APIS
-from routing.ingress.openai import PREFIXES
+from routing.ingress.apis.openai import PREFIXES
 from scripts.reference.markdown import code, sentence, table
 from scripts.reference.markdown import page as page_of
 

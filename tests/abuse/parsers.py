@@ -89,10 +89,10 @@ def compressed(data: bytes) -> object:
 
 
 def server_sent(data: bytes) -> object:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     found = [event for piece in _pieces(data) for event in decoder.feed(piece)]
     last = decoder.flush()
-    whole = sse.Decoder()
+    whole = sse.EventDecoder()
     assert [*found, last] == [*whole.feed(data), whole.flush()]
     return found
 

@@ -27,7 +27,8 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.tiny_models import make_model
 
@@ -75,7 +76,7 @@ async def text_of(
 async def test_the_provider(device: str, folder: Path) -> None:
     import torch
 
-    from providers.local.torch_engine.engine import Engine
+    from providers.local.torch_engine.engine import TorchEngine
 
     name = str(folder)
     config = TorchConfig(device=device, dtype="bfloat16")
@@ -83,7 +84,7 @@ async def test_the_provider(device: str, folder: Path) -> None:
     await provider.start()
     try:
         engine = provider.engines[name]
-        assert isinstance(engine, Engine)
+        assert isinstance(engine, TorchEngine)
         assert engine.loaded.device.type == device
         assert engine.loaded.dtype == torch.bfloat16
         no_end = dict.fromkeys(engine.model.stop_tokens, -100.0)

@@ -5,6 +5,7 @@ And a folder is a room, which one sees at a glance, rather than a corridor.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -19,14 +20,6 @@ NAMED_PATH = re.compile(rf"\b(?:{'|'.join((*FLOORS, *BESIDE))})/[\w./-]*")
 OTHER_FILE = re.compile(r"(?<![\w./-])[\w-]+\.(?:md|toml|py|yaml)\b")
 
 MOST_MODULES = 12
-
-STILL_LARGER = {
-    "llama_compat": 13,
-    "llama_compat/dialects/anthropic_messages": 13,
-    "llama_compat/dialects/gemini": 15,
-    "routing/ingress": 15,
-}
-"""The folders that hold more, and how many; nothing is to be added here."""
 
 
 def named() -> list[str]:
@@ -64,14 +57,7 @@ def test_the_map_names_every_room(room: str) -> None:
 
 @pytest.mark.parametrize("folder", folders())
 def test_no_folder_is_a_corridor(folder: str) -> None:
-    modules = folders()[folder]
-    assert modules <= STILL_LARGER.get(folder, MOST_MODULES)
-
-
-def test_what_is_no_corridor_any_more_may_not_become_one_again() -> None:
-    found = folders()
-    assert {folder: found.get(folder, 0) for folder in STILL_LARGER} == STILL_LARGER
-    assert all(modules > MOST_MODULES for modules in STILL_LARGER.values())
+    assert folders()[folder] <= MOST_MODULES
 
 
 def test_the_map_draws_the_chain_in_its_order() -> None:
@@ -84,3 +70,36 @@ def test_the_map_draws_the_chain_in_its_order() -> None:
     places = [drawing.index(f"|  {layer} ") for layer in layers]
     assert places == sorted(places)
     assert places[-1] < drawing.index("routing/layers/policy.py")
+
+
+OF_EVERY_DIALECT = {"StreamParser", "StreamRenderer"}
+"""Each wire language has one, which is read with the language's name before it."""
+
+
+def public_classes() -> dict[str, set[str]]:
+    """The names of the floors' public classes, and the modules that have one of the name."""
+    found: dict[str, set[str]] = {}
+    for floor in FLOORS:
+        for path in (ROOT / floor).rglob("*.py"):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, set()).add(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_one_noun_is_one_thing() -> None:
+    twice = {
+        name: sorted(modules)
+        for name, modules in public_classes().items()
+        if len(modules) > 1 and name not in OF_EVERY_DIALECT
+    }
+    assert twice == {}
+
+
+@pytest.mark.parametrize("name", sorted(OF_EVERY_DIALECT))
+def test_what_every_dialect_has_is_that_of_dialects(name: str) -> None:
+    """Beside theirs there is the protocol that they follow, and no third thing."""
+    others = [
+        path for path in public_classes()[name] if not re.match(r"llama_compat/dialects/\w+/", path)
+    ]
+    assert len(others) == 1

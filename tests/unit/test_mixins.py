@@ -132,7 +132,7 @@ def whole(reply: Reply) -> dict[str, Any]:
 async def chunks(reply: Reply) -> list[dict[str, Any]]:
     assert not isinstance(reply.body, bytes)
     content = reply.first + b"".join([piece async for piece in reply.body])
-    return [json.loads(event.data) for event in sse.Decoder().feed(content) if event.data]
+    return [json.loads(event.data) for event in sse.EventDecoder().feed(content) if event.data]
 
 
 # Every kind of call ------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ async def test_every_client_can_ask_it(client: httpx.AsyncClient) -> None:
 async def test_it_streams(client: httpx.AsyncClient) -> None:
     body = {"model": "backwards", "messages": SAID, "stream": True}
     answer = await client.post("/v1/chat/completions", json=body)
-    events = [each.data for each in sse.Decoder().feed(answer.content) if each.data]
+    events = [each.data for each in sse.EventDecoder().feed(answer.content) if each.data]
     assert events.pop() == b"[DONE]"
     deltas = [json.loads(each)["choices"][0]["delta"] for each in events]
     assert [each["content"] for each in deltas if each.get("content")] == ["ereht", " olleH"]

@@ -13,7 +13,7 @@ What the two vocabularies don't share:
   are the reply's text.
 """
 
-from llama_compat.dialects.anthropic_messages.call import parse_request, parse_token_count
+from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
 from llama_compat.dialects.anthropic_messages.models import (
     parse_models,
     render_model,

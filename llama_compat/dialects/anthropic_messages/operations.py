@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llama_compat.dialects.anthropic_messages.call import parse_request, parse_token_count
 from llama_compat.dialects.anthropic_messages.errors import (
     DIALECT,
     render_error,
@@ -13,7 +12,11 @@ from llama_compat.dialects.anthropic_messages.errors import (
     status,
 )
 from llama_compat.dialects.anthropic_messages.events import PING
-from llama_compat.dialects.anthropic_messages.parameters import parameters_asked, usual_parameters
+from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
+from llama_compat.dialects.anthropic_messages.input.parameters import (
+    parameters_asked,
+    usual_parameters,
+)
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.members import optional_flag_in, optional_integer_in

@@ -8,8 +8,7 @@ from typing import Any
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
 from llama_compat.dialects.seals import parse_seal
-from llama_compat.events import reply_events
-from llama_compat.parts import ReplyParts
+from llama_compat.events import ReplyParts, reply_events
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import (
     ToolCallAssembler,

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from llama_compat.dialects.fastchat.templates import (
     STYLES,
+    ChatTurn,
     ConversationTemplate,
-    Turn,
     render_prompt,
 )
 from llama_compat.dialects.model_names import model_names
@@ -154,9 +154,9 @@ def _text_prompt(prompt: str | tuple[int, ...]) -> str:
 
 def _parse_conversation(
     messages: Sequence[Message], template: ConversationTemplate
-) -> tuple[list[Turn], str | None, list[str]]:
+) -> tuple[list[ChatTurn], str | None, list[str]]:
     """The turns, the system message if there is one, and the images in base64."""
-    turns: list[Turn] = []
+    turns: list[ChatTurn] = []
     system: list[str] = []
     images: list[str] = []
     for index, message in enumerate(messages):
@@ -172,10 +172,12 @@ def _parse_conversation(
             if shown and not STYLES[template.style].takes_images:
                 raise _no_images(param)
             images.extend(shown)
-            turns.append(Turn("user", content_text(message.content), len(shown)))
+            turns.append(ChatTurn("user", content_text(message.content), len(shown)))
         elif isinstance(message, CompletionMessage) and not message.tool_calls:
             _refuse_images(message.content, f"{path}.content")
-            turns.append(Turn("assistant", content_text(message.content) or message.refusal or ""))
+            turns.append(
+                ChatTurn("assistant", content_text(message.content) or message.refusal or "")
+            )
         else:
             raise invalid_parameter(
                 path,

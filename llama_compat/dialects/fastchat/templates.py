@@ -153,7 +153,7 @@ STYLES: dict[str, Style] = {
 }
 
 
-class Turn(Struct, frozen=True):
+class ChatTurn(Struct, frozen=True):
     """What the user or the assistant said; `images` counts the images shown with it."""
 
     speaker: Literal["user", "assistant"]
@@ -238,7 +238,7 @@ def _style_name(wire: _Wire, styles: Sequence[str]) -> str:
 
 
 def render_prompt(
-    template: ConversationTemplate, turns: Sequence[Turn], system_message: str | None = None
+    template: ConversationTemplate, turns: Sequence[ChatTurn], system_message: str | None = None
 ) -> str:
     """The prompt that ends where the assistant is to speak.
 
@@ -274,8 +274,8 @@ def render_prompt(
     return whole
 
 
-def _examples(template: ConversationTemplate) -> list[Turn]:
+def _examples(template: ConversationTemplate) -> list[ChatTurn]:
     return [
-        Turn("user" if role == template.roles[0] else "assistant", text)
+        ChatTurn("user" if role == template.roles[0] else "assistant", text)
         for role, text in template.messages
     ]

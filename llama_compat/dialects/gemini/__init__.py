@@ -1,7 +1,7 @@
 """Gemini's API (https://ai.google.dev/api/generate-content), as a way in and as a way out.
 
-`contents`, `tools`, `generation_config` and `responses` are for clients, `requests` and `replies`
-for vendors; what is the same for both stands in one module.
+`input` and `responses` are for clients, `requests` and `replies` for vendors; what is the same for
+both stands in one module.
 
 What the two vocabularies don't share:
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.gemini.contents import parse_text
+from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS
@@ -24,7 +24,7 @@ _PARAMETERS = {"outputDimensionality": "dimensions"}
 _ALWAYS_HONOURED = frozenset({"content", "model"})
 
 
-class EmbedCall(Struct, frozen=True):
+class EmbedContentCall(Struct, frozen=True):
     """One request as it came, and how to answer it: with one vector, or with a list of them."""
 
     request: EmbeddingRequest
@@ -57,17 +57,17 @@ def batch_asked(body: Mapping[str, Any]) -> dict[str, str]:
     return asked
 
 
-def parse_embed_request(body: Mapping[str, Any], model: str) -> EmbedCall:
+def parse_embed_request(body: Mapping[str, Any], model: str) -> EmbedContentCall:
     """The request `body` of embedContent.
 
     Raises:
         APIError: 400 naming what is malformed.
     """
     text, dimensions = _parse_request(body, "")
-    return EmbedCall(EmbeddingRequest(model, (text,), dimensions))
+    return EmbedContentCall(EmbeddingRequest(model, (text,), dimensions))
 
 
-def parse_batch_request(body: Mapping[str, Any], model: str) -> EmbedCall:
+def parse_batch_request(body: Mapping[str, Any], model: str) -> EmbedContentCall:
     """The request `body` of batchEmbedContents.
 
     Raises:
@@ -86,7 +86,7 @@ def parse_batch_request(body: Mapping[str, Any], model: str) -> EmbedCall:
             "requests", "'outputDimensionality' has to be the same in all of 'requests'."
         )
     texts = tuple(text for text, _ in parsed)
-    return EmbedCall(EmbeddingRequest(model, texts, lengths.pop()), batch=True)
+    return EmbedContentCall(EmbeddingRequest(model, texts, lengths.pop()), batch=True)
 
 
 def _parse_request(request: Mapping[str, Any], path: str) -> tuple[str, int | None]:

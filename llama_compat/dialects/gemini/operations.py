@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
-from llama_compat.dialects.gemini.call import parse_count, parse_generate
 from llama_compat.dialects.gemini.embeddings import (
     batch_asked,
     embed_asked,
@@ -20,15 +19,16 @@ from llama_compat.dialects.gemini.embeddings import (
 )
 from llama_compat.dialects.gemini.errors import render_error
 from llama_compat.dialects.gemini.frames import ArrayFrame, EventFrame, Frame
-from llama_compat.dialects.gemini.generation_config import (
+from llama_compat.dialects.gemini.input.call import parse_count, parse_generate
+from llama_compat.dialects.gemini.input.generation_config import (
     CONFIG,
     config_asked,
     parse_candidate_count,
     parse_max_tokens,
 )
+from llama_compat.dialects.gemini.input.tools import tools_asked
 from llama_compat.dialects.gemini.members import spelling, spellings, the_member
 from llama_compat.dialects.gemini.seals import FAMILY
-from llama_compat.dialects.gemini.tools import tools_asked
 from llama_compat.extent import NOTHING, Extent, Prompt
 from llama_compat.wire.json_fields import JSONFields, from_raw
 

@@ -73,7 +73,7 @@ class Verdict(NamedTuple):
     rest: str
 
 
-class Attempt(Protocol):
+class CallAttempt(Protocol):
     """Something that began like a call and is being read.
 
     Whatever it decides must not depend on how the text is cut, and the `rest` of its verdict is the
@@ -98,7 +98,7 @@ class Syntax(NamedTuple):
         closers: may stand behind a call and are left out.
     """
 
-    attempt: Callable[[str], Attempt]
+    attempt: Callable[[str], CallAttempt]
     markers: tuple[str, ...] = ()
     brackets: str = ""
     closers: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class CallParser:
         self._deltas: list[Delta] = []
         # what has come and is not yet understood
         self._unread = ""
-        self._attempt: Attempt | None = None
+        self._attempt: CallAttempt | None = None
         self._tried: list[str] = []
         # of the text since the beginning or the last call
         self._blanks: list[str] = []

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from llama_compat.tools.formats.attempts import Head, Reader, RestAttempt, ScannedAttempt
-from llama_compat.tools.formats.base import Attempt, CallParser, Syntax, WrittenCall
+from llama_compat.tools.formats.base import CallAttempt, CallParser, Syntax, WrittenCall
 from llama_compat.tools.formats.json_calls import (
     open_call,
     read_json_calls,
@@ -115,7 +115,7 @@ class Llama3(Llama3JSON):
 
 
 def _syntax(read_tagged: Reader) -> Syntax:
-    def attempt(opener: str) -> Attempt:
+    def attempt(opener: str) -> CallAttempt:
         return RestAttempt(read_tagged) if opener == PYTHON_TAG else _json_attempt()
 
     return Syntax(attempt=attempt, markers=(PYTHON_TAG,), brackets="{", closers=(";",))

@@ -16,7 +16,7 @@ from typing import Any
 from llama_compat.text.markers import held_back
 from llama_compat.tools.calls import parse_json
 from llama_compat.tools.formats.attempts import Head, Reader, ScannedAttempt
-from llama_compat.tools.formats.base import Attempt, CallParser, Syntax, Verdict, WrittenCall
+from llama_compat.tools.formats.base import CallAttempt, CallParser, Syntax, Verdict, WrittenCall
 from llama_compat.tools.formats.json_calls import (
     open_call,
     read_json_calls,
@@ -80,7 +80,7 @@ class Qwen3Coder:
         offered = {tool.tool_name: tool for tool in tools}
         read = partial(_read_functions, tools=offered)
 
-        def attempt(opener: str) -> Attempt:
+        def attempt(opener: str) -> CallAttempt:
             return _TaggedCall(read) if opener == _CALL else _BareFunction(read, offered)
 
         syntax = Syntax(attempt=attempt, markers=(_CALL, _FUNCTION), closers=(_CALL_END,))
@@ -92,7 +92,7 @@ class _TaggedCall:
 
     def __init__(self, read: Reader) -> None:
         self._read = read
-        self._chosen: Attempt | None = None
+        self._chosen: CallAttempt | None = None
 
     def feed(self, text: str) -> Verdict | None:
         if self._chosen is None:

@@ -560,7 +560,7 @@ class Context:
 # Samplers -----------------------------------------------------------------------------------------
 
 
-class Sampler:
+class LlamaSampler:
     """A chain of llama.cpp's samplers: how the tokens of one sequence are chosen.
 
     Args:

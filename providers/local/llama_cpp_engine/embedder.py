@@ -11,7 +11,8 @@ from llama_compat.errors import APIError, internal_error
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.llama_cpp_engine.bindings import MAX_SEQUENCES, Context, LlamaError, Model
-from providers.local.llama_cpp_engine.loader import POOLING_RANK, LoadOptions, cpu_cores
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.loader import POOLING_RANK, cpu_cores
 
 BATCH_TEXTS = 32
 """Texts that are computed at once, if they fit."""
@@ -28,16 +29,19 @@ class LlamaEmbedder(EmbedderThread):
     Args:
         name: the provider's name for the model.
         model: it.
-        options: how it is to run.
+        config: the provider's settings.
+        context_length: the tokens that a text may have, if less than the model takes.
 
     Raises:
         ProviderStartError: its context can't be made, or it has no embeddings.
     """
 
-    def __init__(self, name: str, model: Model, options: LoadOptions) -> None:
-        super().__init__(name, model.embedding_size, options.max_waiting)
+    def __init__(
+        self, name: str, model: Model, config: LlamaCppConfig, context_length: int | None
+    ) -> None:
+        super().__init__(name, model.embedding_size, config.max_waiting)
         self._model = model
-        wanted = options.context_length or MAX_TOKENS
+        wanted = context_length or MAX_TOKENS
         self.max_tokens = min(model.context_length, wanted, MAX_TOKENS)
         self._texts = min(BATCH_TEXTS, MAX_SEQUENCES)
         self._longest_token = max(len(model.piece(id)) for id in range(model.vocab_size))
@@ -49,10 +53,10 @@ class LlamaEmbedder(EmbedderThread):
                 # All of a text has to be in one batch, for its tokens may look ahead.
                 batch_tokens=self.max_tokens,
                 outputs=self.max_tokens,
-                threads=options.threads or cpu_cores(),
+                threads=config.threads or cpu_cores(),
                 embeddings=True,
             )
-            self._context.adapt(options.adapters)
+            self._context.adapt([(each.path, each.scale) for each in config.lora])
         except LlamaError as error:
             raise ProviderStartError(
                 f"The embedding model '{name}' was loaded, but its context of {self.max_tokens}"

@@ -14,7 +14,7 @@ from llama_compat.types import StopReason
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
 from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
 from providers.local.llama_cpp_engine.bindings import NO_ROOM
-from providers.local.llama_cpp_engine.loader import LoadedModel
+from providers.local.llama_cpp_engine.loader import LoadedLlama
 from providers.local.llama_cpp_engine.sampling import (
     Mask,
     choose,
@@ -24,7 +24,7 @@ from providers.local.llama_cpp_engine.sampling import (
     sampler_for,
     scores_of,
 )
-from providers.local.llama_cpp_engine.scheduler import Batch, Chunk, Scheduler
+from providers.local.llama_cpp_engine.scheduler import LlamaBatch, LlamaChunk, LlamaScheduler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.sequence import Deliver
 
@@ -44,10 +44,10 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         loaded: the model, its context and its slots.
     """
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedLlama) -> None:
         self.loaded = loaded
-        self._scheduler: Scheduler = Scheduler(loaded.slots, loaded.limits)
-        super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
+        self._scheduler: LlamaScheduler = LlamaScheduler(loaded.slots, loaded.limits)
+        super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -105,7 +105,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             for each in masks.values():
                 each.exception()
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: LlamaBatch) -> None:
         """Run the batch; who has no room in the KV cache is taken out of it.
 
         Raises:
@@ -119,7 +119,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             raise RuntimeError(f"llama_decode returned {status}")
         self._counts.steps += 1
 
-    def _fill(self, batch: Batch) -> int:
+    def _fill(self, batch: LlamaBatch) -> int:
         """Write the batch into the context's arrays; how many tokens it has."""
         context, at = self.loaded.context, 0
         for sequence, tokens in batch.chunks:
@@ -139,7 +139,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             at = end
         return at
 
-    def _advance(self, batch: Batch, masks: Masks) -> None:
+    def _advance(self, batch: LlamaBatch, masks: Masks) -> None:
         """Count the step, and choose the tokens that come next."""
         at = 0
         for chunk in batch.chunks:
@@ -201,7 +201,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         token_id = choose(sequence, context, index)
         return token_id, None if wanted is None else scores_of(logprobs, token_id, wanted)
 
-    def _score_prompt(self, chunk: Chunk, start: int) -> None:
+    def _score_prompt(self, chunk: LlamaChunk, start: int) -> None:
         """Score the prompt's tokens that follow those of `chunk`, of which `start` is the first.
 
         Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,8 @@ from providers.local.llama_cpp_engine.bindings import (
     Model,
     offloads,
 )
-from providers.local.llama_cpp_engine.scheduler import Limits
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.scheduler import LlamaLimits
 from providers.local.llama_cpp_engine.slots import Slots
 from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
 from providers.local.llama_cpp_engine.trial import try_out
@@ -43,55 +43,36 @@ POOLING_RANK = 4
 
 
 @dataclass(frozen=True)
-class LoadOptions:
-    """How a model is to run; what the template's settings of the same names say.
-
-    `context_length` takes the place of the model's own where that is longer. A `kv_cache` of at
-    most 1 is a share of the memory that is free when the model is loaded, more than that a number
-    of bytes. `adapters` are LoRA's, each with its scale.
-    """
-
-    gpu_layers: int = -1
-    threads: int | None = None
-    tool_format: str = "auto"
-    context_length: int | None = None
-    max_sequences: int = 8
-    max_waiting: int = 256
-    max_step_tokens: int | None = None
-    kv_cache: float = 0.5
-    prefix_cache: bool = True
-    adapters: Sequence[tuple[Path, float]] = ()
-
-
-@dataclass(frozen=True)
-class LoadedModel:
+class LoadedLlama:
     """A model and what an engine needs to run it.
 
     Attributes:
+        config: the settings that it was loaded with.
         model: as a provider sees it.
         context: its KV cache and batch.
         slots: the context's sequences.
-        limits: of its steps and queue.
+        limits: of its steps.
     """
 
+    config: LlamaCppConfig
     model: LocalModel
     context: Context
     slots: Slots
-    limits: Limits
+    limits: LlamaLimits
 
 
-def open_model(name: str, path: Path, options: LoadOptions) -> Model:
+def open_model(name: str, path: Path, config: LlamaCppConfig) -> Model:
     """The GGUF at `path`, once another process has shown that it can be loaded and computed.
 
     Raises:
         ProviderStartError: it can't be.
     """
-    gpu_layers = options.gpu_layers if offloads() else 0
+    gpu_layers = config.n_gpu_layers if offloads() else 0
     repacked = try_out(
         name,
         path,
-        [adapter for adapter, _ in options.adapters],
-        options.threads or cpu_cores(),
+        [each.path for each in config.lora],
+        config.threads or cpu_cores(),
         on_gpu=gpu_layers != 0,
     )
     try:
@@ -109,14 +90,21 @@ def open_model(name: str, path: Path, options: LoadOptions) -> Model:
     return model
 
 
-def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedModel:
+def load(
+    name: str,
+    model: Model,
+    path: Path,
+    config: LlamaCppConfig,
+    context_length: int | None = None,
+) -> LoadedLlama:
     """Make a context for a model that generates.
 
     Args:
         name: the provider's name for it, for messages.
         model: the model.
         path: of its file.
-        options: how it is to run.
+        config: the provider's settings.
+        context_length: takes the place of the model's own where that is longer.
 
     Raises:
         ProviderStartError: there is not enough memory, or its tokenizer or template won't do.
@@ -128,15 +116,15 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
         raise ProviderStartError(
             f"The model '{name}' in {path} can't be used: {error}. Choose another file."
         ) from error
-    sequences = min(options.max_sequences, MAX_SEQUENCES)
-    on_gpu = offloads() and options.gpu_layers != 0
+    sequences = min(config.max_sequences, MAX_SEQUENCES)
+    on_gpu = offloads() and config.n_gpu_layers != 0
     usual = STEP_TOKENS["gpu" if on_gpu else "cpu"]
-    step_tokens = options.max_step_tokens or max(usual, sequences)
-    length = min(filter(None, (model.context_length, options.context_length)))
-    cells = _cells(name, model, options, length, sequences)
+    step_tokens = config.max_step_tokens or max(usual, sequences)
+    length = min(filter(None, (model.context_length, context_length)))
+    cells = _cells(name, model, config.kv_cache, length, sequences, least=context_length or 1)
     # A state that is no KV cache takes memory for each sequence, and can't be cut to a prefix.
     held = sequences
-    if options.prefix_cache and not model.has_state:
+    if config.prefix_cache and not model.has_state:
         held = min(sequences + HELD_PREFIXES, MAX_SEQUENCES)
     try:
         context = Context(
@@ -145,9 +133,9 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
             sequences=held,
             batch_tokens=max(step_tokens, sequences),
             outputs=sequences + SCORED_TOKENS,
-            threads=options.threads or cpu_cores(),
+            threads=config.threads or cpu_cores(),
         )
-        context.adapt(options.adapters)
+        context.adapt([(each.path, each.scale) for each in config.lora])
     except LlamaError as error:
         raise ProviderStartError(
             f"The model '{name}' was loaded, but its context of {cells} tokens can't be made:"
@@ -162,28 +150,30 @@ def load(name: str, model: Model, path: Path, options: LoadOptions) -> LoadedMod
         vocab_size=model.vocab_size,
         context_length=length,
         stop_tokens=_stop_tokens(model, vocabulary),
-        tool_format=_tool_format(options.tool_format, name, path, model),
+        tool_format=_tool_format(config.tool_format, name, path, model),
     )
-    return LoadedModel(
+    return LoadedLlama(
+        config=config,
         model=local,
         context=context,
-        slots=Slots(context, sequences, held, length, reuse=options.prefix_cache),
-        limits=Limits(
+        slots=Slots(context, sequences, held, length, reuse=config.prefix_cache),
+        limits=LlamaLimits(
             tokens=max(step_tokens, sequences),
             scored_tokens=SCORED_TOKENS,
-            waiting=options.max_waiting,
         ),
     )
 
 
-def _cells(name: str, model: Model, options: LoadOptions, length: int, sequences: int) -> int:
+def _cells(
+    name: str, model: Model, kv_cache: float, length: int, sequences: int, *, least: int
+) -> int:
     """How many tokens the KV cache is to hold: the longest requests, or what memory there is for.
 
     Raises:
         ProviderStartError: not even the context that the template asks for fits.
     """
     free, each = available_memory(), model.kv_bytes_per_token
-    allowed = options.kv_cache
+    allowed = kv_cache
     if allowed <= 1:
         # Where nobody can tell, llama.cpp has to find out.
         allowed = float("inf") if free is None else allowed * free
@@ -193,7 +183,7 @@ def _cells(name: str, model: Model, options: LoadOptions, length: int, sequences
             " memory are free: set a smaller 'kv_cache' in the template."
         )
     cells = int(min(length * sequences, allowed / each))
-    if cells < min(length, options.context_length or 1):
+    if cells < min(length, least):
         raise ProviderStartError(
             f"The context of {length} tokens of the model '{name}' does not fit into memory: its KV"
             f" cache takes {_gib(length * each)} and gets {_gib(allowed)}. Set a smaller"

@@ -10,7 +10,7 @@ import numpy as np
 from llama_compat.types import GreedySamplingStrategy, SamplingStrategy, TopKSamplingStrategy
 from providers.local.draw import draw
 from providers.local.engine import TokenScores
-from providers.local.llama_cpp_engine.bindings import Context, Sampler
+from providers.local.llama_cpp_engine.bindings import Context, LlamaSampler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
@@ -20,7 +20,7 @@ LOWEST_TEMPERATURE = 1e-5
 """Below this, float32 can't tell the likeliest token's share from 1 any more."""
 
 
-def sampler_for(sequence: LlamaSequence, vocab_size: int) -> Sampler:
+def sampler_for(sequence: LlamaSequence, vocab_size: int) -> LlamaSampler:
     """The chain that chooses the tokens of `sequence`, or leaves what is drawn from; free it.
 
     The order is that of `local::torch`, and vLLM's: penalties, bias, temperature, `min_p`, `top_k`,
@@ -28,7 +28,7 @@ def sampler_for(sequence: LlamaSequence, vocab_size: int) -> Sampler:
     """
     generation = sequence.generation
     sampling = generation.sampling
-    sampler = Sampler(vocab_size)
+    sampler = LlamaSampler(vocab_size)
     if sampling.repetition_penalty != 1:
         sampler.add_penalties(
             sequence.prompt_tokens + generation.max_tokens,

@@ -16,21 +16,19 @@ waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a step and the engine take on.
+class LlamaLimits:
+    """How much a step takes on.
 
     Attributes:
         tokens: how many a step computes, of prompts and of replies together.
         scored_tokens: how many of prompts whose tokens are scored, since each has its logits.
-        waiting: how many sequences may wait; more are refused.
     """
 
     tokens: int
     scored_tokens: int
-    waiting: int
 
 
-class Chunk(NamedTuple):
+class LlamaChunk(NamedTuple):
     """The next tokens of one sequence: those from `sequence.computed` on."""
 
     sequence: LlamaSequence
@@ -43,14 +41,14 @@ class Chunk(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class LlamaBatch:
     """One step: its chunks, and how many tokens in them are scored."""
 
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[LlamaChunk] = field(default_factory=list)
     scored: int = 0
 
 
-class Scheduler:
+class LlamaScheduler:
     """Waiting and running sequences, first come first served within a priority.
 
     Args:
@@ -62,7 +60,7 @@ class Scheduler:
         preempted: how many had to give way, and were computed again.
     """
 
-    def __init__(self, slots: Slots, limits: Limits) -> None:
+    def __init__(self, slots: Slots, limits: LlamaLimits) -> None:
         self.running: dict[LlamaSequence, None] = {}
         self.preempted = 0
         self._slots = slots
@@ -109,13 +107,13 @@ class Scheduler:
         self.drop(set(left))
         return left
 
-    def schedule(self) -> Batch:
+    def schedule(self) -> LlamaBatch:
         """The next step; without chunks if there is nothing to do.
 
         Those that decode come first, so that a long prompt does not hold them up; prompts share
         what is left of the step.
         """
-        batch = Batch()
+        batch = LlamaBatch()
         budget = self._limits.tokens
         for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
             if budget == 0:
@@ -140,7 +138,7 @@ class Scheduler:
             heapq.heappush(self._waiting, item)
         return batch
 
-    def give_way(self, batch: Batch) -> bool:
+    def give_way(self, batch: LlamaBatch) -> bool:
         """The KV cache has no room for `batch`: forget something, and take out who has to wait.
 
         What nobody uses goes first, then the newest of the lowest priority; nobody else is let in
@@ -170,14 +168,14 @@ class Scheduler:
     def _queue(self, sequence: LlamaSequence) -> None:
         heapq.heappush(self._waiting, (*self._places[sequence], sequence))
 
-    def _put(self, batch: Batch, sequence: LlamaSequence, budget: int) -> int:
+    def _put(self, batch: LlamaBatch, sequence: LlamaSequence, budget: int) -> int:
         """Put the next tokens of `sequence` into the batch; how many."""
         tokens = min(sequence.uncomputed, budget)
         if sequence.scores_prompt:
             tokens = min(tokens, self._limits.scored_tokens - batch.scored)
             batch.scored += tokens
         if tokens:
-            batch.chunks.append(Chunk(sequence, tokens))
+            batch.chunks.append(LlamaChunk(sequence, tokens))
         return tokens
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from providers.local.engine import Generation
-from providers.local.sequence import Deliver, Sequence
+from providers.local.sequence import Deliver, LocalSequence
 
 if TYPE_CHECKING:
-    from providers.local.llama_cpp_engine.bindings import Sampler
+    from providers.local.llama_cpp_engine.bindings import LlamaSampler
     from providers.local.llama_cpp_engine.slots import Slot, Tokens
 
 
-class LlamaSequence(Sequence):
+class LlamaSequence(LocalSequence):
     """A generation, the slot that it is computed in, and how its tokens are chosen.
 
     Attributes:
@@ -26,7 +26,7 @@ class LlamaSequence(Sequence):
     def __init__(self, generation: Generation, deliver: Deliver) -> None:
         super().__init__(generation, deliver)
         self.slot: Slot | None = None
-        self.sampler: Sampler | None = None
+        self.sampler: LlamaSampler | None = None
         self._tokens = np.array(self.token_ids, np.int32)
 
     @property

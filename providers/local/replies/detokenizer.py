@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from providers.local.engine import Vocabulary as AnyVocabulary
+    from providers.local.engine import Vocabulary
 
 CONTEXT_TOKENS = 8
 """Tokens before the text that decide how its first token looks: no character has more of them."""
@@ -40,7 +40,7 @@ class Detokenizer(Protocol):
         ...
 
 
-class Vocabulary:
+class HubVocabulary:
     """What the token ids of a tokenizer stand for.
 
     Args:
@@ -103,7 +103,7 @@ class ByteDetokenizer:
     """For a vocabulary whose tokens stand for bytes; arguments as in `Vocabulary.detokenizer`."""
 
     def __init__(
-        self, vocabulary: AnyVocabulary, context: Sequence[int], shown: Collection[int]
+        self, vocabulary: Vocabulary, context: Sequence[int], shown: Collection[int]
     ) -> None:
         self._vocabulary = vocabulary
         self._shown_special = shown
@@ -122,7 +122,7 @@ class ByteDetokenizer:
 
 class _WindowDetokenizer:
     def __init__(
-        self, vocabulary: Vocabulary, context: Sequence[int], shown: Collection[int]
+        self, vocabulary: HubVocabulary, context: Sequence[int], shown: Collection[int]
     ) -> None:
         self._decode = partial(vocabulary.decode, shown=shown)
         self._shown = list(context[-CONTEXT_TOKENS:])

@@ -47,7 +47,7 @@ async def text_events(
         APIError: as in `Engine.generate`.
     """
     vocabulary, prompt_ids = engine.model.vocabulary, generation.prompt_ids
-    reply = Reply(
+    reply = ReplyText(
         vocabulary,
         prompt_ids,
         generation.sampling,
@@ -101,7 +101,7 @@ def _echoed(
     )
 
 
-class Reply:
+class ReplyText:
     """The text of one sequence as it is shown, and the log probabilities that go with it.
 
     A token's log probabilities come with the first of its text that is shown. Tokens of which

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from llama_compat.parts import ReplyParts
+from llama_compat.events import ReplyParts
 from llama_compat.tools.formats import TextParser
 from llama_compat.types import (
     Delta,

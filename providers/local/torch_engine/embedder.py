@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -84,34 +85,26 @@ def is_embedder(folder: Path) -> bool:
 
 
 def load_embedder(
-    name: str,
-    folder: Path,
-    *,
-    device: str,
-    dtype: str,
-    context_length: int | None,
-    control_tokens: bool = False,
+    name: str, folder: Path, config: TorchConfig, context_length: int | None
 ) -> LoadedEmbedder:
     """Load the model in `folder`.
 
     Args:
         name: the provider's name for it.
         folder: where it is.
-        device: as in the template.
-        dtype: as in the template.
+        config: the provider's settings.
         context_length: the tokens that a text may have, if less than the model takes.
-        control_tokens: whether control tokens that a text spells out are those tokens.
 
     Raises:
         ProviderStartError: it can't be loaded, or has a step that is not known here.
     """
-    chosen = choose_device(device)
+    device = choose_device(config.device)
     transformers_logging.disable_progress_bar()
     try:
         pooling, normalize = _steps(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = on_cpu_thread(
-            read_model, AutoModel, folder, spare=UNUSED, dtype=choose_dtype(dtype, chosen)
+            read_model, AutoModel, folder, spare=UNUSED, dtype=choose_dtype(config.dtype, device)
         )
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
@@ -121,7 +114,7 @@ def load_embedder(
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    backend.encode_special_tokens = not control_tokens
+    backend.encode_special_tokens = config.control_tokens != "all"
     limits = [
         _settings(folder / "sentence_bert_config.json").get("max_seq_length"),
         getattr(model.config, "max_position_embeddings", None),
@@ -132,7 +125,7 @@ def load_embedder(
     longest_token = max(len(token.encode()) for token in backend.get_vocab())
     return LoadedEmbedder(
         name,
-        model.to(chosen).eval(),
+        model.to(device).eval(),
         backend,
         pooling,
         normalize,
@@ -160,7 +153,7 @@ def _settings(path: Path) -> dict[str, Any]:
     return found
 
 
-class Embedder(EmbedderThread):
+class TorchEmbedder(EmbedderThread):
     """Embeds with one model of such a folder.
 
     Args:

@@ -18,7 +18,6 @@ from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
 from providers.local.sequence import Deliver
 from providers.local.torch_engine.cpu_thread import on_device
 from providers.local.torch_engine.loading.loader import LoadedModel
-from providers.local.torch_engine.scheduling import sequence as sequences_module
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
     FastSampler,
@@ -27,11 +26,10 @@ from providers.local.torch_engine.scheduling.sampler import (
     is_plain,
     score_tokens,
 )
-from providers.local.torch_engine.scheduling.scheduler import Batch, Chunk, Scheduler
+from providers.local.torch_engine.scheduling.scheduler import Chunk, StepBatch, TorchScheduler
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 log = logging.getLogger(__name__)
-
-LocalSequence = sequences_module.Sequence
 
 
 class Launched(NamedTuple):
@@ -45,14 +43,14 @@ class Launched(NamedTuple):
         copied: None where there is nothing to wait for.
     """
 
-    batch: Batch
-    sequences: list[LocalSequence]
+    batch: StepBatch
+    sequences: list[TorchSequence]
     chosen: torch.Tensor
     copy: torch.Tensor
     copied: torch.cuda.Event | None
 
 
-class Engine(EngineThread[LocalSequence]):
+class TorchEngine(EngineThread[TorchSequence]):
     """Generates with one model; a step computes the next tokens of all that it has room for.
 
     Where tokens are chosen on the device, a step is launched before those of the step before are
@@ -67,13 +65,13 @@ class Engine(EngineThread[LocalSequence]):
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self._runner = loaded.runner
-        self._scheduler: Scheduler = Scheduler(
+        self._scheduler: TorchScheduler = TorchScheduler(
             loaded.blocks,
             loaded.limits,
-            prefix_cache=loaded.prefix_cache,
+            prefix_cache=loaded.config.prefix_cache and loaded.batched,
             long_rope=loaded.long_rope,
         )
-        super().__init__(loaded.model, self._scheduler, waiting=loaded.limits.waiting)
+        super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._fast = _fast(loaded)
         self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens, self._fast)
         self._launched: Launched | None = None
@@ -101,7 +99,7 @@ class Engine(EngineThread[LocalSequence]):
         Raises:
             ProviderStartError: the model does not run.
         """
-        trial = LocalSequence(Generation((0,), SamplingParams(), 1), lambda _: None)
+        trial = TorchSequence(Generation((0,), SamplingParams(), 1), lambda _: None)
         trial.blocks = [0]
         try:
             on_device(self.loaded.device, self._runner.forward, [Chunk(trial, 1)])
@@ -120,8 +118,8 @@ class Engine(EngineThread[LocalSequence]):
 
     # In the thread --------------------------------------------------------------------------------
 
-    def _new_sequence(self, generation: Generation, deliver: Deliver) -> LocalSequence:
-        return LocalSequence(generation, deliver)
+    def _new_sequence(self, generation: Generation, deliver: Deliver) -> TorchSequence:
+        return TorchSequence(generation, deliver)
 
     def _step(self) -> None:
         on_device(self.loaded.device, self._run_step)
@@ -142,9 +140,9 @@ class Engine(EngineThread[LocalSequence]):
 
     # Steps whose tokens are read when the next one runs -------------------------------------------
 
-    def _can_launch(self, batch: Batch) -> bool:
+    def _can_launch(self, batch: StepBatch) -> bool:
         """Whether all that the step chooses can be chosen on the device."""
-        if self._fast is None or not self.loaded.overlap:
+        if self._fast is None or not self.loaded.config.overlap:
             return False
         sampling = [chunk.sequence for chunk in batch.chunks if chunk.samples]
         return bool(sampling) and all(
@@ -152,7 +150,7 @@ class Engine(EngineThread[LocalSequence]):
             for each in sampling
         )
 
-    def _overlap(self, batch: Batch, before: Launched | None) -> None:
+    def _overlap(self, batch: StepBatch, before: Launched | None) -> None:
         """Launch a step, and only then read the tokens of the one before."""
         try:
             launched = self._launch(batch, before)
@@ -171,7 +169,7 @@ class Engine(EngineThread[LocalSequence]):
                 each.token_ids.append(-1 - place)
         self._launched = launched
 
-    def _launch(self, batch: Batch, before: Launched | None) -> Launched:
+    def _launch(self, batch: StepBatch, before: Launched | None) -> Launched:
         assert self._fast is not None
         sequences = [chunk.sequence for chunk in batch.chunks if chunk.samples]
         logits = self._runner.forward(batch.chunks, None if before is None else before.chosen)
@@ -184,7 +182,7 @@ class Engine(EngineThread[LocalSequence]):
         copied.record()
         return Launched(batch, sequences, chosen, copy, copied)
 
-    def _finish(self, launched: Launched, following: Batch) -> None:
+    def _finish(self, launched: Launched, following: StepBatch) -> None:
         """Read a step's tokens, and take what ends with them out of the step that follows."""
         try:
             if launched.copied is not None:
@@ -204,7 +202,7 @@ class Engine(EngineThread[LocalSequence]):
 
     # Steps whose tokens are read at once ----------------------------------------------------------
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: StepBatch) -> None:
         constrained = {
             chunk.sequence: self._grammars.submit(chunk.sequence.generation.constraint.allowed)
             for chunk in batch.chunks
@@ -220,13 +218,13 @@ class Engine(EngineThread[LocalSequence]):
 
     def _advance(
         self,
-        batch: Batch,
+        batch: StepBatch,
         logits: torch.Tensor,
-        constrained: dict[LocalSequence, Future[Any]],
+        constrained: dict[TorchSequence, Future[Any]],
     ) -> None:
         """Count the step, and choose the tokens that come next."""
         self._counts.steps += 1
-        sampling: list[LocalSequence] = []
+        sampling: list[TorchSequence] = []
         rows: list[int] = []
         row = 0
         for chunk in batch.chunks:
@@ -265,14 +263,14 @@ class Engine(EngineThread[LocalSequence]):
             else:
                 self._take(sequence, choice.token_id, choice.scores)
 
-    def _take(self, sequence: LocalSequence, token_id: int, scores: TokenScores | None) -> None:
+    def _take(self, sequence: TorchSequence, token_id: int, scores: TokenScores | None) -> None:
         """A token was chosen, or none could be."""
         if token_id == NO_TOKEN:
             self._fail_without_numbers(sequence)
         else:
             self._append(sequence, token_id, scores)
 
-    def _fail_without_numbers(self, sequence: LocalSequence) -> None:
+    def _fail_without_numbers(self, sequence: TorchSequence) -> None:
         """Nothing that was computed of it is to be found by others."""
         log.error("%s: the model computed no numbers for a request", self.model.name)
         self.loaded.blocks.unregister(sequence.blocks)
@@ -291,7 +289,7 @@ class Engine(EngineThread[LocalSequence]):
             self._counts.cached_tokens += cached
             sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
 
-    def _recover(self, batch: Batch, error: Exception) -> None:
+    def _recover(self, batch: StepBatch, error: Exception) -> None:
         """A step failed: do it again with less where memory was short, else end what was in it."""
         if _is_out_of_memory(error):
             log.error("%s: out of memory: %s", self.model.name, error)
@@ -310,7 +308,7 @@ class Engine(EngineThread[LocalSequence]):
             failure = internal_error()
         self._end_all(batch, failure)
 
-    def _end_all(self, batch: Batch, failure: APIError) -> None:
+    def _end_all(self, batch: StepBatch, failure: APIError) -> None:
         """What a step was to compute is not to be had, and all that were in it end."""
         self._scheduler.undo(batch)
         for chunk in batch.chunks:
@@ -320,11 +318,11 @@ class Engine(EngineThread[LocalSequence]):
 
     def _masks(
         self,
-        sampling: Sequence[LocalSequence],
-        constrained: dict[LocalSequence, Future[Any]],
-    ) -> dict[LocalSequence, torch.Tensor | None]:
+        sampling: Sequence[TorchSequence],
+        constrained: dict[TorchSequence, Future[Any]],
+    ) -> dict[TorchSequence, torch.Tensor | None]:
         """What each sequence's next token may be; one whose grammar fails ends with that."""
-        masks: dict[LocalSequence, torch.Tensor | None] = {}
+        masks: dict[TorchSequence, torch.Tensor | None] = {}
         for each in sampling:
             try:
                 allowed = constrained[each].result() if each in constrained else None
@@ -334,7 +332,7 @@ class Engine(EngineThread[LocalSequence]):
                 self._fail(each, error)
         return masks
 
-    def _score_prompt(self, sequence: LocalSequence, logits: torch.Tensor) -> None:
+    def _score_prompt(self, sequence: TorchSequence, logits: torch.Tensor) -> None:
         """Score the tokens that follow each of those that `logits` belong to."""
         generation, start = sequence.generation, sequence.computed + 1
         following = generation.prompt_ids[start : start + len(logits)]

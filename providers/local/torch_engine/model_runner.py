@@ -7,9 +7,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from providers.local.torch_engine.model.attention import KVCache, SequenceSpan
+from providers.local.torch_engine.model.attention import SequenceSpan
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
-from providers.local.torch_engine.model.decoder import Decoder, Step
+from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
+from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
@@ -31,8 +32,8 @@ class Runner(Protocol):
         """
 
 
-MakeStep = Callable[[torch.Tensor, torch.Tensor, Sequence[SequenceSpan]], Step]
-"""Makes a `Step` of the tokens' positions and slots, `[tokens]` int64 each, and of their spans."""
+MakeStep = Callable[[torch.Tensor, torch.Tensor, Sequence[SequenceSpan]], ForwardStep]
+"""Makes a step of the tokens' positions and slots, `[tokens]` int64 each, and of their spans."""
 
 
 class PagedRunner:

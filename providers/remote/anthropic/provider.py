@@ -28,7 +28,7 @@ from providers.remote.anthropic.relay import VERSION, relay_messages
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_events, read_object
-from providers.remote.upstream.exchanges import Exchange
+from providers.remote.upstream.exchanges import UpstreamExchange
 
 _PATHS = {"messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 
@@ -147,7 +147,7 @@ class AnthropicMessagesProvider(
             APIError: whatever went wrong with the vendor.
         """
 
-        def post(body: bytes, headers: Mapping[str, str]) -> Exchange:
+        def post(body: bytes, headers: Mapping[str, str]) -> UpstreamExchange:
             return self.upstream.post(
                 _PATHS[call.operation.name],
                 body,

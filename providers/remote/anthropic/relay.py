@@ -32,7 +32,7 @@ from llama_compat.wire.json_fields import (
 from providers.remote.relaying.server_sent import ServerSentStream
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
-from providers.remote.upstream.exchanges import Exchange
+from providers.remote.upstream.exchanges import UpstreamExchange
 from providers.remote.upstream.vendor_errors import (
     error_in_stream,
     makes_no_sense,
@@ -43,7 +43,7 @@ from providers.remote.upstream.vendor_errors import (
 VERSION = "2023-06-01"
 """The `anthropic-version` for clients that name none."""
 
-Post = Callable[[bytes, Mapping[str, str]], Exchange]
+Post = Callable[[bytes, Mapping[str, str]], UpstreamExchange]
 """Sends a body with these headers to where the call's wire is."""
 
 _REQUIRED = {"messages": "content", "count_tokens": "input_tokens"}
@@ -109,7 +109,7 @@ def _reply_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return relayed
 
 
-async def _relay_whole(provider: str, call: Call, exchange: Exchange) -> Reply:
+async def _relay_whole(provider: str, call: Call, exchange: UpstreamExchange) -> Reply:
     async with exchange as response:
         body = await response.read()
         fields = reply_fields(provider, body, [_REQUIRED[call.operation.name]])

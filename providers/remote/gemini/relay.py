@@ -141,7 +141,7 @@ class GeminiEvents:
         self._frame = frame
         self._unfinished = set(range(candidates))
         self._blocked = False
-        self._decoder = sse.Decoder()
+        self._decoder = sse.EventDecoder()
         self._usage: JSONFields = {}
         self.begun = False
         self.spoken = False

@@ -5,7 +5,7 @@ take answers apart without any I/O, `connection` runs one exchange after another
 connections, and `client` owns them all.
 """
 
-from providers.remote.http1.client import Client, Counts
+from providers.remote.http1.client import Client, PoolCounts
 from providers.remote.http1.dialing import default_tls_context, new_tls_context
 from providers.remote.http1.errors import (
     AnswerTooLargeError,
@@ -30,7 +30,7 @@ from providers.remote.http1.errors import (
 from providers.remote.http1.headers import HeaderBlock, encode_header, encode_headers
 from providers.remote.http1.response import Response
 from providers.remote.http1.timeouts import Seconds, Timeouts
-from providers.remote.http1.urls import URL, Origin, Route, parse_url
+from providers.remote.http1.urls import URL, NetworkRoute, Origin, parse_url
 
 __all__ = [
     "URL",
@@ -41,18 +41,18 @@ __all__ = [
     "ConnectError",
     "ConnectTimeout",
     "ContentEncodingError",
-    "Counts",
     "DisconnectedError",
     "HTTPError",
     "HTTPTimeout",
     "HeaderBlock",
     "InvalidURLError",
+    "NetworkRoute",
     "Origin",
+    "PoolCounts",
     "ProtocolError",
     "ProxyError",
     "ProxyRefusedError",
     "Response",
-    "Route",
     "Seconds",
     "SilenceTimeout",
     "StaleError",

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple, TypeVar
 
-from providers.remote.http1.connection import Connection
+from providers.remote.http1.connection import HTTPConnection
 from providers.remote.http1.dialing import AddressCheck, Dialer
 from providers.remote.http1.errors import (
     ClosedError,
@@ -22,7 +22,7 @@ from providers.remote.http1.errors import (
 from providers.remote.http1.headers import HeaderBlock
 from providers.remote.http1.response import Response
 from providers.remote.http1.timeouts import Timeouts
-from providers.remote.http1.urls import Route
+from providers.remote.http1.urls import NetworkRoute
 
 Result = TypeVar("Result")
 
@@ -36,7 +36,7 @@ IDLE_SECONDS = 30.0
 _TARGET = re.compile(r"/[\x21-\x7e]*")
 
 
-class Counts(NamedTuple):
+class PoolCounts(NamedTuple):
     """How many connections there are now, and requests that wait for one.
 
     Attributes:
@@ -75,25 +75,25 @@ class Client:
         self._limit = max_connections or math.inf
         self._idle_seconds = idle_seconds
         self._dialer = Dialer(tls, check_address, self._timeouts.connect)
-        self._open: set[Connection] = set()
+        self._open: set[HTTPConnection] = set()
         self._leased = 0
         self._queue: OrderedDict[asyncio.Future[None], None] = OrderedDict()
-        self._idle: dict[str, dict[Connection, None]] = {}
+        self._idle: dict[str, dict[HTTPConnection, None]] = {}
         self._wanted: dict[str, _Wanted] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
         self._some_gone = asyncio.Event()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PoolCounts:
         """How many connections there are now."""
         idle = sum(map(len, self._idle.values()))
-        return Counts(self._leased, idle, len(self._queue))
+        return PoolCounts(self._leased, idle, len(self._queue))
 
     async def send(
         self,
         method: Literal["GET", "POST"],
-        route: Route,
+        route: NetworkRoute,
         target: str,
         headers: HeaderBlock,
         body: bytes | None = None,
@@ -161,7 +161,7 @@ class Client:
 
     # Connections that are there -------------------------------------------------------------------
 
-    def _lease_idle(self, key: str) -> Connection | None:
+    def _lease_idle(self, key: str) -> HTTPConnection | None:
         """An idle connection for one exchange, if there is one and nobody has to wait for it."""
         if self._closed or self._leased >= self._limit:
             return None
@@ -171,7 +171,7 @@ class Client:
             connection.leased = True
         return connection
 
-    async def _lease(self, route: Route, deadline: float) -> tuple[Connection, bool]:
+    async def _lease(self, route: NetworkRoute, deadline: float) -> tuple[HTTPConnection, bool]:
         """A connection for one exchange, and whether it had another before.
 
         The lease ends with the exchange or the connection, whatever comes first.
@@ -218,7 +218,7 @@ class Client:
                 return
         self._leased -= 1
 
-    def _take_idle(self, key: str) -> Connection | None:
+    def _take_idle(self, key: str) -> HTTPConnection | None:
         """The idle connection that was used last, if there is one."""
         while idle := self._idle.get(key):
             connection, _ = idle.popitem()
@@ -235,14 +235,14 @@ class Client:
         for connection in self._idle.pop(key, ()):
             connection.abort()
 
-    def connection_idle(self, connection: Connection) -> None:
+    def connection_idle(self, connection: HTTPConnection) -> None:
         """A connection's exchange is over."""
         leased, connection.leased = connection.leased, False
         self._offer(connection, was_idle=True)
         if leased:
             self._end_lease()
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HTTPConnection) -> None:
         """A connection is gone."""
         self._open.discard(connection)
         idle = self._idle.get(connection.key)
@@ -255,7 +255,7 @@ class Client:
             self._end_lease()
         self._some_gone.set()
 
-    def _offer(self, connection: Connection, *, was_idle: bool) -> None:
+    def _offer(self, connection: HTTPConnection, *, was_idle: bool) -> None:
         """Give a connection to the first who waits for one like it, or keep it."""
         wanted = self._wanted.get(connection.key)
         while wanted is not None and wanted.waiters:
@@ -271,12 +271,14 @@ class Client:
 
     # New connections ------------------------------------------------------------------------------
 
-    async def _wait_for_connection(self, route: Route, deadline: float) -> tuple[Connection, bool]:
+    async def _wait_for_connection(
+        self, route: NetworkRoute, deadline: float
+    ) -> tuple[HTTPConnection, bool]:
         """A new connection, or one that others have done with, whichever is there first."""
         wanted = self._wanted.get(route.key)
         if wanted is None:
             wanted = self._wanted[route.key] = _Wanted(OrderedDict(), [])
-        waiter: asyncio.Future[tuple[Connection, bool]]
+        waiter: asyncio.Future[tuple[HTTPConnection, bool]]
         waiter = asyncio.get_running_loop().create_future()
         wanted.waiters[waiter] = None
         if len(wanted.dialing) < len(wanted.waiters):
@@ -295,7 +297,7 @@ class Client:
             self._trim(route.key, wanted)
             raise
 
-    async def _dial(self, route: Route, wanted: _Wanted) -> None:
+    async def _dial(self, route: NetworkRoute, wanted: _Wanted) -> None:
         task = asyncio.current_task()
         assert task is not None
         failure: Exception
@@ -314,8 +316,8 @@ class Client:
             _fail(wanted.waiters.popitem(last=False)[0], failure)
         self._trim(route.key, wanted)
 
-    def _connection(self, route: Route) -> Connection:
-        return Connection(route.key, self, self._timeouts, self._idle_seconds)
+    def _connection(self, route: NetworkRoute) -> HTTPConnection:
+        return HTTPConnection(route.key, self, self._timeouts, self._idle_seconds)
 
     def _make_room(self) -> None:
         """Another connection is to be opened: close an idle one if there would be too many."""
@@ -347,12 +349,12 @@ class Client:
 class _Wanted(NamedTuple):
     """What is wanted on one route: as many connections on their way as requests that wait."""
 
-    waiters: OrderedDict[asyncio.Future[tuple[Connection, bool]], None]
+    waiters: OrderedDict[asyncio.Future[tuple[HTTPConnection, bool]], None]
     dialing: list[asyncio.Task[None]]
 
 
 @lru_cache(maxsize=256)
-def _beginning(method: str, route: Route, target: str) -> bytes:
+def _beginning(method: str, route: NetworkRoute, target: str) -> bytes:
     """The request line and the headers that go with the route.
 
     Raises:

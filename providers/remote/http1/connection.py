@@ -37,17 +37,17 @@ DISCARD_BYTES = 1 << 16
 the connection used again."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Who is told what becomes of a connection."""
 
-    def connection_idle(self, connection: Connection) -> None:
+    def connection_idle(self, connection: HTTPConnection) -> None:
         """Its exchange is over, and another may begin."""
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: HTTPConnection) -> None:
         """It is gone."""
 
 
-class Connection(asyncio.Protocol):
+class HTTPConnection(asyncio.Protocol):
     """A connection to a server, or by way of a proxy.
 
     Args:
@@ -84,7 +84,9 @@ class Connection(asyncio.Protocol):
         "leased",
     )
 
-    def __init__(self, key: str, owner: Owner, timeouts: Timeouts, idle_seconds: float) -> None:
+    def __init__(
+        self, key: str, owner: ConnectionOwner, timeouts: Timeouts, idle_seconds: float
+    ) -> None:
         self.key = key
         self.leased = False
         self._owner = owner

@@ -17,7 +17,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 _RAW = -zlib.MAX_WBITS
 
 
-class Decoder:
+class ContentDecoder:
     """Decompresses one body.
 
     Args:
@@ -74,7 +74,7 @@ class Decoder:
         self._inflate = zlib.decompressobj(_GZIP)
 
 
-def decoder_for(coding: str) -> Decoder:
+def decoder_for(coding: str) -> ContentDecoder:
     """What undoes a content encoding.
 
     Raises:
@@ -82,7 +82,7 @@ def decoder_for(coding: str) -> Decoder:
     """
     match coding.strip().lower():
         case "gzip" | "x-gzip":
-            return Decoder(gzip=True)
+            return ContentDecoder(gzip=True)
         case "deflate":
-            return Decoder(gzip=False)
+            return ContentDecoder(gzip=False)
     raise ContentEncodingError(f"the content-encoding {shown(coding)} is not known")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
 
-from providers.remote.http1.connection import Connection
+from providers.remote.http1.connection import HTTPConnection
 from providers.remote.http1.errors import (
     CertificateError,
     ConnectError,
@@ -22,7 +22,7 @@ from providers.remote.http1.errors import (
     UnknownHostError,
 )
 from providers.remote.http1.parser import ResponseParser
-from providers.remote.http1.urls import Origin, Route
+from providers.remote.http1.urls import NetworkRoute, Origin
 
 NEXT_ADDRESS_SECONDS = 0.25
 """How long one address may take before the next is tried beside it (RFC 8305)."""
@@ -72,7 +72,7 @@ class Dialer:
         self._check_address = check_address
         self._names = _Names()
 
-    async def dial(self, route: Route, make: Callable[[], Connection]) -> Connection:
+    async def dial(self, route: NetworkRoute, make: Callable[[], HTTPConnection]) -> HTTPConnection:
         """A connection of the given make on `route`.
 
         Raises:
@@ -89,7 +89,9 @@ class Dialer:
         """End all look-ups."""
         await self._names.close()
 
-    async def _dial(self, route: Route, make: Callable[[], Connection]) -> Connection:
+    async def _dial(
+        self, route: NetworkRoute, make: Callable[[], HTTPConnection]
+    ) -> HTTPConnection:
         if route.proxy is None:
             opened = await self._open(route.origin)
         else:
@@ -120,8 +122,8 @@ class Dialer:
             raise ConnectError(error) from error
 
     async def _secure(
-        self, transport: asyncio.Transport, route: Route, connection: Connection
-    ) -> Connection:
+        self, transport: asyncio.Transport, route: NetworkRoute, connection: HTTPConnection
+    ) -> HTTPConnection:
         """Begin TLS with the proxy, ask it to connect, begin TLS with the server; what applies."""
         if route.proxy is not None and route.proxy.origin.scheme == "https":
             try:
@@ -308,7 +310,7 @@ async def _connect_socket(address: Address, check: AddressCheck | None) -> socke
 class _Tunnel(asyncio.Protocol):
     """Asks a proxy to connect; `opened` is done when it has."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: NetworkRoute) -> None:
         self._route = route
         self._parser = ResponseParser()
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()

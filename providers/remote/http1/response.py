@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from providers.remote.http1.decoding import STEP_BYTES, Decoder, decoder_for
+from providers.remote.http1.decoding import STEP_BYTES, ContentDecoder, decoder_for
 from providers.remote.http1.errors import AnswerTooLargeError, HTTPError
 from providers.remote.http1.headers import Headers
 from providers.remote.http1.parser import ResponseParser
 
 if TYPE_CHECKING:
-    from providers.remote.http1.connection import Connection
+    from providers.remote.http1.connection import HTTPConnection
 
 
 class Response:
@@ -38,18 +38,18 @@ class Response:
         "status",
     )
 
-    def __init__(self, connection: Connection, parser: ResponseParser) -> None:
+    def __init__(self, connection: HTTPConnection, parser: ResponseParser) -> None:
         self.status = parser.status
         self.headers = Headers(parser.headers)
         self.discarding = False
         self._parts = parser.body
         self._held = self._discarded = 0
-        self._connection: Connection | None = connection
+        self._connection: HTTPConnection | None = connection
         self._ended = False
         self._error: HTTPError | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._coding = parser.headers.get("content-encoding")
-        self._decoder: Decoder | None = None
+        self._decoder: ContentDecoder | None = None
 
     # For whoever asked ----------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def _ascii_host(host: str) -> str:
     return host if host.isascii() else host.encode("idna").decode()
 
 
-class Route:
+class NetworkRoute:
     """The way to a server, directly or by a proxy, with what each request that takes it repeats.
 
     Requests to an http server are forwarded by the proxy; to an https server it makes a tunnel.

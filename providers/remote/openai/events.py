@@ -92,7 +92,7 @@ async def _read_chunks(
     parser: ChunkParser,
     whole: Callable[[Mapping[str, Any]], list[StreamEvent]],
 ) -> AsyncGenerator[StreamEvent, None]:
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     try:
         chunk, body = await opening(response, NO_EVENTS)
         if body is not None:

@@ -53,7 +53,7 @@ from providers.remote.openai.vendors import ALL_WIRES, Vendor
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
 from providers.remote.relaying.streams import stream_reply
-from providers.remote.upstream.exchanges import Exchange, UpstreamResponse
+from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import missing_api_key, relayed_headers
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class RemoteOpenAIProvider(
     async def _relay_messages(self, call: Call, target: Target) -> Reply:
         path, base_url = self._place(call.operation.name, target)
 
-        def post(body: bytes, headers: Mapping[str, str]) -> Exchange:
+        def post(body: bytes, headers: Mapping[str, str]) -> UpstreamExchange:
             return self.upstream.post(
                 path,
                 body,
@@ -215,7 +215,7 @@ class RemoteOpenAIProvider(
         reply.dropped = dropped
         return reply
 
-    async def _relay_embeddings(self, call: Call, exchange: Exchange) -> Reply:
+    async def _relay_embeddings(self, call: Call, exchange: UpstreamExchange) -> Reply:
         async with exchange as response:
             fields = embedding_fields(
                 self.id,
@@ -225,14 +225,14 @@ class RemoteOpenAIProvider(
             )
         return _whole_reply(response, fields)
 
-    async def _relay_completion(self, call: Call, exchange: Exchange) -> Reply:
+    async def _relay_completion(self, call: Call, exchange: UpstreamExchange) -> Reply:
         kind = REPLY_KINDS[call.operation.name]
         async with exchange as response:
             body = await response.read()
             fields = completion_fields(self.id, body, kind, model_json(call.model))
         return _whole_reply(response, fields)
 
-    async def _relay_stream(self, call: Call, exchange: Exchange) -> Reply:
+    async def _relay_stream(self, call: Call, exchange: UpstreamExchange) -> Reply:
         include_usage, continuous_usage = wants_usage(call.fields)
         kind, model = REPLY_KINDS[call.operation.name], model_json(call.model)
         mender = StreamMender(
@@ -254,7 +254,7 @@ class RemoteOpenAIProvider(
 
         return await stream_reply(self.id, exchange, stream, at_end=look_for_usage)
 
-    def _exchange(self, call: Call, target: Target, body: bytes) -> Exchange:
+    def _exchange(self, call: Call, target: Target, body: bytes) -> UpstreamExchange:
         path, base_url = self._place(call.operation.name, target)
         return self.upstream.post(
             path, body, request_id=call.request_id, base_url=base_url, headers=call.headers

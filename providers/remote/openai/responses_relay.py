@@ -36,7 +36,7 @@ from llama_compat.wire.json_fields import (
 )
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
-from providers.remote.upstream.exchanges import Exchange
+from providers.remote.upstream.exchanges import UpstreamExchange
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, relayed_headers
 
 _REQUIRED = {"responses": "output", "compact": "output", "input_tokens": "input_tokens"}
@@ -66,7 +66,7 @@ MAX_EVENT_BYTES = 1 << 25
 
 
 async def relay_responses(
-    provider: str, call: Call, model: str, post: Callable[[bytes], Exchange]
+    provider: str, call: Call, model: str, post: Callable[[bytes], UpstreamExchange]
 ) -> Reply:
     """Pass a call of the Responses API on, and its reply back.
 
@@ -240,7 +240,7 @@ class ResponseStream:
             out.append(events)
 
     def _take_one(self, event: bytes, out: list[bytes]) -> None:
-        for each in sse.Decoder().feed(event):
+        for each in sse.EventDecoder().feed(event):
             if each.data is None:
                 if self.begun and each.comment is not None:
                     out.append(event)

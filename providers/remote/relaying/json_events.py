@@ -19,7 +19,7 @@ class JSONEvents:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._decoder = sse.Decoder()
+        self._decoder = sse.EventDecoder()
 
     def feed(self, chunk: bytes) -> Iterator[Mapping[str, Any]]:
         """The objects of the events that `chunk` completes.

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Reply
 from llama_compat.types import Usage
-from providers.remote.upstream.exchanges import Exchange, UpstreamResponse
+from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import relayed_headers
 
 
 @asynccontextmanager
-async def speaking(dialect: str, exchange: Exchange) -> AsyncIterator[UpstreamResponse]:
+async def speaking(dialect: str, exchange: UpstreamExchange) -> AsyncIterator[UpstreamResponse]:
     """`exchange`, whose errors are in the language `dialect`."""
     try:
         async with exchange as response:
@@ -26,7 +26,7 @@ async def speaking(dialect: str, exchange: Exchange) -> AsyncIterator[UpstreamRe
 
 
 async def whole_reply(
-    exchange: Exchange, mend: Callable[[bytes], tuple[bytes, Usage | None]]
+    exchange: UpstreamExchange, mend: Callable[[bytes], tuple[bytes, Usage | None]]
 ) -> Reply:
     """The reply of a vendor that answers with one object.
 

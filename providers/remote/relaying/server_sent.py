@@ -36,7 +36,7 @@ class ServerSentStream(ABC):
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._decoder = sse.Decoder()
+        self._decoder = sse.EventDecoder()
         self.begun = False
         self.spoken = False
         self.ended = False

@@ -14,7 +14,7 @@ from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Reply, until_content
 from llama_compat.types import Usage
 from providers.remote.relaying.answers import NO_EVENTS, opening
-from providers.remote.upstream.exchanges import Exchange, UpstreamResponse
+from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import relayed_headers
 
 
@@ -67,7 +67,7 @@ class RelayedStream(Protocol):
 
 async def stream_reply(
     provider: str,
-    exchange: Exchange,
+    exchange: UpstreamExchange,
     stream: RelayedStream,
     *,
     reply_headers: Callable[[Mapping[str, str]], dict[str, str]] = relayed_headers,

@@ -161,9 +161,9 @@ class Upstream:
         self._client: http1.Client | None = None
 
     @property
-    def connections(self) -> http1.Counts:
+    def connections(self) -> http1.PoolCounts:
         """How many there are now."""
-        return self._client.counts if self._client is not None else http1.Counts(0, 0, 0)
+        return self._client.counts if self._client is not None else http1.PoolCounts(0, 0, 0)
 
     async def start(self) -> None:
         """Make the pool; connections are opened when they are needed.
@@ -275,13 +275,13 @@ class Upstream:
             return http1.encode_headers(_merged(self._headers, headers))
         return http1.HeaderBlock(block + http1.encode_headers(headers))
 
-    def _look_at_base(self, base_url: str) -> tuple[http1.Route, str]:
+    def _look_at_base(self, base_url: str) -> tuple[http1.NetworkRoute, str]:
         url = http1.parse_url(base_url)
         proxy = _proxy_for(url.origin, self._config)
-        return http1.Route(url.origin, proxy), url.target.rstrip("/")
+        return http1.NetworkRoute(url.origin, proxy), url.target.rstrip("/")
 
 
-Exchange = AbstractAsyncContextManager[UpstreamResponse]
+UpstreamExchange = AbstractAsyncContextManager[UpstreamResponse]
 """A request and its answer, entered when it is sent."""
 
 

@@ -189,7 +189,7 @@ class ImageDownloader:
             if parsed.basic is not None:
                 authorization = http1.encode_headers({"authorization": parsed.basic})
                 headers = http1.HeaderBlock(headers + authorization)
-            route = http1.Route(parsed.origin)
+            route = http1.NetworkRoute(parsed.origin)
             response = await self._client.send("GET", route, parsed.target, headers)
             location = response.headers.get("location")
             if response.status not in REDIRECTIONS or not location:

@@ -19,7 +19,7 @@ from routing.access.keys.secret import (
     new_secret,
     visible_prefix,
 )
-from routing.storage.once import Writer, table_of_writers
+from routing.storage.once import BatchWriter, table_of_writers
 from routing.storage.storage import Migrations, Row, Storage, Transaction
 
 KEYS = Migrations(
@@ -124,7 +124,7 @@ class KeyStore:
     ) -> None:
         self._storage = storage
         self._clock = clock
-        self._spending = Writer("spending_writers", clock)
+        self._spending = BatchWriter("spending_writers", clock)
         self._teams = teams
 
     def of_teams(self, teams: Collection[str]) -> KeyStore:

@@ -50,7 +50,7 @@ SEEDED_TOGETHER = 500
 
 _FOLDER = Path(__file__).parent
 
-Answer = TypeVar("Answer")
+ScriptAnswer = TypeVar("ScriptAnswer")
 
 
 class _Settlement(Struct, eq=False):
@@ -351,7 +351,7 @@ class RedisCounters:
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         return await self._ask(lambda: self._scripts[script](keys=keys, args=arguments))
 
-    async def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _ask(self, question: Callable[[], Awaitable[ScriptAnswer]]) -> ScriptAnswer:
         from redis.exceptions import RedisError
         from redis.exceptions import TimeoutError as NoAnswer
 

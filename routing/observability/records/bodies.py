@@ -130,7 +130,7 @@ _JOINED = frozenset(
 def _event_data(stream: bytes) -> Sequence[bytes]:
     if b"data:" not in stream[:MARGIN_BYTES]:
         return stream.splitlines()  # Ollama's lines
-    return [event.data for event in sse.Decoder().feed(stream) if event.data is not None]
+    return [event.data for event in sse.EventDecoder().feed(stream) if event.data is not None]
 
 
 def _join(value: Any, path: str, members: dict[str, Any]) -> None:

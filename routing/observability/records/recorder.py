@@ -17,7 +17,7 @@ from llama_compat.distribution import RecordsSettings
 from routing.observability.drops import Drops
 from routing.observability.records.bodies import Body, Redaction
 from routing.observability.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
-from routing.storage.once import Writer
+from routing.storage.once import BatchWriter
 from routing.storage.outage import Outage
 from routing.storage.storage import (
     Row,
@@ -123,7 +123,7 @@ class Recorder:
         self._outage = Outage(
             "records of requests wait to be written", "records of requests are written again"
         )
-        self._writer = Writer("record_writers", clock)
+        self._writer = BatchWriter("record_writers", clock)
         self.written = 0
         self.sample_bytes = self._redaction.sample_bytes if settings.record_bodies else 0
         self.closing = self._keep_body if settings.record_bodies else None

@@ -575,7 +575,7 @@ def read(stream: bytes) -> list[dict[str, Any]]:
     """The events of a stream, each as its name and the SDK's types have it, in their order."""
     events = []
     state, blocks = "nothing", 0
-    for event in sse.Decoder().feed(stream):
+    for event in sse.EventDecoder().feed(stream):
         assert event.data is not None
         value = json.loads(event.data)
         assert event.name.decode() == value["type"]
@@ -891,7 +891,7 @@ def test_counts_that_nobody_told_are_left_out() -> None:
 
 def test_a_stream_that_fails_says_so_last() -> None:
     failed = StreamRenderer(LABELS).fail(upstream_error("p", "broke."))
-    (event,) = sse.Decoder().feed(failed)
+    (event,) = sse.EventDecoder().feed(failed)
     assert event.name == b"error"
     assert event.data is not None
     assert json.loads(event.data) == {
@@ -902,7 +902,7 @@ def test_a_stream_that_fails_says_so_last() -> None:
 
 
 def test_a_ping_means_nothing() -> None:
-    (event,) = sse.Decoder().feed(ANTHROPIC.keep_alive)
+    (event,) = sse.EventDecoder().feed(ANTHROPIC.keep_alive)
     assert (event.name, event.data) == (b"ping", b'{"type":"ping"}')
     assert ANTHROPIC.keep_alive_seconds == 15
 

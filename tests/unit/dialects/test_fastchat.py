@@ -18,8 +18,8 @@ from llama_compat.dialects.fastchat.templates import (
     RELEASED_STYLES,
     SOURCE_STYLES,
     STYLES,
+    ChatTurn,
     ConversationTemplate,
-    Turn,
     parse_template,
     render_prompt,
 )
@@ -89,7 +89,7 @@ def test_prompts_are_fastchat_s_own(name: str, system: str | None, said: list[st
     turns = []
     for number, text in enumerate(said):
         conversation.append_message(conversation.roles[number % 2], text)
-        turns.append(Turn("assistant" if number % 2 else "user", text))
+        turns.append(ChatTurn("assistant" if number % 2 else "user", text))
     conversation.append_message(conversation.roles[1], None)
     assert render_prompt(template, turns, system) == conversation.get_prompt()
 
@@ -121,7 +121,7 @@ NEWER: dict[str, Any] = {"max_image_size_mb": None}
 )
 def test_the_styles_of_the_newer_source(number: int, prompt: str) -> None:
     template = parse_template(wire_template(number, **NEWER))
-    assert render_prompt(template, [Turn("user", "Hi")], "Sys") == prompt
+    assert render_prompt(template, [ChatTurn("user", "Hi")], "Sys") == prompt
 
 
 def test_one_number_is_two_styles_in_the_release_and_in_the_newer_source() -> None:
@@ -150,7 +150,7 @@ def test_a_template_that_can_t_be_rendered_is_named(reply: dict[str, Any], messa
 
 def test_a_text_that_looks_like_a_pattern_stays_as_it_is() -> None:
     template = parse_template(wire_template(1, system_message="{role} {0}"))
-    prompt = render_prompt(template, [Turn("user", "{text} {sep} {} {system_message}")])
+    prompt = render_prompt(template, [ChatTurn("user", "{text} {sep} {} {system_message}")])
     assert prompt == "{role} {0}|user: {text} {sep} {} {system_message}|assistant:"
 
 

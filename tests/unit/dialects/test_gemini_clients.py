@@ -13,7 +13,7 @@ from msgspec import structs
 
 from llama_compat.dialects import gemini
 from llama_compat.dialects.base import Labels, Operation
-from llama_compat.dialects.gemini.contents import parse_contents
+from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.models import render_model, render_models
 from llama_compat.dialects.gemini.operations import (
     BATCH_EMBED,
@@ -65,7 +65,7 @@ def parse(operation: Operation = GENERATE, **body: Any) -> Any:
 
 
 def data_of(stream: bytes) -> list[bytes]:
-    return [event.data or b"" for event in sse.Decoder().feed(stream)]
+    return [event.data or b"" for event in sse.EventDecoder().feed(stream)]
 
 
 def asked(**body: Any) -> dict[str, str]:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from llama_compat.dialects import gemini
 from llama_compat.dialects.base import Operation
-from llama_compat.dialects.gemini.contents import parse_contents
+from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.operations import (
     STREAM_ARRAY,
     STREAM_EVENTS,

@@ -357,7 +357,7 @@ def test_a_rendered_stream_cut_anywhere_is_parsed_as_the_same_reply(deltas, reas
     ]
     chunks = rendered(*events)
     content = b"".join(sse.encode_data(msgspec.json.encode(chunk)) for chunk in chunks)
-    decoder = sse.Decoder()
+    decoder = sse.EventDecoder()
     decoded = [
         json.loads(event.data)
         for piece in data.draw(vocabulary.cuts(content))

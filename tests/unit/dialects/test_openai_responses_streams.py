@@ -16,8 +16,7 @@ from llama_compat.dialects.openai_responses.input.items import parse_input
 from llama_compat.dialects.openai_responses.input.requests import ResponsesCall, parse_request
 from llama_compat.dialects.openai_responses.output.events import OBFUSCATED_SIZE
 from llama_compat.errors import APIError, context_length_exceeded, upstream_error
-from llama_compat.events import Collector
-from llama_compat.parts import ReplyParts
+from llama_compat.events import Collector, ReplyParts
 from llama_compat.tools.calls import ToolCallAssembler
 from llama_compat.types import (
     CompletionMessage,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
 from llama_compat.wire.json_fields import encode_fields, parse_fields, to_raw
-from llama_compat.wire.sse import Decoder, encode_data
+from llama_compat.wire.sse import EventDecoder, encode_data
 
 
 def mender(kind: ReplyKind = CHAT) -> StreamMender:
@@ -44,7 +44,7 @@ def mended(data: bytes, by: StreamMender) -> bytes | None:
 
 
 def content_of(events: bytes) -> list[Any]:
-    return [json.loads(event.data or b"") for event in Decoder().feed(events)]
+    return [json.loads(event.data or b"") for event in EventDecoder().feed(events)]
 
 
 def taught() -> SteadyChunks:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from llama_compat.distribution.yaml_positions import MAX_DEPTH, MAX_VALUES, Place, read_yaml
+from llama_compat.distribution.yaml_positions import MAX_DEPTH, MAX_VALUES, Position, read_yaml
 
 
 def only_problem(text: str) -> tuple[int | None, str, str]:
@@ -19,9 +19,9 @@ def test_values_and_their_places() -> None:
         "models": [{"id": "a", "aliases": ["b", "c"]}],
     }
     assert document.problems == []
-    assert document.places[("server", "port")] == Place(2, 9, 2, 3)
-    assert document.places[("models", 0)] == Place(4, 5, 4, 5)
-    assert document.places[("models", 0, "aliases", 1)] == Place(5, 18, 5, 18)
+    assert document.places[("server", "port")] == Position(2, 9, 2, 3)
+    assert document.places[("models", 0)] == Position(4, 5, 4, 5)
+    assert document.places[("models", 0, "aliases", 1)] == Position(5, 18, 5, 18)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ import transformers
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, StopReason
 from providers.local.engine import Ended, Generation, Prefilled, Sampled, TokenScores
-from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.loader import load
 from tests.tiny_models import make_model
 
 GREEDY = GreedySamplingStrategy()
@@ -78,16 +79,20 @@ def make_architecture(folder: Path, name: str) -> Path:
     return folder
 
 
-def opened(folder: Path, **options: Any) -> Engine:
+def opened(folder: Path, **options: Any) -> TorchEngine:
     """An engine that runs; stop it."""
+    context_length = options.pop("context_length", None)
     settings: dict[str, Any] = {"device": "cpu", "quantization": "none", **options}
-    engine = Engine(load(str(folder), folder, LoadOptions(**settings)))
+    # A step has a token for each, or the template would be refused.
+    settings.setdefault("max_sequences", min(32, settings.get("max_step_tokens", 32)))
+    config = TorchConfig(**settings)
+    engine = TorchEngine(load(str(folder), folder, config, context_length))
     engine.start()
     return engine
 
 
 @asynccontextmanager
-async def running(folder: Path, **options: Any) -> AsyncGenerator[Engine, None]:
+async def running(folder: Path, **options: Any) -> AsyncGenerator[TorchEngine, None]:
     """An engine that is stopped in the end."""
     engine = await asyncio.to_thread(opened, folder, **options)
     try:
@@ -108,7 +113,7 @@ class Result:
 
 
 async def generate(
-    engine: Engine,
+    engine: TorchEngine,
     prompt_ids: Sequence[int],
     max_tokens: int = 16,
     *,

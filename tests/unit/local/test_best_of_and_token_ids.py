@@ -16,7 +16,8 @@ from llama_compat.exchange import Target
 from providers.answer import answer
 from providers.base import ProviderModel
 from providers.local.engine import LocalModel
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 from tests.unit.calls import call_of
 

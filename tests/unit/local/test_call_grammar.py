@@ -36,7 +36,8 @@ from llama_compat.types import (
 from providers.base import ProviderModel
 from providers.local.engine import LocalModel
 from providers.local.replies.grammar import Grammars
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 
 FORMAT_NAMES = ["hermes", "llama3", "llama3_json", "mistral", "pythonic", "qwen3_coder"]

@@ -17,7 +17,8 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from safetensors.torch import load_file, save_file
 
 from providers.base import ProviderStartError
-from providers.local.torch_engine.loading.loader import LoadedModel, LoadOptions, load
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.loading.loader import LoadedModel, load
 from providers.local.torch_engine.model import linear
 from tests.tiny_models import make_model
 
@@ -41,7 +42,9 @@ def set_in_config(folder: Path, **members: Any) -> Path:
 
 
 def loaded(folder: Path, quantization: str = "none") -> LoadedModel:
-    return load("tiny", folder, LoadOptions(device="cpu", quantization=quantization))
+    return load(
+        "tiny", folder, TorchConfig.model_validate({"device": "cpu", "quantization": quantization})
+    )
 
 
 def refusal(folder: Path, quantization: str = "none") -> str:

@@ -35,7 +35,7 @@ from providers.local.prompts import control_tokens
 from providers.local.prompts.control_tokens import Marker, encode_pieces
 from providers.local.prompts.prompts import ControlTokens, chat_prompt, text_prompt
 from providers.local.replies.call_rules import call_rules
-from providers.local.replies.detokenizer import Vocabulary
+from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.tokenizer import HubTokenizer
 from tests.tiny_models import (
     CHAT_TEMPLATE,
@@ -91,7 +91,7 @@ def model_of(
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", chat_template=template
     )
-    vocabulary = Vocabulary(fast.backend_tokenizer)
+    vocabulary = HubVocabulary(fast.backend_tokenizer)
     return LocalModel(
         name="tiny",
         tokenizer=HubTokenizer(fast),
@@ -329,7 +329,7 @@ def counted(context_length: int) -> tuple[LocalModel, Counted]:
         tokenizer_object=byte_level_tokenizer(), chat_template=CHAT_TEMPLATE
     )
     tokenizer = Counted(fast)
-    vocabulary = Vocabulary(fast.backend_tokenizer)
+    vocabulary = HubVocabulary(fast.backend_tokenizer)
     model = LocalModel(
         "tiny", tokenizer, vocabulary, vocabulary.size, context_length, {}, FORMATS["hermes"]
     )

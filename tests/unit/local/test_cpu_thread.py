@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from providers.base import ProviderModel
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, running
 
@@ -75,7 +76,7 @@ def test_a_gpu_is_the_current_one_of_what_is_loaded_on_it(
     second = torch.device("cuda:1")
     monkeypatch.setattr(loader, "choose_device", lambda device: second)
     monkeypatch.setattr(loader, "_load", lambda *_: entered.copy())
-    assert loader.load("a model", tmp_path, loader.LoadOptions()) == [second]
+    assert loader.load("a model", tmp_path, TorchConfig()) == [second]
 
 
 async def test_models_are_loaded_warmed_and_run_in_it(

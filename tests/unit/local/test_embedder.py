@@ -22,8 +22,9 @@ from safetensors.torch import load_file, save_file
 from llama_compat.errors import APIError
 from llama_compat.types import CompletionRequest, EmbeddingRequest
 from providers.base import ProviderModel, ProviderStartError
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.embedder import _batches
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model, word_piece_tokenizer
 
 TEXTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 3, "lazy dog")

@@ -41,7 +41,8 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import parse_fields
 from providers.base import ProviderModel
 from providers.local.replies.grammar import MAX_SOURCE, Grammars
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 
 

@@ -29,8 +29,9 @@ from llama_compat.types import (
 )
 from providers.local.engine import Constraint, Generation
 from providers.local.llama_cpp_engine import loader
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
-from providers.local.llama_cpp_engine.loader import LoadOptions, load, open_model
+from providers.local.llama_cpp_engine.loader import load, open_model
 from providers.local.llama_cpp_engine.sampling import log_softmax
 from tests.tiny_ggufs import gguf_of
 from tests.tiny_models import make_model
@@ -63,8 +64,10 @@ def expected(folder: Path) -> list[list[int]]:
 
 
 def opened(gguf: Path, **options: Any) -> LlamaEngine:
-    settings = LoadOptions(**{"threads": 1, **options})
-    engine = LlamaEngine(load(str(gguf), open_model(str(gguf), gguf, settings), gguf, settings))
+    context_length = options.pop("context_length", None)
+    config = LlamaCppConfig(**{"threads": 1, **options})
+    model = open_model(str(gguf), gguf, config)
+    engine = LlamaEngine(load(str(gguf), model, gguf, config, context_length))
     engine.start()
     return engine
 

@@ -44,8 +44,9 @@ from llama_compat.types import (
 from providers.base import ProviderModel, ProviderStartError
 from providers.local import memory
 from providers.local.llama_cpp_engine import bindings, loader, trial
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.embedder import batches
-from providers.local.llama_cpp_engine.provider import LlamaCppConfig, LlamaCppProvider
+from providers.local.llama_cpp_engine.provider import LlamaCppProvider
 from providers.local.models.store import resolve_gguf
 from tests.tiny_ggufs import gguf_of, lora_of
 from tests.tiny_models import make_model, make_speaking_model

@@ -18,10 +18,11 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason
 from providers.local.engine import Generation
-from providers.local.torch_engine.engine import Engine, LocalSequence
+from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.scheduling.block_manager import BlockManager
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN
-from providers.local.torch_engine.scheduling.scheduler import Limits, Scheduler
+from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, reference, running, until
 
@@ -48,7 +49,7 @@ class Likeliest:
 
 
 @asynccontextmanager
-async def overlapping(folder: Path, **options: Any) -> AsyncGenerator[Engine, None]:
+async def overlapping(folder: Path, **options: Any) -> AsyncGenerator[TorchEngine, None]:
     async with running(folder, **options) as engine:
         engine._fast = engine._sampler._fast = Likeliest()
         yield engine
@@ -237,11 +238,11 @@ async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:
 # The scheduler, when one was sent back whose last token is not known yet ------------------------
 
 
-def scheduled(count: int) -> tuple[Scheduler, list[LocalSequence]]:
-    limits = Limits(sequences=4, tokens=64, scored_tokens=8, waiting=9)
-    scheduler = Scheduler(BlockManager(20, 4), limits, prefix_cache=True)
+def scheduled(count: int) -> tuple[TorchScheduler, list[TorchSequence]]:
+    limits = StepLimits(sequences=4, tokens=64, scored_tokens=8)
+    scheduler = TorchScheduler(BlockManager(20, 4), limits, prefix_cache=True)
     sequences = [
-        LocalSequence(Generation(random_prompt(6, place), SamplingParams(), 9), lambda _: None)
+        TorchSequence(Generation(random_prompt(6, place), SamplingParams(), 9), lambda _: None)
         for place in range(count)
     ]
     for each in sequences:

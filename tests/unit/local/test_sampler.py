@@ -22,7 +22,7 @@ from llama_compat.types import (
 )
 from providers.local.engine import Generation
 from providers.local.torch_engine.scheduling.sampler import Sampler
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 LOGITS = [2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -3.0]
 STOP = 7
@@ -31,7 +31,7 @@ DRAWS = 5000
 
 def sequence(prompt: tuple[int, ...] = (0,), *, logprobs: int | None = None, **params: Any) -> Any:
     sampling = SamplingParams(**{"seed": 1, **params})
-    return Sequence(Generation(prompt, sampling, 100, logprobs=logprobs), lambda _: None)
+    return TorchSequence(Generation(prompt, sampling, 100, logprobs=logprobs), lambda _: None)
 
 
 def sample(sequences: list[Any], logits: list[list[float]], allowed: Any = None) -> list[int]:
@@ -224,5 +224,5 @@ def test_a_grammar_that_is_complete_ends_before_min_tokens() -> None:
     mask = torch.zeros(len(LOGITS), dtype=torch.bool)
     mask[STOP] = True
     generation = Generation((0,), SamplingParams(min_tokens=9), 100, constraint=Complete())
-    each = Sequence(generation, lambda _: None)
+    each = TorchSequence(generation, lambda _: None)
     assert sample([each], [LOGITS], [mask]) == [STOP]

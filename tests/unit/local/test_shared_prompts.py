@@ -25,9 +25,11 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel
 from providers.local import provider as local
-from providers.local.llama_cpp_engine.provider import LlamaCppConfig, LlamaCppProvider
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.provider import LlamaCppProvider
 from providers.local.provider import LocalProvider
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_ggufs import gguf_of
 from tests.tiny_models import make_model
 

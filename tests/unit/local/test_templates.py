@@ -25,7 +25,8 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel
-from providers.local.llama_cpp_engine.provider import LlamaCppConfig, LlamaCppProvider
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.provider import LlamaCppProvider
 from providers.local.prompts.templates.renderer import (
     RendererClosed,
     TemplateBrokenOff,
@@ -33,7 +34,8 @@ from providers.local.prompts.templates.renderer import (
     TemplateRenderer,
 )
 from providers.local.provider import LocalProvider
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from providers.local.torch_engine.tokenizer import HubTokenizer
 from tests.tiny_ggufs import gguf_of
 from tests.tiny_models import CHAT_TEMPLATE, byte_level_tokenizer, make_model

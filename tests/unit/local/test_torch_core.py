@@ -18,11 +18,11 @@ from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.torch_engine.engine import Engine, LocalSequence
+from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.block_manager import BlockManager
-from providers.local.torch_engine.scheduling.scheduler import Limits, Scheduler
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import (
     ARCHITECTURES,
@@ -238,8 +238,8 @@ async def test_a_salt_keeps_prompts_apart(folder: Path) -> None:
     assert cached == [0, 0, 48, 48, 0]
 
 
-def sequence_of(prompt: tuple[int, ...]) -> Sequence:
-    return Sequence(Generation(prompt, SamplingParams(), 1), lambda _: None)
+def sequence_of(prompt: tuple[int, ...]) -> TorchSequence:
+    return TorchSequence(Generation(prompt, SamplingParams(), 1), lambda _: None)
 
 
 async def test_a_salt_is_never_taken_for_a_block(folder: Path) -> None:
@@ -342,14 +342,14 @@ async def test_cancelling_frees_the_blocks(folder: Path) -> None:
 def test_giving_up_costs_what_is_given_up(at_once: bool) -> None:
     looks = 0
 
-    class Counted(LocalSequence):
+    class Counted(TorchSequence):
         def __hash__(self) -> int:
             nonlocal looks
             looks += 1
             return object.__hash__(self)
 
     blocks = BlockManager(total=64, block_size=16)
-    scheduler = Scheduler(blocks, Limits(4, 64, 64, 10_000), prefix_cache=False)
+    scheduler = TorchScheduler(blocks, StepLimits(4, 64, 64), prefix_cache=False)
     generation = Generation((1, 2, 3), SamplingParams(), 4)
     sequences = [Counted(generation, lambda _: None) for _ in range(1000)]
     for each in sequences:
@@ -391,7 +391,7 @@ async def test_a_failed_step_fails_its_requests_only(
     assert result.token_ids == expected[-1]
 
 
-def spoil(engine: Engine, monkeypatch: pytest.MonkeyPatch, prompt: Any, value: float) -> None:
+def spoil(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch, prompt: Any, value: float) -> None:
     """Let a forward pass compute no numbers for sequences with this prompt that decode."""
     forward = engine.loaded.runner.forward
 
@@ -468,7 +468,7 @@ async def test_a_seed_says_the_same_alone_and_in_a_batch(
     """Of 64 replies, where in a batch logits are off by a thousandth, as they are in int8."""
     prompts = [random_prompt(5 + seed % 11, seed) for seed in range(64)]
 
-    async def seeded(engine: Engine, seed: int) -> list[int]:
+    async def seeded(engine: TorchEngine, seed: int) -> list[int]:
         result = await generate(engine, prompts[seed], 16, strategy=strategy, seed=seed, **ENDLESS)
         return result.token_ids
 
@@ -522,7 +522,7 @@ async def test_a_broken_scheduler_ends_what_there_is_and_goes_on(
 async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:
     chosen = random.Random(5)
 
-    async def one(engine: Engine) -> None:
+    async def one(engine: TorchEngine) -> None:
         params = SamplingParams(
             TopPSamplingStrategy(1.0, chosen.choice([0.5, 1.0])),
             seed=chosen.choice([None, 3]),

@@ -30,7 +30,7 @@ from providers.local.torch_engine.model.unbatched import (
     find_way,
 )
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import generate, opened, running
 from tests.unit.local.tiny_architectures import VOCABULARY, tiny_config
@@ -118,7 +118,7 @@ def found(
     runner: UnbatchedRunner, prompt: list[int], said: list[int], step: int = STEP_TOKENS
 ) -> Any:
     """The logits of each token of `said`, `step` tokens of the prompt at a time."""
-    sequence = Sequence(Generation(tuple(prompt), SamplingParams(), 99), lambda _: None)
+    sequence = TorchSequence(Generation(tuple(prompt), SamplingParams(), 99), lambda _: None)
     rows = []
     for token_id in said:
         while sequence.uncomputed:
@@ -277,7 +277,7 @@ def test_scores_of_a_prompt_in_every_way(tmp_path: Path, way: Way, length: int) 
     runner = UnbatchedRunner(UnbatchedModel(module), way, VOCABULARY)
     prompt = prompt_of(length)
     generation = Generation(tuple(prompt), SamplingParams(), 9, logprobs=0, prompt_logprobs=True)
-    sequence = Sequence(generation, lambda _: None)
+    sequence = TorchSequence(generation, lambda _: None)
     rows = []
     while sequence.uncomputed:
         chunk = Chunk(sequence, min(sequence.uncomputed, STEP_TOKENS))

@@ -43,7 +43,8 @@ def watched(name, *args, **kwargs):
     return real(name, *args, **kwargs)
 builtins.__import__ = watched
 from providers.base import ProviderModel
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 assert "torch" not in sys.modules
 provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(sys.argv[1])])
 asyncio.run(provider.start())

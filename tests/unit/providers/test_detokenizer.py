@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="needs the extra 'torch'")
 
-from providers.local.replies.detokenizer import Vocabulary
+from providers.local.replies.detokenizer import HubVocabulary
 from tests.tiny_models import (
     SPECIAL_TOKENS,
     byte_level_tokenizer,
@@ -23,7 +23,7 @@ TOKENIZERS = {
     "sentencepiece": sentencepiece_tokenizer(),
     "word piece": word_piece_tokenizer(),
 }
-VOCABULARIES = {name: Vocabulary(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+VOCABULARIES = {name: HubVocabulary(tokenizer) for name, tokenizer in TOKENIZERS.items()}
 BYTES = ("byte level", "sentencepiece")
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30).filter(
@@ -31,7 +31,9 @@ ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=3
 )
 
 
-def deltas(vocabulary: Vocabulary, token_ids: Sequence[int], context: Sequence[int]) -> list[str]:
+def deltas(
+    vocabulary: HubVocabulary, token_ids: Sequence[int], context: Sequence[int]
+) -> list[str]:
     detokenizer = vocabulary.detokenizer(context)
     return [detokenizer.push(token_id) for token_id in token_ids] + [detokenizer.flush()]
 

@@ -27,8 +27,9 @@ from providers.base import ProviderModel, ProviderStartError
 from providers.local.engine import LocalModel
 from providers.local.prompts.prompts import chat_prompt
 from providers.local.replies.call_rules import CallRules
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.gguf_import import convert_gguf
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_level_tokenizer
 
 HIDDEN, HEADS, KV_HEADS, INNER, LAYERS = 64, 4, 2, 128, 2

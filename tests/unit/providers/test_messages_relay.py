@@ -103,7 +103,9 @@ PUBLIC = STREAM.replace(b'"model": "claude"', b'"model": "public"')
 
 
 def compact(stream: bytes) -> list[tuple[bytes, Any]]:
-    return [(event.name, json.loads(event.data or b"null")) for event in sse.Decoder().feed(stream)]
+    return [
+        (event.name, json.loads(event.data or b"null")) for event in sse.EventDecoder().feed(stream)
+    ]
 
 
 # Requests -----------------------------------------------------------------------------------------

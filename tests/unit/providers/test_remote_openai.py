@@ -170,7 +170,7 @@ async def read(reply: Reply) -> bytes:
 
 
 def chunks_in(stream: bytes) -> list[Any]:
-    return [json.loads(event.data) for event in sse.Decoder().feed(stream) if event.data]
+    return [json.loads(event.data) for event in sse.EventDecoder().feed(stream) if event.data]
 
 
 async def raised(provider: RemoteOpenAIProvider, **members: Any) -> APIError:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib
 import json
 import shutil
@@ -46,9 +45,10 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.prompts.prompts import render_messages
-from providers.local.torch_engine.engine import Engine
-from providers.local.torch_engine.loading.loader import LoadOptions, load
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 
 PROMPT = "The quick brown fox"
@@ -69,17 +69,17 @@ async def provider(folder: str) -> AsyncIterator[TorchProvider]:
 
 
 @pytest.fixture
-def engine(provider: TorchProvider) -> Engine:
+def engine(provider: TorchProvider) -> TorchEngine:
     return engine_of(provider)
 
 
-def engine_of(provider: TorchProvider) -> Engine:
+def engine_of(provider: TorchProvider) -> TorchEngine:
     [engine] = provider.engines.values()
-    assert isinstance(engine, Engine)
+    assert isinstance(engine, TorchEngine)
     return engine
 
 
-def ids_of(engine: Engine, text: str) -> list[int]:
+def ids_of(engine: TorchEngine, text: str) -> list[int]:
     return list(engine.model.tokenizer.encode(text, add_special_tokens=True))
 
 
@@ -141,7 +141,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def generated_by_transformers(engine: Engine, prompt: str, tokens: int) -> list[int]:
+def generated_by_transformers(engine: TorchEngine, prompt: str, tokens: int) -> list[int]:
     """What transformers' own `generate` makes of it, greedily."""
     ids = torch.tensor([ids_of(engine, prompt)])
     output = reference(engine).generate(
@@ -151,7 +151,7 @@ def generated_by_transformers(engine: Engine, prompt: str, tokens: int) -> list[
     return made
 
 
-def reference(engine: Engine) -> Any:
+def reference(engine: TorchEngine) -> Any:
     """The model as transformers runs it; its name is its folder."""
     return transformers.AutoModelForCausalLM.from_pretrained(engine.model.name).eval()
 
@@ -162,7 +162,7 @@ def reference(engine: Engine) -> Any:
 # More tokens than the cache has room for at first, and a prompt of several chunks.
 @pytest.mark.parametrize(("prompt", "tokens"), [(PROMPT, 280), (LONG_PROMPT, 60)])
 async def test_greedy_text_is_that_of_transformers(
-    provider: TorchProvider, engine: Engine, prompt: str, tokens: int
+    provider: TorchProvider, engine: TorchEngine, prompt: str, tokens: int
 ) -> None:
     expected = generated_by_transformers(engine, prompt, tokens)
     result = await complete(provider, prompt, max_tokens=tokens)
@@ -189,12 +189,14 @@ async def test_a_model_with_a_sliding_window(tmp_path: Path) -> None:
     await provider.stop()
 
 
-async def test_a_prompt_of_token_ids(provider: TorchProvider, engine: Engine) -> None:
+async def test_a_prompt_of_token_ids(provider: TorchProvider, engine: TorchEngine) -> None:
     ids = tuple(ids_of(engine, PROMPT))
     assert (await complete(provider, ids)).text == (await complete(provider)).text
 
 
-async def test_usage_counts_the_tokenizers_tokens(provider: TorchProvider, engine: Engine) -> None:
+async def test_usage_counts_the_tokenizers_tokens(
+    provider: TorchProvider, engine: TorchEngine
+) -> None:
     result = await complete(provider, max_tokens=7, logit_bias=no_end(engine))
     prompt_tokens = len(ids_of(engine, PROMPT))
     assert result.start.prompt_tokens == prompt_tokens
@@ -203,13 +205,13 @@ async def test_usage_counts_the_tokenizers_tokens(provider: TorchProvider, engin
     assert result.complete.stop_reason == StopReason.out_of_tokens
 
 
-def no_end(engine: Engine) -> dict[int, float]:
+def no_end(engine: TorchEngine) -> dict[int, float]:
     """A bias with which no end token is ever sampled."""
     return dict.fromkeys(engine.model.stop_tokens, -1e4)
 
 
 async def test_an_end_token_ends_the_reply_and_is_counted(
-    provider: TorchProvider, engine: Engine
+    provider: TorchProvider, engine: TorchEngine
 ) -> None:
     end = engine.model.vocabulary.id_of("<|im_end|>")
     result = await complete(provider, logit_bias={end: 1e4}, logprobs=0)
@@ -220,7 +222,7 @@ async def test_an_end_token_ends_the_reply_and_is_counted(
 
 
 async def test_stop_strings_span_tokens_and_never_show(
-    provider: TorchProvider, engine: Engine
+    provider: TorchProvider, engine: TorchEngine
 ) -> None:
     words = {ids_of(engine, word)[0]: 1e3 for word in ("The", "fox", "dog")}
     settings: dict[str, Any] = {"max_tokens": 40, "logprobs": 0, "logit_bias": words}
@@ -271,7 +273,7 @@ async def test_only_the_likeliest_left_is_greedy(provider: TorchProvider, strate
     assert (await complete(provider, strategy=strategy)).text == (await complete(provider)).text
 
 
-async def test_penalties_forbid_repetition(provider: TorchProvider, engine: Engine) -> None:
+async def test_penalties_forbid_repetition(provider: TorchProvider, engine: TorchEngine) -> None:
     biased = {**no_end(engine), ids_of(engine, "a")[0]: 50.0}
     repeated = await complete(provider, logit_bias=biased)
     assert repeated.text == "a" * 12
@@ -287,7 +289,7 @@ async def test_penalties_forbid_repetition(provider: TorchProvider, engine: Engi
 # Log probabilities and echo -----------------------------------------------------------------------
 
 
-async def test_logprobs_are_the_models_own(provider: TorchProvider, engine: Engine) -> None:
+async def test_logprobs_are_the_models_own(provider: TorchProvider, engine: TorchEngine) -> None:
     result = await complete(provider, logprobs=3, max_tokens=8, logit_bias=no_end(engine))
     assert len(result.logprobs) == 8
     assert (
@@ -304,7 +306,7 @@ async def test_logprobs_are_the_models_own(provider: TorchProvider, engine: Engi
 
 
 async def test_echo_begins_with_the_prompt_and_scores_it(
-    provider: TorchProvider, engine: Engine
+    provider: TorchProvider, engine: TorchEngine
 ) -> None:
     plain = await complete(provider, LONG_PROMPT, logit_bias=no_end(engine))
     result = await complete(provider, LONG_PROMPT, echo=True, logprobs=2, logit_bias=no_end(engine))
@@ -320,7 +322,7 @@ async def test_echo_begins_with_the_prompt_and_scores_it(
     assert all(len(token.top) == 2 for token in scored[1:])
 
 
-async def test_echo_alone(provider: TorchProvider, engine: Engine) -> None:
+async def test_echo_alone(provider: TorchProvider, engine: TorchEngine) -> None:
     ids = tuple(ids_of(engine, PROMPT))
     result = await complete(provider, ids, echo=True, max_tokens=0)
     assert result.text == PROMPT
@@ -347,7 +349,7 @@ async def test_a_chat_is_what_the_template_writes(provider: TorchProvider) -> No
 
 
 async def test_a_chat_without_max_tokens_fills_the_context(
-    provider: TorchProvider, engine: Engine
+    provider: TorchProvider, engine: TorchEngine
 ) -> None:
     result = await chat(provider, max_tokens=None, logit_bias=no_end(engine))
     usage = result.complete.usage
@@ -379,7 +381,7 @@ async def refused(work: Any) -> APIError:
     return caught.value
 
 
-async def test_what_does_not_fit_is_refused(provider: TorchProvider, engine: Engine) -> None:
+async def test_what_does_not_fit_is_refused(provider: TorchProvider, engine: TorchEngine) -> None:
     error = await refused(complete(provider, max_tokens=600))
     assert (error.code, error.param) == ("context_length_exceeded", "max_tokens")
     assert "512" in error.message
@@ -427,13 +429,13 @@ async def test_a_model_without_a_chat_template(tmp_path: Path) -> None:
 # Turns, cancelling and failing --------------------------------------------------------------------
 
 
-def endless(provider: TorchProvider, engine: Engine) -> AsyncGenerator[StreamEvent, None]:
+def endless(provider: TorchProvider, engine: TorchEngine) -> AsyncGenerator[StreamEvent, None]:
     """A generation that is still running when the test has done what it wants to do."""
     params = SamplingParams(GREEDY, max_tokens=500, logit_bias=no_end(engine))
     return provider.completion(CompletionRequest(engine.model.name, "a", params))
 
 
-async def test_requests_share_steps(provider: TorchProvider, engine: Engine) -> None:
+async def test_requests_share_steps(provider: TorchProvider, engine: TorchEngine) -> None:
     results = await asyncio.gather(*(complete(provider) for _ in range(5)))
     assert len({result.text for result in results}) == 1
     stats = engine.stats
@@ -444,7 +446,9 @@ async def test_requests_share_steps(provider: TorchProvider, engine: Engine) -> 
     assert stats.steps < stats.generated_tokens
 
 
-async def test_closing_stops_a_running_generation(provider: TorchProvider, engine: Engine) -> None:
+async def test_closing_stops_a_running_generation(
+    provider: TorchProvider, engine: TorchEngine
+) -> None:
     events = endless(provider, engine)
     seen = [await anext(events) for _ in range(3)]
     assert isinstance(seen[0], StreamStart)
@@ -472,7 +476,7 @@ async def test_closing_takes_a_waiting_generation_out(folder: str) -> None:
 
 async def test_a_failing_model_fails_one_request_only(
     provider: TorchProvider,
-    engine: Engine,
+    engine: TorchEngine,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -491,7 +495,7 @@ async def test_a_failing_model_fails_one_request_only(
 
 
 async def test_out_of_memory_says_so(
-    provider: TorchProvider, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    provider: TorchProvider, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -570,13 +574,13 @@ async def test_what_would_be_loaded_otherwise_is_loaded(
 
 async def test_a_start_that_is_cancelled_leaves_no_engine_running(folder: str) -> None:
     provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(folder)])
-    opened: list[Engine] = []
+    opened: list[TorchEngine] = []
     opening = threading.Event()
     open_engine = provider._open_engine
 
     def noticed(name: str, context_length: int | None) -> Any:
         opening.set()
-        opened.append(cast(Engine, open_engine(name, context_length)))
+        opened.append(cast(TorchEngine, open_engine(name, context_length)))
         return opened[0]
 
     provider._open_engine = noticed  # type: ignore[method-assign]
@@ -646,8 +650,8 @@ async def test_a_cache_with_room_for_nothing(folder: str, kv_cache: float) -> No
 
 def test_a_share_of_the_memory_and_a_number_of_bytes(folder: str) -> None:
     def blocks(kv_cache: float) -> int:
-        options = LoadOptions(device="cpu", dtype="float32", kv_cache=kv_cache, max_sequences=2)
-        return load("tiny", Path(folder), options).blocks.total
+        config = TorchConfig(device="cpu", dtype="float32", kv_cache=kv_cache, max_sequences=2)
+        return load("tiny", Path(folder), config).blocks.total
 
     everything = blocks(1)
     assert everything == blocks(0.5) == 2 * 512 // 16
@@ -664,7 +668,7 @@ def test_end_tokens_that_the_model_itself_names(folder: str, tmp_path: Path, whe
         settings = json.loads(file.read_text())
         settings["eos_token_id"] = [7, 11] if name == where else None
         file.write_text(json.dumps(settings))
-    stop_tokens = load("tiny", tmp_path / "model", LoadOptions(device="cpu")).model.stop_tokens
+    stop_tokens = load("tiny", tmp_path / "model", TorchConfig(device="cpu")).model.stop_tokens
     assert {7, 11} < stop_tokens.keys()
 
 
@@ -672,10 +676,10 @@ def test_a_model_that_does_not_run(folder: str, monkeypatch: pytest.MonkeyPatch)
     def fail(*_: Any) -> None:
         raise RuntimeError("no kernel image is available")
 
-    loaded = load("tiny", Path(folder), LoadOptions(device="cpu"))
+    loaded = load("tiny", Path(folder), TorchConfig(device="cpu"))
     monkeypatch.setattr(loaded.runner, "forward", fail)
     with pytest.raises(ProviderStartError, match="no kernel image"):
-        Engine(loaded).start()
+        TorchEngine(loaded).start()
 
 
 async def test_a_model_that_is_not_there(tmp_path: Path) -> None:
@@ -721,38 +725,3 @@ async def test_more_sequences_than_a_step_usually_has_tokens(folder: str) -> Non
     provider = await started(folder, max_sequences=300)
     assert engine_of(provider).loaded.limits.tokens == 300
     await provider.stop()
-
-
-async def test_every_setting_reaches_the_loader(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None is left out on the way."""
-    given: dict[str, Any] = {
-        "device": "cpu",
-        "dtype": "float16",
-        "quantization": "none",
-        "kernels": "sdpa",
-        "prompt_attention": "triton",
-        "cuda_graphs": False,
-        "overlap": False,
-        "tool_format": "hermes",
-        "max_sequences": 3,
-        "max_waiting": 5,
-        "max_step_tokens": 7,
-        "kv_cache": 0.25,
-        "prefix_cache": False,
-    }
-    options: list[LoadOptions] = []
-
-    def refuse(name: str, folder: Path, asked: LoadOptions) -> Any:
-        options.append(asked)
-        raise ProviderStartError("seen enough")
-
-    monkeypatch.setattr("providers.local.torch_engine.loading.loader.load", refuse)
-    provider = TorchProvider("local", TorchConfig(**given), [ProviderModel(folder, 100)])
-    with pytest.raises(ProviderStartError, match="seen enough"):
-        await provider.start()
-    expected = LoadOptions(**given, context_length=100)
-    assert options == [expected]
-    defaults = dataclasses.asdict(LoadOptions())
-    assert not defaults.items() & dataclasses.asdict(expected).items()

@@ -35,7 +35,8 @@ from llama_compat.types import (
 from providers.base import ProviderModel
 from providers.local.prompts.prompts import chat_prompt
 from providers.local.replies.call_rules import call_rules
-from providers.local.torch_engine.provider import TorchConfig, TorchProvider
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import CHAT_TEMPLATE, make_model, make_speaking_model
 from tests.unit.calls import call_of
 

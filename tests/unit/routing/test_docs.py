@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
 from routing.error_schemas import ERROR_SCHEMAS
-from routing.ingress.anthropic import ANTHROPIC_API
+from routing.ingress.apis.anthropic import ANTHROPIC_API
 from tests.sdk_anthropic import SAMPLING
 from tests.unit.routing.test_client_apis import application
 

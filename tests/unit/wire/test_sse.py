@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.wire.sse import Decoder, Event, EventTooLargeError
+from llama_compat.wire.sse import Event, EventDecoder, EventTooLargeError
 
 
 def decoded(*chunks: bytes) -> list[Event]:
-    decoder = Decoder()
+    decoder = EventDecoder()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     last = decoder.flush()
     return events if last is None else [*events, last]
@@ -65,7 +65,7 @@ def test_what_is_quick_is_the_same(lines: list[bytes], data: st.DataObject) -> N
 
 
 def test_an_event_without_an_end_is_too_large_in_the_end() -> None:
-    decoder = Decoder(max_event_bytes=100)
+    decoder = EventDecoder(max_event_bytes=100)
     assert not decoder.feed(b"data: xxx\n" * 11)
     with pytest.raises(EventTooLargeError, match="100"):
         decoder.feed(b"data: xxxx\n")

@@ -20,7 +20,7 @@ from llama_compat.dialects.openai.chat.requests import (
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
-from llama_compat.parts import ReplyParts
+from llama_compat.events import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (

@@ -23,7 +23,7 @@ _UNCOUNTED = frozenset({"personality", "truncation"})
 """What would make the prompt another one, and nobody here knows."""
 
 
-class CountCall(Struct, frozen=True):
+class InputTokensCall(Struct, frozen=True):
     """One request as it came: the conversation whose tokens are counted."""
 
     request: ChatCompletionRequest
@@ -35,7 +35,7 @@ class CountCall(Struct, frozen=True):
 
 def parse_count(
     body: Mapping[str, Any], model: str, *, keeping: Keeping | None = None
-) -> CountCall:
+) -> InputTokensCall:
     """The request `body` for the provider's `model`.
 
     Raises:
@@ -44,7 +44,7 @@ def parse_count(
     check_shapes(body)
     for path in parameters(body):
         raise unsupported_capability(model, f"counting the tokens of '{path}'")
-    return CountCall(parse_request(body, model, keeping=keeping).request)
+    return InputTokensCall(parse_request(body, model, keeping=keeping).request)
 
 
 def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:

@@ -32,10 +32,10 @@ MAX_COMPLAINT = 2000
 """Characters of what a template complains about."""
 
 HEADER = struct.Struct("!BQ")
-"""What stands before each message: an `Answer` (0 in requests), and its length in bytes."""
+"""What stands before each message: an `MessageKind` (0 in requests), and its length in bytes."""
 
 
-class Answer(IntEnum):
+class MessageKind(IntEnum):
     """What a message to the process that asks is."""
 
     ready = 0
@@ -54,14 +54,14 @@ def main() -> None:
 
     _limit()
     with socket.socket(fileno=0) as connection, connection.makefile("rb") as requests:
-        _send(connection, Answer.ready, b"")
+        _send(connection, MessageKind.ready, b"")
         while header := requests.read(HEADER.size):
             _, size = HEADER.unpack(header)
             _more_time()
             _send(connection, *_answer(requests.read(size)))
 
 
-def _answer(request: bytes) -> tuple[Answer, bytes]:
+def _answer(request: bytes) -> tuple[MessageKind, bytes]:
     from providers.local.prompts.templates.environment import compiled
 
     try:
@@ -69,16 +69,16 @@ def _answer(request: bytes) -> tuple[Answer, bytes]:
         template = compiled(source)
         text = "" if variables is None else template.render(variables)
         if len(text) > MAX_CHARACTERS:
-            return Answer.length, b""
-        return Answer.text, text.encode("utf-8", "surrogatepass")
+            return MessageKind.length, b""
+        return MessageKind.text, text.encode("utf-8", "surrogatepass")
     except MemoryError:
-        return Answer.memory, b""
+        return MessageKind.memory, b""
     except Exception as error:  # a template is a program, and may fail in any way
         said = str(error) or type(error).__name__
-        return Answer.complaint, said[:MAX_COMPLAINT].encode("utf-8", "surrogatepass")
+        return MessageKind.complaint, said[:MAX_COMPLAINT].encode("utf-8", "surrogatepass")
 
 
-def _send(connection: socket.socket, answer: Answer, said: bytes) -> None:
+def _send(connection: socket.socket, answer: MessageKind, said: bytes) -> None:
     connection.sendall(HEADER.pack(answer, len(said)))
     connection.sendall(said)
 

@@ -17,7 +17,7 @@ from providers.local.prompts.templates.process import (
     HEADER,
     MAX_CHARACTERS,
     MEMORY,
-    Answer,
+    MessageKind,
 )
 
 PATIENCE_SECONDS = 60
@@ -111,7 +111,7 @@ class TemplateRenderer:
             process.end()
             raise TemplateBrokenOff(_BROKEN_OFF[answer])
         _idle.give_back(process)
-        if answer is Answer.complaint:
+        if answer is MessageKind.complaint:
             raise TemplateComplaint(said.decode("utf-8", "surrogatepass"))
         return said
 
@@ -130,8 +130,8 @@ class TemplateRenderer:
 
 
 _BROKEN_OFF = {
-    Answer.memory: f"it wanted more than {MEMORY >> 30} GiB of memory",
-    Answer.length: f"it wrote more than {MAX_CHARACTERS:,} characters",
+    MessageKind.memory: f"it wanted more than {MEMORY >> 30} GiB of memory",
+    MessageKind.length: f"it wrote more than {MAX_CHARACTERS:,} characters",
 }
 
 
@@ -155,7 +155,7 @@ class _Process:
     def lives(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, request: bytes) -> tuple[Answer, bytes]:
+    def ask(self, request: bytes) -> tuple[MessageKind, bytes]:
         """What it answers.
 
         Raises:
@@ -174,9 +174,9 @@ class _Process:
         except (EOFError, OSError):
             raise TemplateBrokenOff(self._died_of()) from None
 
-    def _receive(self) -> tuple[Answer, bytes]:
+    def _receive(self) -> tuple[MessageKind, bytes]:
         answer, size = HEADER.unpack(self._read(HEADER.size))
-        return Answer(answer), self._read(size)
+        return MessageKind(answer), self._read(size)
 
     def _read(self, size: int) -> bytes:
         read = self._answers.read(size)

@@ -87,7 +87,7 @@ def attend(
         row, length = rows.load(sequence), lengths.load(sequence)
         # Nothing is left of it where there is no window.
         start = (length - window).at_least(0) * window.at_most(1)
-        slots = Slots(code, tables.at(sequence * blocks), start, length, block_size)
+        slots = CacheSlots(code, tables.at(sequence * blocks), start, length, block_size)
         query = queries.at(row * width + kv_head * (group * head_dim))
         keys = cached.at(kv_head * head_dim)
         values = keys.at(kv_heads * head_dim)
@@ -115,7 +115,7 @@ def _weigh(
     query: Pointer,
     keys: Pointer,
     weights: Pointer,
-    slots: Slots,
+    slots: CacheSlots,
     vectors: int,
     slot_size: int,
     scale: float,
@@ -142,7 +142,7 @@ def _weigh(
     return total.value.sum()
 
 
-class Slots:
+class CacheSlots:
     """A loop over the tokens of a sequence, block by block.
 
     Args:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from providers.local.torch_engine.kernels.places import Places, Prompt
+from providers.local.torch_engine.kernels.places import Places, PromptSpan
 from providers.local.torch_engine.model_runner import flattened
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
@@ -100,7 +100,7 @@ class InputBuffer:
         decoding = 0
         while decoding < len(chunks) and chunks[decoding].tokens == 1:
             decoding += 1
-        prompts = [Prompt(count, each.computed + count) for each, count in chunks[decoding:]]
+        prompts = [PromptSpan(count, each.computed + count) for each, count in chunks[decoding:]]
         places = Places(parts[1], parts[2], lengths, starts, tables, prompts)
         rows = None if wanted is None or wanted == tokens else parts[3, :wanted]
         return Inputs(parts[0], rows, places)

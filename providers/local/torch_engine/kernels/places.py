@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 
-class Prompt(NamedTuple):
+class PromptSpan(NamedTuple):
     """How many of a sequence's tokens are in the step, and how many there are with those before."""
 
     tokens: int
@@ -36,7 +36,7 @@ class Places:
     lengths: torch.Tensor
     starts: torch.Tensor
     tables: torch.Tensor
-    prompts: Sequence[Prompt]
+    prompts: Sequence[PromptSpan]
 
     @property
     def decoding(self) -> int:

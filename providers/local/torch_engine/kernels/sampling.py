@@ -16,7 +16,8 @@ import triton.language as tl
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local import draw
-from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, LocalSequence, truncation
+from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, truncation
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 LOG2_E = 1.4426950408889634
 LARGEST_TILE = 4096
@@ -178,7 +179,7 @@ class KernelSampler:
         self._device = torch.zeros(6, sequences, dtype=torch.float32, device=device)
         self._copied = torch.cuda.Event() if on_gpu else None
 
-    def sample(self, logits: torch.Tensor, sequences: Sequence[LocalSequence]) -> torch.Tensor:
+    def sample(self, logits: torch.Tensor, sequences: Sequence[TorchSequence]) -> torch.Tensor:
         """A token for each row, int64, on the device and perhaps not there yet; see `FastSampler`.
 
         Args:

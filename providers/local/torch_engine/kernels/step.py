@@ -10,10 +10,10 @@ from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.prompts import Attend, PromptAttention
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Step
+from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
 
 
-class KernelStep(Step):
+class KernelStep(ForwardStep):
     """See `decoder.Step`.
 
     Args:
@@ -39,15 +39,15 @@ class KernelStep(Step):
         self._rotations = [torch.view_as_real(rope.rotations) for rope in decoder.ropes]
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         return rms_norm(x, norm.weight, norm.epsilon)
 
     def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         return add_rms_norm(x, hidden, norm.weight, norm.epsilon)
 
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         norms = None
         if layer.query_norm is not None and layer.key_norm is not None:
             norms = (
@@ -67,7 +67,7 @@ class KernelStep(Step):
     def attend(
         self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
     ) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         return paged_attention(
             queries,
             cached,
@@ -79,5 +79,5 @@ class KernelStep(Step):
         )
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         return gated(gate_up, self._decoder.activation)

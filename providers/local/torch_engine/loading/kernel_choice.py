@@ -114,7 +114,7 @@ def _fault(kernels: str, decoder: Decoder) -> str | None:
     step_of: StepOf
     try:
         if kernels == "triton":
-            from providers.local.torch_engine.kernels.runner import step_of
+            from providers.local.torch_engine.kernels.kernel_runner import step_of
         else:
             from providers.local.torch_engine.cpu_kernels.step import step_of
     except ImportError as error:
@@ -137,6 +137,6 @@ def _prompts_fault(attention: PromptAttention, decoder: Decoder, kernels: str) -
     """What keeps it from computing the model's prompts: it is tried."""
     if kernels != "triton":
         return f"it needs the kernels 'triton', and the model runs in '{kernels}'"
-    from providers.local.torch_engine.kernels.runner import step_of
+    from providers.local.torch_engine.kernels.kernel_runner import step_of
 
     return find_fault(decoder, BLOCK_SIZE, partial(step_of, prompts=attention))

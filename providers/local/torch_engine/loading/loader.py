@@ -27,10 +27,12 @@ from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
-from providers.local.replies.detokenizer import Vocabulary
+from providers.local.replies.detokenizer import HubVocabulary
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
+from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.weights import decoder_of, why_not
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
@@ -42,9 +44,8 @@ from providers.local.torch_engine.model.unbatched import (
     find_way,
 )
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.runners import paged
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
-from providers.local.torch_engine.scheduling.scheduler import Limits
+from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 log = logging.getLogger(__name__)
@@ -70,80 +71,62 @@ class LoadedModel:
     """A model and what an engine needs to run it.
 
     Attributes:
+        config: the settings that it was loaded with.
         model: as a provider sees it.
         runner: its forward pass.
         blocks: of its KV cache.
-        limits: of its steps and queue.
+        limits: of its steps.
         device: where it is.
         dtype: of its weights and activations.
         quantization: of its weights, one of `linear.MAKES`.
-        prefix_cache: whether what was computed is kept for prompts that begin the same.
         batched: whether sequences share forward passes.
         kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
-        overlap: whether a step may be launched before the tokens of the one before it are read.
         long_rope: what long sequences turn by, where that is something else.
     """
 
+    config: TorchConfig
     model: LocalModel
     runner: Runner
     blocks: BlockManager
-    limits: Limits
+    limits: StepLimits
     device: torch.device
     dtype: torch.dtype
     quantization: str
-    prefix_cache: bool
     batched: bool
     kernels: str
-    overlap: bool
     long_rope: LongRope | None = None
 
 
-@dataclass(frozen=True)
-class LoadOptions:
-    """How a model is to run; what the template's settings of the same names say.
-
-    `context_length` takes the place of the model's own where that is longer or not known. A
-    `kv_cache` of at most 1 is a share of the memory that is free when the model is loaded, more
-    than that a number of bytes.
-    """
-
-    device: str = "auto"
-    dtype: str = "auto"
-    quantization: str = "auto"
-    kernels: str = "auto"
-    prompt_attention: str = "auto"
-    cuda_graphs: bool = True
-    overlap: bool = True
-    tool_format: str = "auto"
-    context_length: int | None = None
-    max_sequences: int = 32
-    max_waiting: int = 256
-    max_step_tokens: int | None = None
-    kv_cache: float = 0.5
-    prefix_cache: bool = True
-
-
-def load(name: str, folder: Path, options: LoadOptions) -> LoadedModel:
+def load(
+    name: str, folder: Path, config: TorchConfig, context_length: int | None = None
+) -> LoadedModel:
     """Load the model in `folder`.
 
     Args:
         name: the provider's name for it, for messages.
         folder: in Hugging Face's layout.
-        options: how it is to run.
+        config: the provider's settings.
+        context_length: takes the place of the model's own where that is longer or not known.
 
     Raises:
         ProviderStartError: the folder or the device won't do.
     """
-    device = choose_device(options.device)
-    return on_cpu_thread(current(device)(_load), name, folder, options, device)
+    device = choose_device(config.device)
+    return on_cpu_thread(current(device)(_load), name, folder, config, context_length, device)
 
 
-def _load(name: str, folder: Path, options: LoadOptions, device: torch.device) -> LoadedModel:
-    dtype = choose_dtype(options.dtype, device)
+def _load(
+    name: str,
+    folder: Path,
+    config: TorchConfig,
+    wanted_length: int | None,
+    device: torch.device,
+) -> LoadedModel:
+    dtype = choose_dtype(config.dtype, device)
     transformers_logging.disable_progress_bar()
     with _explained(name, folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
         generation = _generation_config(folder)
     if not tokenizer.is_fast:
         raise ProviderStartError(
@@ -151,38 +134,30 @@ def _load(name: str, folder: Path, options: LoadOptions, device: torch.device) -
             " there with transformers' AutoTokenizer, or choose another model."
         )
     hub_tokenizer = HubTokenizer(tokenizer)
-    vocabulary = Vocabulary(tokenizer.backend_tokenizer)
+    vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
     stop_tokens = _stop_tokens(
-        (generation, config, config.get_text_config(), tokenizer), vocabulary
+        (generation, architecture, architecture.get_text_config(), tokenizer), vocabulary
     )
-    reason = why_not(config)
+    reason = why_not(architecture)
     quantization, kernels = "none", "sdpa"
+    context_length = _context_length(name, architecture, wanted_length)
     unbatched = None
     if reason is not None:
-        unbatched = _unbatched(name, folder, config, options, device, dtype, reason)
-    context_length = _context_length(name, config, options.context_length)
-    limits = Limits(
-        sequences=options.max_sequences if unbatched is None else 1,
-        tokens=options.max_step_tokens or max(STEP_TOKENS[device.type], options.max_sequences),
+        unbatched = _unbatched(
+            name, folder, architecture, config, context_length, device, dtype, reason
+        )
+    limits = StepLimits(
+        sequences=config.max_sequences if unbatched is None else 1,
+        tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
         scored_tokens=SCORED_TOKENS,
-        waiting=options.max_waiting,
     )
     runner: Runner
     long_rope: LongRope | None = None
     if unbatched is None:
-        quantization = _quantization(name, options, device, dtype)
+        quantization = _quantization(name, config, device, dtype)
         decoder = _decoder(name, folder, device, dtype, quantization)
         vocab_size = len(decoder.embedding)
-        runner, blocks, kernels, long_rope = paged(
-            name,
-            decoder,
-            context_length,
-            limits,
-            kv_cache=options.kv_cache,
-            kernels=options.kernels,
-            prompt_attention=options.prompt_attention,
-            cuda_graphs=options.cuda_graphs,
-        )
+        runner, blocks, kernels, long_rope = paged(name, decoder, context_length, limits, config)
     else:
         runner, vocab_size = unbatched
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
@@ -190,6 +165,7 @@ def _load(name: str, folder: Path, options: LoadOptions, device: torch.device) -
     if room < context_length:
         log.warning("%s: the KV cache has room for %d tokens only", name, room)
     return LoadedModel(
+        config=config,
         model=LocalModel(
             name=name,
             tokenizer=hub_tokenizer,
@@ -197,7 +173,7 @@ def _load(name: str, folder: Path, options: LoadOptions, device: torch.device) -
             vocab_size=vocab_size,
             context_length=min(context_length, room),
             stop_tokens=stop_tokens,
-            tool_format=_tool_format(options.tool_format, name, folder, tokenizer),
+            tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
         ),
         runner=runner,
         blocks=blocks,
@@ -205,10 +181,8 @@ def _load(name: str, folder: Path, options: LoadOptions, device: torch.device) -
         device=device,
         dtype=dtype,
         quantization=quantization,
-        prefix_cache=options.prefix_cache and unbatched is None,
         batched=unbatched is None,
         kernels=kernels,
-        overlap=options.overlap,
         long_rope=long_rope,
     )
 
@@ -225,21 +199,21 @@ def _explained(name: str, folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _auto_class(name: str, folder: Path, config: Any) -> Any:
+def _auto_class(name: str, folder: Path, architecture: Any) -> Any:
     """The class that makes the model; of one that takes pictures too, one that takes text alone."""
-    takes_pictures = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not (
+    takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if type(architecture) in MODEL_FOR_CAUSAL_LM_MAPPING and not (
         # Then its config is a part of another's, and has no such class of its own.
-        takes_pictures and type(config.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING
+        takes_pictures and type(architecture.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING
     ):
         return AutoModelForCausalLM
     if takes_pictures:
         log.warning("%s takes text alone here, and no pictures", name)
         return AutoModelForImageTextToText
     raise ProviderStartError(
-        f"The model '{name}' in {folder} is of the kind '{config.model_type}', which does not go on"
-        " with a text: 'local::torch' runs language models and sentence-transformers. Choose one"
-        " of these."
+        f"The model '{name}' in {folder} is of the kind '{architecture.model_type}', which does not"
+        " go on with a text: 'local::torch' runs language models and sentence-transformers. Choose"
+        " one of these."
     )
 
 
@@ -281,26 +255,26 @@ def _decoder(
 def _unbatched(
     name: str,
     folder: Path,
-    config: Any,
-    options: LoadOptions,
+    architecture: Any,
+    config: TorchConfig,
+    context_length: int,
     device: torch.device,
     dtype: torch.dtype,
     reason: str,
 ) -> tuple[UnbatchedRunner, int]:
     """What runs transformers' own model, as it is for this reason, and how many tokens it knows."""
-    if options.quantization not in ("auto", "none"):
+    if config.quantization not in ("auto", "none"):
         raise ProviderStartError(
-            f"The model '{name}' can't be quantized to {options.quantization}, since {reason}: set"
+            f"The model '{name}' can't be quantized to {config.quantization}, since {reason}: set"
             " 'quantization: none' in the template."
         )
-    module = _module(name, folder, _auto_class(name, folder, config), device, dtype)
+    module = _module(name, folder, _auto_class(name, folder, architecture), device, dtype)
     log.warning(
         "%s runs on transformers' own code, one request at a time and without a prefix cache,"
         " since %s",
         name,
         reason,
     )
-    context_length = _context_length(name, config, options.context_length)
     if context_length > LONGEST_UNBATCHED:
         raise ProviderStartError(
             f"The model '{name}' in {folder} says that its context has {context_length} tokens,"
@@ -320,7 +294,7 @@ def _unbatched(
     return UnbatchedRunner(model, way, vocab_size), vocab_size
 
 
-def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> str:
+def _quantization(name: str, config: TorchConfig, device: torch.device, dtype: torch.dtype) -> str:
     possible = [
         kind
         for kind, there in (
@@ -329,19 +303,19 @@ def _quantization(name: str, options: LoadOptions, device: torch.device, dtype: 
         )
         if there and device.type == "cpu" and dtype == torch.float32
     ]
-    if options.quantization == "auto":
+    if config.quantization == "auto":
         # Who asks for float32 means it.
-        return possible[0] if possible and options.dtype == "auto" else "none"
-    if options.quantization not in ("none", *possible):
+        return possible[0] if possible and config.dtype == "auto" else "none"
+    if config.quantization not in ("none", *possible):
         raise ProviderStartError(
-            f"The model '{name}' can't run with 'quantization: {options.quantization}': that needs"
-            f" {NEEDS[options.quantization]}, and dtype float32. Set 'quantization: none'."
+            f"The model '{name}' can't run with 'quantization: {config.quantization}': that needs"
+            f" {NEEDS[config.quantization]}, and dtype float32. Set 'quantization: none'."
         )
-    return options.quantization
+    return config.quantization
 
 
-def _context_length(name: str, config: Any, wanted: int | None) -> int:
-    own = getattr(config.get_text_config(), "max_position_embeddings", None)
+def _context_length(name: str, architecture: Any, wanted: int | None) -> int:
+    own = getattr(architecture.get_text_config(), "max_position_embeddings", None)
     known = [length for length in (own, wanted) if length is not None]
     if not known:
         raise ProviderStartError(
@@ -357,7 +331,7 @@ def _generation_config(folder: Path) -> GenerationConfig | None:
     return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
-def _stop_tokens(sources: Sequence[Any], vocabulary: Vocabulary) -> dict[int, StopReason]:
+def _stop_tokens(sources: Sequence[Any], vocabulary: HubVocabulary) -> dict[int, StopReason]:
     stop_tokens = {
         token_id: StopReason.end_of_turn
         for source in sources

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Several
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Step
+from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
 """New tokens, and how many there are with them."""
@@ -23,7 +22,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 """How far results may be from each other, as a part of their length."""
 
 
-StepOf = Callable[[Decoder, Several[Chunk], int], Step]
+StepOf = Callable[[Decoder, Sequence[Chunk], int], ForwardStep]
 """The step of these chunks in kernels; the number is that of tokens in a block of the cache."""
 
 
@@ -40,7 +39,7 @@ def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None
 
 
 def _find_fault(
-    decoder: Decoder, block_size: int, step_of: StepOf, sequences: Several[tuple[int, int]]
+    decoder: Decoder, block_size: int, step_of: StepOf, sequences: Sequence[tuple[int, int]]
 ) -> str | None:
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
     # Of the rotations, those of long sequences may be among them.
@@ -60,7 +59,7 @@ def _find_fault(
             x, hidden = draw(tokens, size), draw(tokens, size)
             qkv = draw(tokens, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
             cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
-            whole = type(step).layer is not Step.layer
+            whole = type(step).layer is not ForwardStep.layer
             results = zip(
                 _operations(layer, step, x, hidden, qkv, cached, whole),
                 _operations(layer, expected_step, x, hidden, qkv, cached, whole),
@@ -78,7 +77,7 @@ def _find_fault(
 
 
 def _chunks(
-    sequences: Several[tuple[int, int]], positions: int, block_size: int
+    sequences: Sequence[tuple[int, int]], positions: int, block_size: int
 ) -> tuple[list[Chunk], int]:
     """Sequences whose blocks are scattered, none longer than `positions`; and how many blocks."""
     lengths = [(min(new, positions), min(length, positions)) for new, length in sequences]
@@ -86,7 +85,7 @@ def _chunks(
     free = random.Random(0).sample(range(blocks), blocks)
     chunks = []
     for new, length in lengths:
-        sequence = Sequence(Generation((0,) * length, SamplingParams(), 1), lambda _: None)
+        sequence = TorchSequence(Generation((0,) * length, SamplingParams(), 1), lambda _: None)
         sequence.computed = length - new
         sequence.blocks = [free.pop() for _ in range(-(-length // block_size))]
         chunks.append(Chunk(sequence, new))
@@ -101,7 +100,7 @@ def _kinds(decoder: Decoder) -> list[Layer]:
 
 def _operations(
     layer: Layer,
-    step: Step,
+    step: ForwardStep,
     x: torch.Tensor,
     hidden: torch.Tensor,
     qkv: torch.Tensor,

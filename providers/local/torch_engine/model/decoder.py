@@ -2,7 +2,7 @@
 
 One function for all of the architectures in `weights.py`, which differ in a few places only:
 biases, norms of queries and keys, norms behind attention and MLP, the activation, sliding windows.
-What is between the matrix products is a `Step`'s: PyTorch's operations or Triton kernels.
+What is between the matrix products is a `ForwardStep`'s: PyTorch's operations or Triton kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from providers.local.torch_engine.model.attention import KVCache
+from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.linear import Linear
 from providers.local.torch_engine.model.rope_lengths import LongRope
 
@@ -168,7 +168,9 @@ class Decoder:
             rope.reach(positions, long=long)
         return LongRope(self.long_after, positions) if long and self.long_after else None
 
-    def hidden_states(self, token_ids: torch.Tensor, step: Step, cache: KVCache) -> torch.Tensor:
+    def hidden_states(
+        self, token_ids: torch.Tensor, step: ForwardStep, cache: KVCache
+    ) -> torch.Tensor:
         """The last layer's output for each token, `[tokens, hidden]`; writes the cache.
 
         Args:
@@ -185,7 +187,7 @@ class Decoder:
             product = step.layer(layer, hidden, product, cached)
         return hidden if product is None else hidden.add_(product)
 
-    def logits(self, hidden: torch.Tensor, step: Step) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, step: ForwardStep) -> torch.Tensor:
         """The logits of rows of `hidden_states`: float32, `[rows, vocab_size]`."""
         logits = self.head(step.norm(hidden, self.norm)).float()
         if self.soft_cap is not None:
@@ -193,7 +195,7 @@ class Decoder:
         return logits
 
 
-class Step(ABC):
+class ForwardStep(ABC):
     """What happens to the tokens of one step between the matrix products."""
 
     def layer(

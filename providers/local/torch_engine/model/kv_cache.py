@@ -1,62 +1,61 @@
-"""The keys and values of one sequence."""
+"""The keys and values of all sequences that share forward passes."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
-
-FIRST_CAPACITY = 256
-"""Tokens that a layer has room for at first."""
 
 
-class GrowingLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values, in buffers that double when they are full.
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a token takes in the cache.
 
-    transformers' own layer copies all of its keys and values for every token. Buffers are of shape
-    `[1, kv_heads, capacity, head_dim]`; `keys` and `values` are views of their used part.
+    Attributes:
+        layers: of the model.
+        kv_heads: keys, and as many values, a layer.
+        head_dim: numbers in each.
+        dtype: of them.
     """
 
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Make the buffers, like `key_states` and `value_states` in all but their length."""
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self._key_buffer = _resized(key_states[..., :0, :], FIRST_CAPACITY)
-        self._value_buffer = _resized(value_states[..., :0, :], FIRST_CAPACITY)
-        self.keys, self.values = self._key_buffer[..., :0, :], self._value_buffer[..., :0, :]
-        self.is_initialized = True
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append keys and values `[1, kv_heads, tokens, head_dim]`; all there are by now."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        start = self.get_seq_length()
-        end = start + key_states.shape[-2]
-        if end > self._key_buffer.shape[-2]:
-            capacity = max(end, 2 * self._key_buffer.shape[-2])
-            self._key_buffer = _resized(self.keys, capacity)
-            self._value_buffer = _resized(self.values, capacity)
-        self._key_buffer[..., start:end, :] = key_states
-        self._value_buffer[..., start:end, :] = value_states
-        self.keys = self._key_buffer[..., :end, :]
-        self.values = self._value_buffer[..., :end, :]
-        return self.keys, self.values
+    @property
+    def bytes_per_token(self) -> int:
+        """In all layers."""
+        return int(self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize)
 
 
-def _resized(states: torch.Tensor, capacity: int) -> torch.Tensor:
-    batch, heads, length, size = states.shape
-    buffer = states.new_empty((batch, heads, capacity, size))
-    buffer[..., :length, :] = states
-    return buffer
+class KVCache:
+    """The keys and values of all sequences, in blocks.
 
+    Args:
+        shape: of a token.
+        blocks: how many there are.
+        block_size: tokens in each.
+        device: where they are.
 
-def new_cache(config: Any) -> DynamicCache:
-    """An empty cache for a model with this `config`; layers of other kinds stay as they are."""
-    cache = DynamicCache(config=config)
-    cache.layers = [
-        GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
-    ]
-    return cache
+    Attributes:
+        layers: one tensor a layer, `[blocks * block_size, 2 * kv_heads, head_dim]`: the keys and
+            behind them the values of the token in each slot.
+    """
+
+    def __init__(
+        self, shape: CacheShape, blocks: int, block_size: int, device: torch.device
+    ) -> None:
+        self.kv_heads = shape.kv_heads
+        self.block_size = block_size
+        # Not zeroed: on Linux memory that nothing was written to is not taken from the system.
+        self.layers = [
+            torch.empty(
+                blocks * block_size,
+                2 * shape.kv_heads,
+                shape.head_dim,
+                dtype=shape.dtype,
+                device=device,
+            )
+            for _ in range(shape.layers)
+        ]

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from providers.local.torch_engine.model.attention import Span, attend
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Step
+from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": partial(functional.silu, inplace=True),
@@ -22,7 +22,7 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 """By the names that transformers' configs have for them; they may work in place."""
 
 
-class TorchStep(Step):
+class TorchStep(ForwardStep):
     """See `decoder.Step`.
 
     Args:
@@ -46,15 +46,15 @@ class TorchStep(Step):
         self._activation = ACTIVATIONS[decoder.activation]
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         return norm(x)
 
     def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         return norm(hidden.add_(x))
 
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         decoder = self._decoder
         heads = qkv.unflatten(-1, (-1, decoder.head_dim))
         turned = decoder.heads + decoder.kv_heads
@@ -74,11 +74,11 @@ class TorchStep(Step):
     def attend(
         self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
     ) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         scale = self._decoder.attention_scale
         return attend(queries, cached, self._spans, scale=scale, window=window)
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See `Step`."""
+        """See `ForwardStep`."""
         gate, up = gate_up.chunk(2, dim=-1)
         return self._activation(gate).mul_(up)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers import GenerationConfig
 
-from providers.local.torch_engine.model.kv_cache import new_cache
+from providers.local.torch_engine.model.growing_cache import new_cache
 from providers.local.torch_engine.model.rope_lengths import rope_lengths
 from providers.local.torch_engine.scheduling import sequence
 from providers.local.torch_engine.scheduling.scheduler import Chunk
@@ -132,7 +132,7 @@ class UnbatchedRunner:
         self._model = model
         self._way = way
         self._nothing = torch.empty(0, vocab_size)
-        self._kept: WeakKeyDictionary[sequence.Sequence, Kept] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[sequence.TorchSequence, Kept] = WeakKeyDictionary()
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; sequences of which one runs at a time never await a token."""

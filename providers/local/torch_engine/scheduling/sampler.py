@@ -16,7 +16,7 @@ from llama_compat.types import (
 )
 from providers.local.draw import Key, draw
 from providers.local.engine import TokenScores
-from providers.local.torch_engine.scheduling import sequence as sequences_module
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 NUCLEUS_GUESS = 1024
 """The nucleus of `top_p` is looked for among so many of the likeliest tokens before all of them are
@@ -27,8 +27,6 @@ LOWEST_TEMPERATURE = 1e-5
 
 NO_TOKEN = -1
 """What is chosen from logits that are no numbers."""
-
-LocalSequence = sequences_module.Sequence
 
 
 class TokenCounts(NamedTuple):
@@ -48,14 +46,14 @@ class Choice(NamedTuple):
 class FastSampler(Protocol):
     """Draws tokens for sequences that ask for nothing but what `is_plain` allows."""
 
-    def sample(self, logits: torch.Tensor, sequences: Sequence[LocalSequence]) -> torch.Tensor:
+    def sample(self, logits: torch.Tensor, sequences: Sequence[TorchSequence]) -> torch.Tensor:
         """A token for each row of `logits`, int64; on the device, and perhaps not there yet.
 
         It is `NO_TOKEN` where the logits are no numbers.
         """
 
 
-def is_plain(each: LocalSequence) -> bool:
+def is_plain(each: TorchSequence) -> bool:
     """Whether temperature, top-k, top-p and min-p are all that its next token depends on."""
     sampling = each.generation.sampling
     return not (
@@ -91,7 +89,7 @@ class Sampler:
     def sample(
         self,
         logits: torch.Tensor,
-        sequences: Sequence[LocalSequence],
+        sequences: Sequence[TorchSequence],
         allowed: Sequence[torch.Tensor | None],
     ) -> list[Choice | None]:
         """The next token of each of `sequences`; None where none may come.
@@ -140,7 +138,7 @@ class Sampler:
         self,
         fast: FastSampler,
         logits: torch.Tensor,
-        sequences: Sequence[LocalSequence],
+        sequences: Sequence[TorchSequence],
         allowed: Sequence[torch.Tensor | None],
         plain: Sequence[int],
     ) -> list[Choice | None]:
@@ -162,13 +160,13 @@ class Sampler:
         return choices
 
     def _logprobs(
-        self, logits: torch.Tensor, sequences: Sequence[LocalSequence]
+        self, logits: torch.Tensor, sequences: Sequence[TorchSequence]
     ) -> tuple[list[int], torch.Tensor] | None:
         rows = [row for row, each in enumerate(sequences) if each.generation.logprobs is not None]
         return (rows, logits[rows].log_softmax(-1)) if rows else None
 
     def _restrict(
-        self, logits: torch.Tensor, each: LocalSequence, mask: torch.Tensor | None
+        self, logits: torch.Tensor, each: TorchSequence, mask: torch.Tensor | None
     ) -> bool:
         """Bias a row, and leave only those tokens in it that may come, in place.
 
@@ -207,7 +205,7 @@ def are_numbers(logits: torch.Tensor) -> list[bool]:
 
 
 def _apply_penalties(
-    logits: torch.Tensor, sequences: Sequence[LocalSequence], vocab_size: int
+    logits: torch.Tensor, sequences: Sequence[TorchSequence], vocab_size: int
 ) -> None:
     """OpenAI's penalties count what was generated, Hugging Face's the prompt as well; in place."""
     rows = [row for row, each in enumerate(sequences) if _is_penalised(each.generation.sampling)]
@@ -232,7 +230,7 @@ def _is_penalised(sampling: SamplingParams) -> bool:
     )
 
 
-def _counts(each: LocalSequence, vocab_size: int, device: torch.device) -> TokenCounts:
+def _counts(each: TorchSequence, vocab_size: int, device: torch.device) -> TokenCounts:
     if each.counts is None:
         seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
         seen[torch.tensor(each.token_ids, device=device)] = True
@@ -250,7 +248,7 @@ def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
 
 
 def _choose(
-    logits: torch.Tensor, samplings: Sequence[SamplingParams], sequences: Sequence[LocalSequence]
+    logits: torch.Tensor, samplings: Sequence[SamplingParams], sequences: Sequence[TorchSequence]
 ) -> list[int]:
     """A token for each row: the likeliest, or one by the row's own draw."""
     groups: dict[int, list[int]] = {}

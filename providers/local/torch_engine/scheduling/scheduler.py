@@ -9,30 +9,28 @@ from typing import NamedTuple
 
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.scheduling.block_manager import BlockManager
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 
 @dataclass(slots=True)
-class Limits:
-    """How much a step and the engine take on.
+class StepLimits:
+    """How much a step takes on.
 
     Attributes:
         sequences: how many are generated at the same time.
         tokens: how many a step computes, of prompts and of replies together.
         scored_tokens: how many of a prompt whose tokens are scored, since each has its logits.
-        waiting: how many sequences may wait; more are refused.
     """
 
     sequences: int
     tokens: int
     scored_tokens: int
-    waiting: int
 
 
 class Chunk(NamedTuple):
     """The next tokens of one sequence: those from `sequence.computed` on."""
 
-    sequence: Sequence
+    sequence: TorchSequence
     tokens: int
 
     @property
@@ -47,14 +45,14 @@ class Chunk(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class StepBatch:
     """One step: the chunks that it computes, and the blocks that are full with it."""
 
     chunks: list[Chunk] = field(default_factory=list)
     registered: list[int] = field(default_factory=list)
 
 
-class Scheduler:
+class TorchScheduler:
     """Waiting and running sequences, first come first served within a priority.
 
     Args:
@@ -67,32 +65,32 @@ class Scheduler:
     def __init__(
         self,
         blocks: BlockManager,
-        limits: Limits,
+        limits: StepLimits,
         *,
         prefix_cache: bool,
         long_rope: LongRope | None = None,
     ) -> None:
         self.limits = limits
-        self.running: dict[Sequence, None] = {}
+        self.running: dict[TorchSequence, None] = {}
         self.preempted = 0
         self._blocks = blocks
         self._prefix_cache = prefix_cache
         self._long_rope = long_rope
-        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._waiting: list[tuple[int, int, TorchSequence]] = []
         self._arrivals = itertools.count()
-        self._places: dict[Sequence, tuple[int, int]] = {}
+        self._places: dict[TorchSequence, tuple[int, int]] = {}
 
     @property
     def waiting(self) -> int:
         """How many sequences wait."""
         return len(self._places) - len(self.running)
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: TorchSequence) -> None:
         """Queue a sequence."""
         self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
         self._queue(sequence)
 
-    def drop(self, sequences: set[Sequence]) -> None:
+    def drop(self, sequences: set[TorchSequence]) -> None:
         """Give up sequences, waiting or running, and their blocks.
 
         It costs as much as there are of them, however many others wait: those that waited keep
@@ -107,7 +105,7 @@ class Scheduler:
             self._waiting = [item for item in self._waiting if item[2] in self._places]
             heapq.heapify(self._waiting)
 
-    def end(self, sequence: Sequence) -> None:
+    def end(self, sequence: TorchSequence) -> None:
         """A sequence is complete, or has failed."""
         del self._places[sequence]
         # One whose last token was chosen ahead may have been sent back meanwhile.
@@ -115,19 +113,19 @@ class Scheduler:
             del self.running[sequence]
             self._release(sequence)
 
-    def clear(self) -> list[Sequence]:
+    def clear(self) -> list[TorchSequence]:
         """Let go of everything; what there was."""
         left = list(self._places)
         self.drop(set(left))
         return left
 
-    def schedule(self) -> Batch:
+    def schedule(self) -> StepBatch:
         """The next step; without chunks if nothing can be done.
 
         Those that decode come first, so that a long prompt does not hold them up; prompts share
         what is left of the step.
         """
-        batch = Batch()
+        batch = StepBatch()
         budget = self.limits.tokens
         self._send_back_outgrown()
         for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
@@ -147,7 +145,7 @@ class Scheduler:
             budget -= self._take(batch, sequence, budget)
         return batch
 
-    def register(self, batch: Batch, chunk: Chunk) -> None:
+    def register(self, batch: StepBatch, chunk: Chunk) -> None:
         """Make the blocks known that are full with `chunk`, as far as its tokens are known."""
         if not self._prefix_cache:
             return
@@ -159,11 +157,11 @@ class Scheduler:
             if self._blocks.register(block, sequence.block_hash(index, size)):
                 batch.registered.append(block)
 
-    def undo(self, batch: Batch) -> None:
+    def undo(self, batch: StepBatch) -> None:
         """A step failed: what it was to compute is not in the cache."""
         self._blocks.unregister(batch.registered)
 
-    def shrink(self, batch: Batch) -> bool:
+    def shrink(self, batch: StepBatch) -> bool:
         """A step needed too much memory: take half as much from now on, and do it again.
 
         Returns:
@@ -181,10 +179,10 @@ class Scheduler:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _queue(self, sequence: Sequence) -> None:
+    def _queue(self, sequence: TorchSequence) -> None:
         heapq.heappush(self._waiting, (*self._places[sequence], sequence))
 
-    def _admit(self, sequence: Sequence) -> bool:
+    def _admit(self, sequence: TorchSequence) -> bool:
         """Give a waiting sequence what the cache has of it; False if it must wait for memory.
 
         Its whole prompt has to fit, and a block for each that is running besides: otherwise the
@@ -213,7 +211,7 @@ class Scheduler:
             sequence.cached_tokens = sequence.computed
         return True
 
-    def _take(self, batch: Batch, sequence: Sequence, budget: int) -> int:
+    def _take(self, batch: StepBatch, sequence: TorchSequence, budget: int) -> int:
         """Put the next tokens of `sequence` into the batch, as many as there is memory for."""
         limit = self.limits.scored_tokens if sequence.scores_prompt else budget
         tokens = min(sequence.uncomputed, budget, limit)
@@ -225,7 +223,7 @@ class Scheduler:
         batch.chunks.append(chunk)
         return tokens
 
-    def _make_room(self, batch: Batch, sequence: Sequence, tokens: int) -> bool:
+    def _make_room(self, batch: StepBatch, sequence: TorchSequence, tokens: int) -> bool:
         """Blocks for the first `tokens` tokens; False if `sequence` itself had to give way."""
         taken = {chunk.sequence for chunk in batch.chunks}
         while len(sequence.blocks) < self._blocks.blocks_for(tokens):
@@ -245,7 +243,7 @@ class Scheduler:
                 return False
         return True
 
-    def _turns_from(self, sequence: Sequence) -> int:
+    def _turns_from(self, sequence: TorchSequence) -> int:
         """The row of the rotations that it is computed with."""
         rope = self._long_rope
         return rope.row if rope is not None and len(sequence.token_ids) > rope.after else 0
@@ -258,18 +256,18 @@ class Scheduler:
             if sequence.turns_from != self._turns_from(sequence) and not sequence.awaits_last:
                 self._send_back(sequence)
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: TorchSequence) -> None:
         """Make room of what a sequence has."""
         self.preempted += 1
         self._send_back(sequence)
 
-    def _send_back(self, sequence: Sequence) -> None:
+    def _send_back(self, sequence: TorchSequence) -> None:
         """Back to the queue, where it keeps its place; it is computed again from its tokens."""
         del self.running[sequence]
         self._release(sequence)
         self._queue(sequence)
 
-    def _release(self, sequence: Sequence) -> None:
+    def _release(self, sequence: TorchSequence) -> None:
         self._blocks.release(sequence.blocks)
         sequence.blocks = []
         sequence.computed = 0

@@ -6,14 +6,14 @@ import hashlib
 from array import array
 from typing import TYPE_CHECKING
 
-from providers.local import sequence as shared
 from providers.local.engine import Generation
+from providers.local.sequence import Deliver, LocalSequence
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.scheduling.sampler import TokenCounts
 
 
-class Sequence(shared.Sequence):
+class TorchSequence(LocalSequence):
     """A generation, and where it is in the KV cache.
 
     Attributes:
@@ -23,7 +23,7 @@ class Sequence(shared.Sequence):
         counts: of its tokens, kept by the sampler where penalties need them.
     """
 
-    def __init__(self, generation: Generation, deliver: shared.Deliver) -> None:
+    def __init__(self, generation: Generation, deliver: Deliver) -> None:
         super().__init__(generation, deliver)
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []

@@ -23,7 +23,7 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.attention import SequenceSpan, attend
 from providers.local.torch_engine.model_runner import PagedRunner
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import ARCHITECTURES, make_architecture, opened
 
@@ -92,7 +92,7 @@ def decoded(folder: Path, *, whole: bool) -> list[torch.Tensor]:
     sequences, free = [], list(range(8))
     for length in (3, 18, 42):
         generation = Generation(tuple(range(5, 5 + length)), SamplingParams(), 1)
-        sequence = Sequence(generation, lambda _: None)
+        sequence = TorchSequence(generation, lambda _: None)
         sequence.blocks = [free.pop() for _ in range(-(-length // BLOCK_SIZE))]
         sequences.append(sequence)
         on_cpu_thread(runner.forward, [Chunk(sequence, length - 2)])

@@ -16,13 +16,14 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading import loader
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.local.engines import ARCHITECTURES, make_architecture
 
@@ -48,12 +49,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def logits(folder: Path, quantization: str = "auto", context_length: int = 32) -> torch.Tensor:
     """Of the last of as many tokens as there can be, once the model is loaded."""
-    options = LoadOptions(
-        device="cpu", quantization=quantization, context_length=context_length, max_sequences=1
+    config = TorchConfig.model_validate(
+        {"device": "cpu", "quantization": quantization, "max_sequences": 1}
     )
-    runner = load("tiny", folder, options).runner
+    runner = load("tiny", folder, config, context_length).runner
     tokens = tuple(range(7, 7 + context_length))
-    sequence = Sequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
+    sequence = TorchSequence(Generation(tokens, SamplingParams(), 1), lambda _: None)
     sequence.blocks = list(range(context_length // BLOCK_SIZE))
     return on_cpu_thread(runner.forward, [Chunk(sequence, len(tokens))])
 

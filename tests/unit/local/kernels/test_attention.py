@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
 from providers.local.torch_engine.kernels.attention import paged_attention, splits_for
-from providers.local.torch_engine.kernels.places import Places, Prompt
+from providers.local.torch_engine.kernels.places import Places, PromptSpan
 from providers.local.torch_engine.kernels.prompts import Attend
 from providers.local.torch_engine.model.attention import SequenceSpan, attend
 
@@ -68,7 +68,7 @@ class Case:
             torch.tensor([length for _, length in sequences], dtype=torch.int32).to(device),
             torch.tensor(starts, dtype=torch.int32).to(device),
             tables.to(device),
-            [Prompt(*each) for each in sequences[decoding:]],
+            [PromptSpan(*each) for each in sequences[decoding:]],
         )
 
     def expected(self, window: int | None) -> Any:

@@ -14,11 +14,11 @@ from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.kernels.inputs import InputBuffer
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 
 def chunk(tokens: range, computed: int, count: int, blocks: list[int]) -> Chunk:
-    sequence = Sequence(Generation(tuple(tokens), SamplingParams(), 9), lambda _: None)
+    sequence = TorchSequence(Generation(tuple(tokens), SamplingParams(), 9), lambda _: None)
     sequence.computed, sequence.blocks = computed, blocks
     return Chunk(sequence, count)
 

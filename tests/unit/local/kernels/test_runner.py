@@ -17,12 +17,13 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from llama_compat.types import SamplingParams, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.kernels import heads, norms
-from providers.local.torch_engine.kernels import runner as kernel_runner
-from providers.local.torch_engine.kernels.runner import KernelRunner, graph_sizes
-from providers.local.torch_engine.loading.loader import LoadOptions, load
+from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
+from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.unit.local.engines import (
     ARCHITECTURES,
     generate,
@@ -83,14 +84,14 @@ def test_logits_in_bfloat16_beside_transformers(device: Any, tmp_path: Path, nam
         exact = model(torch.tensor([prompt])).logits[0, -1]
         model = model.to(device, torch.bfloat16)
         theirs = model(torch.tensor([prompt], device=device)).logits[0, -1].float().cpu()
-    loaded = load(str(tmp_path), tmp_path, LoadOptions(device="cuda", kernels="triton"))
+    loaded = load(str(tmp_path), tmp_path, TorchConfig(device="cuda", kernels="triton"))
     ours = loaded.runner.forward([chunk_of(prompt, 0, len(prompt), range(6))])[0].cpu()
     # As near to the truth as transformers is in these numbers, or nearly so.
     assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm() + 0.01 * exact.norm()
 
 
 def chunk_of(prompt: tuple[int, ...], computed: int, count: int, blocks: range) -> Chunk:
-    sequence = Sequence(Generation(prompt, SamplingParams(), 9), lambda _: None)
+    sequence = TorchSequence(Generation(prompt, SamplingParams(), 9), lambda _: None)
     sequence.computed, sequence.blocks = computed, list(blocks)
     return Chunk(sequence, count)
 
@@ -98,7 +99,7 @@ def chunk_of(prompt: tuple[int, ...], computed: int, count: int, blocks: range) 
 @pytest.mark.usefixtures("quick_check")
 def test_a_batch_that_is_filled_up_gives_the_same(device: Any, folder: Path) -> None:
     """What a graph computes, computed step by step."""
-    loaded = load(str(folder), folder, LoadOptions(**options(device, cuda_graphs=False)))
+    loaded = load(str(folder), folder, TorchConfig(**options(device, cuda_graphs=False)))
     runner = loaded.runner
     assert isinstance(runner, KernelRunner)
     runner.forward(
@@ -121,7 +122,7 @@ def test_graphs_beside_single_launches(device: Any, folder: Path, dtype: str) ->
     if device.type != "cuda":
         pytest.skip("graphs need a CUDA GPU")
     settings = options(device, dtype=dtype, max_sequences=9)
-    runner = load(str(folder), folder, LoadOptions(**settings)).runner
+    runner = load(str(folder), folder, TorchConfig(**settings)).runner
     assert isinstance(runner, KernelRunner)
     assert runner.graphs == len(graph_sizes(9))
     prompts = [tuple(range(5, 8 + 3 * place)) for place in range(9)]

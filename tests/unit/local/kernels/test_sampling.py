@@ -21,7 +21,7 @@ from llama_compat.types import (
 from providers.local.engine import Generation
 from providers.local.torch_engine.kernels.sampling import KernelSampler
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, Sampler
-from providers.local.torch_engine.scheduling.sequence import Sequence
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 LOGITS = [1.5, 2.0, 1.0, 0.5, 0.0, -0.5, -1.0, -3.0]
 DRAWS = 40
@@ -29,7 +29,7 @@ DRAWS = 40
 
 
 def sequence(seed: int, **params: Any) -> Any:
-    return Sequence(Generation((0,), SamplingParams(seed=seed, **params), 9), lambda _: None)
+    return TorchSequence(Generation((0,), SamplingParams(seed=seed, **params), 9), lambda _: None)
 
 
 def draws(device: Any, logits: list[float], rows: int = DRAWS, **params: Any) -> list[int]:
@@ -123,7 +123,7 @@ def test_greedy_beside_others_over_many_tiles(device: Any, monkeypatch: pytest.M
 
     def rows() -> list[Any]:
         return [
-            Sequence(
+            TorchSequence(
                 Generation((0,), SamplingParams(strategy=strategy, seed=seed), 9), lambda _: None
             )
             for seed, strategy in enumerate(strategies)

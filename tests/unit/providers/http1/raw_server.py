@@ -102,8 +102,8 @@ class Server:
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     @property
-    def route(self) -> http1.Route:
-        return http1.Route(http1.parse_url(self.url).origin)
+    def route(self) -> http1.NetworkRoute:
+        return http1.NetworkRoute(http1.parse_url(self.url).origin)
 
     async def all_left(self) -> None:
         """Wait until no connection is open."""

@@ -33,7 +33,7 @@ def free_port() -> int:
 
 async def get(client: http1.Client, url: str, proxy: str | None = None) -> bytes:
     parsed = http1.parse_url(url)
-    route = http1.Route(parsed.origin, http1.parse_url(proxy) if proxy else None)
+    route = http1.NetworkRoute(parsed.origin, http1.parse_url(proxy) if proxy else None)
     response = await client.send("GET", route, parsed.target, NO_HEADERS)
     try:
         return await response.read()

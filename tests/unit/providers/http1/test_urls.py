@@ -47,9 +47,9 @@ def test_ways_to_a_server() -> None:
     http, https = (http1.parse_url(f"{scheme}://a.b:81/").origin for scheme in ("http", "https"))
     proxy = http1.parse_url("http://me:x@proxy:3128")
     direct, forwarded, tunnel = (
-        http1.Route(http),
-        http1.Route(http, proxy),
-        http1.Route(https, proxy),
+        http1.NetworkRoute(http),
+        http1.NetworkRoute(http, proxy),
+        http1.NetworkRoute(https, proxy),
     )
     assert (direct.before, direct.after) == (b"", b" HTTP/1.1\r\nhost: a.b:81\r\n")
     assert forwarded.before == b"http://a.b:81"
@@ -57,9 +57,9 @@ def test_ways_to_a_server() -> None:
     assert tunnel.before == b""
     assert b"proxy-authorization" not in tunnel.after
     assert (direct.is_tunnel, forwarded.is_tunnel, tunnel.is_tunnel) == (False, False, True)
-    elsewhere = http1.Route(http1.parse_url("http://c.d/").origin, proxy)
+    elsewhere = http1.NetworkRoute(http1.parse_url("http://c.d/").origin, proxy)
     assert forwarded.key == elsewhere.key, "a proxy's connections serve all it forwards to"
-    assert len({direct.key, forwarded.key, tunnel.key, http1.Route(https).key}) == 4
+    assert len({direct.key, forwarded.key, tunnel.key, http1.NetworkRoute(https).key}) == 4
 
 
 def test_headers_become_lines() -> None:

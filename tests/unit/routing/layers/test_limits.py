@@ -12,7 +12,7 @@ from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Call, Reply
 from llama_compat.types import Usage
-from routing.layers.limits import Limits
+from routing.layers.limits import LimitsLayer
 from routing.request import Request
 from tests.unit.routing.records.test_ledger import BODY, LEDGER, counted, ended
 
@@ -60,7 +60,7 @@ async def answered(request: Request) -> Reply:
 
 async def test_it_is_settled_once_the_request_has_ended() -> None:
     limits, request = Admits(), ended(Reply(BODY, read_usage=counted(7, 5)))
-    layer = Limits(answered, limits, LEDGER)  # type: ignore[arg-type]
+    layer = LimitsLayer(answered, limits, LEDGER)  # type: ignore[arg-type]
     assert (await layer(request)).body == BODY
     assert limits.admission.settled == []
     assert limits.most == 110_000
@@ -73,7 +73,7 @@ async def test_it_is_settled_once_the_request_has_ended() -> None:
 
 async def test_it_is_settled_before_the_last_of_the_answer_is_sent() -> None:
     limits, request = Admits(), ended(Reply(BODY, read_usage=counted(7, 5)))
-    await Limits(answered, limits, LEDGER)(request)  # type: ignore[arg-type]
+    await LimitsLayer(answered, limits, LEDGER)(request)  # type: ignore[arg-type]
     await request.settle()
     assert limits.admission.settled == [(Usage(7, 5), 57_000)]
     request.end()
@@ -82,7 +82,7 @@ async def test_it_is_settled_before_the_last_of_the_answer_is_sent() -> None:
 
 async def test_what_goes_on_after_its_answer_is_settled_at_its_end() -> None:
     limits, request = Admits(), ended(Reply(b'{"status":"queued"}'))
-    await Limits(answered, limits, LEDGER)(request)  # type: ignore[arg-type]
+    await LimitsLayer(answered, limits, LEDGER)(request)  # type: ignore[arg-type]
     request.goes_on = True
     await request.settle()
     assert limits.admission.settled == []
@@ -93,7 +93,7 @@ async def test_what_goes_on_after_its_answer_is_settled_at_its_end() -> None:
 async def test_what_is_refused_is_told_what_is_left_and_settles_nothing() -> None:
     limits = Admits(APIError(429, "Too many."))
     request = ended(Reply(BODY))
-    layer = Limits(answered, limits, LEDGER)  # type: ignore[arg-type]
+    layer = LimitsLayer(answered, limits, LEDGER)  # type: ignore[arg-type]
     with pytest.raises(APIError, match="Too many"):
         await layer(request)
     request.end()
@@ -107,7 +107,7 @@ async def test_what_nobody_answered_has_cost_nothing() -> None:
     async def fails(request: Request) -> Reply:
         raise upstream_error("up", "broke")
 
-    layer = Limits(fails, limits, LEDGER)  # type: ignore[arg-type]
+    layer = LimitsLayer(fails, limits, LEDGER)  # type: ignore[arg-type]
     with pytest.raises(APIError, match="broke"):
         await layer(request)
     request.end()
@@ -121,7 +121,7 @@ async def test_what_can_t_be_told_is_settled_with_all_that_it_reserved(
         raise LookupError("no")
 
     limits, request = Admits(), ended(Reply(BODY, read_usage=broken))
-    await Limits(answered, limits, LEDGER)(request)  # type: ignore[arg-type]
+    await LimitsLayer(answered, limits, LEDGER)(request)  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         request.end()
     assert limits.admission.settled == [(None, None)]

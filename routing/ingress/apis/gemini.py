@@ -26,7 +26,7 @@ from llama_compat.dialects.gemini.operations import (
 )
 from llama_compat.errors import invalid_parameter
 from routing.asgi import Scope
-from routing.ingress.api import ClientAPI, PathPattern, is_shared
+from routing.ingress.apis.client_api import ClientAPI, PathPattern, is_shared
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:

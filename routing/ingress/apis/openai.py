@@ -8,7 +8,7 @@ from fastapi import Request
 
 from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
-from routing.ingress.api import ClientAPI
+from routing.ingress.apis.client_api import ClientAPI
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:

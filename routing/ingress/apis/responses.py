@@ -15,8 +15,8 @@ from llama_compat.dialects.openai_responses.operations import (
 )
 from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Principal
-from routing.ingress.api import ClientAPI, is_below
-from routing.ingress.openai import PREFIXES
+from routing.ingress.apis.client_api import ClientAPI, is_below
+from routing.ingress.apis.openai import PREFIXES
 from routing.runtime import runtime_of
 from routing.storage.responses import Items, ResponseStore, response_not_found
 

@@ -9,19 +9,20 @@ import torch
 
 from providers.base import ProviderStartError
 from providers.local.memory import available_memory
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.kernel_choice import (
     choose_kernels,
     choose_prompt_attention,
 )
-from providers.local.torch_engine.model.attention import CacheShape, KVCache
 from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
-from providers.local.torch_engine.scheduling.scheduler import Limits
+from providers.local.torch_engine.scheduling.scheduler import StepLimits
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.kernels.runner import KernelRunner
+    from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,8 @@ def paged(
     name: str,
     decoder: Decoder,
     context_length: int,
-    limits: Limits,
-    *,
-    kv_cache: float,
-    kernels: str,
-    prompt_attention: str,
-    cuda_graphs: bool,
+    limits: StepLimits,
+    config: TorchConfig,
 ) -> Paged:
     """What runs a model in batches.
 
@@ -62,8 +59,7 @@ def paged(
         decoder: the model.
         context_length: the most tokens of a sequence, where there is memory for them.
         limits: of its steps.
-        kv_cache, kernels, prompt_attention, cuda_graphs: what the template's settings of these
-            names say.
+        config: the provider's settings.
 
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
@@ -73,7 +69,7 @@ def paged(
     )
     device = decoder.embedding.device
     block_bytes = shape.bytes_per_token * BLOCK_SIZE
-    allowed = kv_cache
+    allowed = config.kv_cache
     if allowed <= 1:
         allowed *= free_memory(device)
     needed = -(-context_length // BLOCK_SIZE) * limits.sequences
@@ -87,11 +83,11 @@ def paged(
     positions = min(context_length, total * BLOCK_SIZE)
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    chosen = choose_kernels(name, kernels, decoder)
-    prompts = choose_prompt_attention(name, prompt_attention, decoder, chosen)
+    chosen = choose_kernels(name, config.kernels, decoder)
+    prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
     runner: Runner
     if chosen == "triton":
-        from providers.local.torch_engine.kernels.runner import KernelRunner
+        from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
 
         kernel_runner = KernelRunner(
             decoder,
@@ -101,7 +97,7 @@ def paged(
             blocks=-(-positions // BLOCK_SIZE),
             prompts=prompts,
         )
-        if cuda_graphs and device.type == "cuda":
+        if config.cuda_graphs and device.type == "cuda":
             _record(name, kernel_runner)
         log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
         runner = kernel_runner

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.gemini.contents import parse_contents, parse_system
 from llama_compat.dialects.gemini.frames import EventFrame, Frame
-from llama_compat.dialects.gemini.generation_config import (
+from llama_compat.dialects.gemini.input.contents import parse_contents, parse_system
+from llama_compat.dialects.gemini.input.generation_config import (
     config_in,
     includes_thoughts,
     parse_candidate_count,
@@ -20,9 +20,9 @@ from llama_compat.dialects.gemini.generation_config import (
     parse_sampling_config,
     parse_thinking,
 )
+from llama_compat.dialects.gemini.input.tools import parse_tools
 from llama_compat.dialects.gemini.members import member, object_in
 from llama_compat.dialects.gemini.responses import ResponseRenderer, render_response
-from llama_compat.dialects.gemini.tools import parse_tools
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 
 

@@ -10,8 +10,8 @@ import torch
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
 from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
-from providers.local.torch_engine.model.attention import KVCache
 from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model_runner import fill_in
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 

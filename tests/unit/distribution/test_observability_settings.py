@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from llama_compat.distribution.operations import (
+from llama_compat.distribution.observability import (
     PriceSettings,
     RecordsSettings,
     StorageAddress,

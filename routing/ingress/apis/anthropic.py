@@ -15,8 +15,8 @@ from llama_compat.dialects.anthropic_messages import render_model, render_models
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT_TOKENS, MESSAGES
 from routing.asgi import Scope
 from routing.ingress.answer import request_id_of
-from routing.ingress.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
-from routing.ingress.api import ClientAPI, is_below, is_shared
+from routing.ingress.apis.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
+from routing.ingress.apis.client_api import ClientAPI, is_below, is_shared
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:

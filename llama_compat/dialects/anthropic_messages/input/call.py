@@ -7,8 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.dialects.anthropic_messages.conversations import parse_messages, parse_system
-from llama_compat.dialects.anthropic_messages.parameters import (
+from llama_compat.dialects.anthropic_messages.input.conversations import (
+    parse_messages,
+    parse_system,
+)
+from llama_compat.dialects.anthropic_messages.input.parameters import (
     parse_effort,
     parse_format,
     parse_settings,

@@ -22,7 +22,7 @@ from llama_compat.dialects.ollama.operations import (
 from llama_compat.errors import APIError, missing_parameter
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
-from routing.ingress.api import ClientAPI, is_below
+from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
 from routing.runtime import list_models, runtime_of

@@ -1,0 +1,1 @@
+"""What a client sends to Anthropic's Messages API: wire -> vocabulary."""

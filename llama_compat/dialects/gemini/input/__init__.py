@@ -1,0 +1,1 @@
+"""What a client sends to Gemini's API: wire -> vocabulary."""

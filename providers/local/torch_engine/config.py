@@ -1,0 +1,63 @@
+"""The settings of `local::torch`: read from the template, and asked by whoever acts on one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PositiveInt, StringConstraints
+
+from providers.local.provider import LocalConfig, enough_for_each
+
+
+class TorchConfig(LocalConfig):
+    """Where and how the models run."""
+
+    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    """`auto` (CUDA where there is one, else CPU), `cpu`, `cuda` or `cuda:N`."""
+
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """`auto` is float32 on the CPU and bfloat16 on CUDA."""
+
+    quantization: Literal["auto", "none", "float16", "int8"] = "auto"
+    """Of the weights, for CPUs: `float16` reads half as much memory and changes next to nothing,
+    `int8` a quarter, and makes the model say some things otherwise. `auto` is `int8` on CPUs that
+    can, else `float16`, unless `dtype` is set."""
+
+    kernels: Literal["auto", "triton", "llvm", "sdpa"] = "auto"
+    """What computes attention and the small operations: Triton kernels, on CUDA alone, kernels
+    compiled by LLVM, on x86 CPUs alone, or PyTorch's own operations. `auto` tries the kernels
+    against these when the model is loaded, and goes on without them, with a warning, if the results
+    differ."""
+
+    prompt_attention: Literal["auto", "flashinfer", "flash_attn", "triton"] = "auto"
+    """What computes the attention of prompts beside the Triton kernels: one of these packages, or a
+    kernel of our own. `auto` takes a package that is installed, for models in half precision on
+    CUDA, if its results are PyTorch's when the model is loaded."""
+
+    cuda_graphs: bool = True
+    """Whether the kernels of a step in which all sequences decode are launched as one graph."""
+
+    overlap: bool = True
+    """Whether, with Triton kernels, a step is launched before the tokens of the one before it are
+    read, so that the GPU does not wait for the host."""
+
+    threads: PositiveInt | None = None
+    """CPU threads of one operation, in place of torch's own choice; they are the process's, whose
+    models take turns with them, a step at a time."""
+
+    max_sequences: PositiveInt = 32
+    """How many requests are generated at the same time; the others wait."""
+
+    max_waiting: PositiveInt = 256
+    """How many requests may wait; more are answered with 429."""
+
+    max_step_tokens: Annotated[PositiveInt | None, AfterValidator(enough_for_each)] = None
+    """Tokens of prompts and replies that one step computes; 128 on the CPU, 2048 on CUDA, and
+    `max_sequences` at least."""
+
+    kv_cache: Annotated[float, Field(gt=0)] = 0.5
+    """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
+    never takes more than `max_sequences` of the longest requests need."""
+
+    prefix_cache: bool = True
+    """Whether what was computed of a prompt is kept for others that begin the same."""
