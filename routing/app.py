@@ -279,7 +279,7 @@ class Application(FastAPI):
         return Response(
             dialect.render_error(error, request_id),
             dialect.status(error),
-            {**dialect.reply_headers(request_id), **error.headers},
+            {**dialect.headers_of(request_id), **error.headers},
             "application/json",
         )
 

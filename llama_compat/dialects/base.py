@@ -45,7 +45,8 @@ class Dialect:
         render_error: an error's body, given the error and the request's id.
         render_stream_error: an error inside a stream that has begun, and that stream's end.
         status: the HTTP status of an error.
-        error_headers: headers that every answer to a request has, given its id.
+        reply_headers: makes the headers that every answer to a request has, of its id; None for
+            none.
         stream_headers: those of a stream.
         stream_end: what comes after the last event of a stream that went well.
         keep_alive: what may be sent between two events, and means nothing; empty: nothing may.
@@ -59,13 +60,17 @@ class Dialect:
     render_error: Callable[[APIError, str], bytes]
     render_stream_error: Callable[[APIError, str], bytes]
     status: Callable[[APIError], int] = lambda error: error.status
-    reply_headers: Callable[[str], Mapping[str, str]] = lambda request_id: {}
+    reply_headers: Callable[[str], Mapping[str, str]] | None = None
     stream_headers: Mapping[str, str] = field(default_factory=lambda: SSE_HEADERS)
     stream_end: bytes = b""
     keep_alive: bytes = b""
     keep_alive_seconds: float | None = None
     forwarded_headers: frozenset[str] = frozenset()
     rate_limit_headers: Callable[[Sequence[RateLimit]], Mapping[str, str]] = openai_headers
+
+    def headers_of(self, request_id: str) -> Mapping[str, str]:
+        """The headers that every answer to the request with this id has."""
+        return {} if self.reply_headers is None else self.reply_headers(request_id)
 
 
 class Asked(Struct, frozen=True):

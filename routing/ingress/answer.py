@@ -73,7 +73,8 @@ class Answer:
             headers["x-llama-compat-dropped"] = _listed(reply.dropped)
         if isinstance(reply.body, bytes):
             await self._settled(reply)
-            await self._start(reply.status, {**headers, "content-length": str(len(reply.body))})
+            headers["content-length"] = str(len(reply.body))
+            await self._start(reply.status, headers)
             await self._event(reply.body, more=False)
             request.first_sent = self.last_sent
             request.complete = True
@@ -147,9 +148,10 @@ class Answer:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         request, dialect = self._request, self._dialect
         request.status = status
-        headers = {**dialect.reply_headers(request.request_id), **headers}
+        if dialect.reply_headers is not None:
+            headers = {**dialect.reply_headers(request.request_id), **headers}
         if request.rate_limits:
-            headers |= dialect.rate_limit_headers(request.rate_limits)
+            headers = {**headers, **dialect.rate_limit_headers(request.rate_limits)}
         raw = [
             *zip(map(_latin_1, headers), map(_latin_1, headers.values()), strict=True),
             (b"x-request-id", request.request_id.encode()),

@@ -101,7 +101,8 @@ class Cooldown:
             if begun < self._failures[-1]:
                 return
             self._failures.clear()
-        self._set(0.0)
+        if self.until or self._probe is not None:
+            self._set(0.0)
 
     def failed(
         self,

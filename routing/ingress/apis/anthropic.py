@@ -67,7 +67,7 @@ def _add_routes(app: Application) -> None:
 
 
 def _answer(request: Request, value: dict[str, Any]) -> Response:
-    headers = dict(ANTHROPIC.reply_headers(request_id_of(request.scope)))
+    headers = dict(ANTHROPIC.headers_of(request_id_of(request.scope)))
     return Response(json.dumps(value), headers=headers, media_type="application/json")
 
 
