@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
+
+from uvicorn.server import ServerState as UvicornState
 
 from routing.asgi import ASGIApplication
 from routing.http.limits import Limits
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
     from routing.http.connection import Connection
 
 
-class ServerState:
-    """What the connections of one server share; uvicorn's `Server` takes it for its own.
+class ServerState(UvicornState):
+    """What the connections of one server share, with what uvicorn's `Server` counts and sets.
 
     Args:
         application: answers the requests.
@@ -24,16 +25,13 @@ class ServerState:
         idle: of them those of whose next request the head has not come, in the order since when.
         tasks: the requests that are answered.
         default_headers: those of every answer; uvicorn keeps the date in them.
-        total_requests: uvicorn's to read, for a limit that is not set.
         ending: no more requests are taken.
     """
 
     def __init__(self, application: ASGIApplication, limits: Limits) -> None:
+        super().__init__()
         self.application = application
         self.limits = limits
         self.connections: set[Any] = set()
         self.idle: dict[Connection, None] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.default_headers: list[tuple[bytes, bytes]] = []
-        self.total_requests = 0
         self.ending = False

@@ -150,8 +150,8 @@ class _Server(uvicorn.Server):
         self, config: uvicorn.Config, state: ServerState, app: Application, reloader: Reloader
     ) -> None:
         super().__init__(config)
-        self.server_state = state  # type: ignore[assignment]
-        self._state = state
+        self.server_state = self._state = state
+        self._listeners: list[Listener] = []
         self._app = app
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
@@ -199,10 +199,9 @@ class _Server(uvicorn.Server):
         await super().startup([])
         if self.started:
             self._clock = asyncio.create_task(watch_the_clock(self._state))
-            listeners = [Listener(each, self._state) for each in sockets or ()]
-            for listener in listeners:
+            self._listeners = [Listener(each, self._state) for each in sockets or ()]
+            for listener in self._listeners:
                 listener.start()
-            self.servers = listeners  # type: ignore[assignment]
         gc.freeze()  # what has been loaded stays, and need not be looked at again and again
         gc.set_threshold(GARBAGE_THRESHOLD)
         if self.started and sockets:
@@ -213,6 +212,9 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.ending = True
+        for listener in self._listeners:
+            listener.close()
+            await listener.wait_closed()
         if self._reloading is not None:
             self._reloading.cancel()
         try:

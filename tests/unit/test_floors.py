@@ -30,7 +30,7 @@ def test_what_has_no_plain_floor_is_not_passed_over(requirement: str) -> None:
 
 
 def test_every_dependency_has_a_floor_and_none_a_ceiling() -> None:
-    """A ceiling is for packages of which private names are used; there are none."""
+    """A ceiling is for packages whose private names we can't do without; there are none."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     written = list(declared(project, EXTRAS))
     assert len(floors()) == len(set(written))

@@ -40,15 +40,25 @@ _GENAI = tuple(
 )
 
 
+PARTS = ("_upper_bounds", "_buckets", "_sum")
+"""Of prometheus-client's histogram: its own, and so perhaps not in the next version."""
+
+HAS_PARTS = all(hasattr(Histogram("known", "", registry=None), part) for part in PARTS)
+
+
 class BatchHistogram(Histogram):
     """A histogram that takes many values at a time, for a fraction of what `observe` costs each.
 
-    It reaches into prometheus-client's own histogram, as there is no other way to do that: where a
-    version has them under other names, the tests say so.
+    It reaches into prometheus-client's own histogram, as there is no other way to do that. Where a
+    version has other parts, it takes the values one by one.
     """
 
     def observe_all(self, values: Sequence[float]) -> None:
         """As `observe`, for each of `values`."""
+        if not HAS_PARTS:
+            for value in values:
+                self.observe(value)
+            return
         for place, count in Counts(map(partial(bisect_left, self._upper_bounds), values)).items():
             self._buckets[place].inc(count)
         self._sum.inc(sum(values))

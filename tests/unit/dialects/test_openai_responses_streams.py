@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.openai_responses.input.custom_tools import InputUnwrapper, unwrap, wrap
+from llama_compat.dialects.openai_responses.input.custom_tools import InputUnwrapper, wrap
 from llama_compat.dialects.openai_responses.input.items import parse_input
 from llama_compat.dialects.openai_responses.input.requests import ResponsesCall, parse_request
 from llama_compat.dialects.openai_responses.output.events import OBFUSCATED_SIZE
@@ -439,6 +439,12 @@ def test_every_stream_is_one_that_the_sdk_takes_and_comes_to_the_whole_reply(
     check_response(whole)
     assert response | {"completed_at": 0} == whole | {"completed_at": 0}
     parse_input([*response["output"], {"role": "user", "content": "And?"}])
+
+
+def unwrap(arguments: str) -> str:
+    """The input in `arguments` that come in one piece."""
+    unwrapper = InputUnwrapper()
+    return unwrapper.push(arguments) + unwrapper.finish()
 
 
 @given(st.data())

@@ -34,12 +34,6 @@ def wrap(text: str) -> str:
     return encode_json({"input": text}).decode()
 
 
-def unwrap(arguments: str) -> str:
-    """The input in the text of `arguments`; all of it if there is none in it."""
-    unwrapper = InputUnwrapper()
-    return unwrapper.push(arguments) + unwrapper.finish()
-
-
 class InputUnwrapper:
     """The input, as far as it is certain, while the arguments' text comes in pieces.
 

@@ -140,12 +140,12 @@ def _load(
     )
     reason = why_not(architecture)
     quantization, kernels = "none", "sdpa"
-    context_length = _context_length(name, architecture, wanted_length)
     unbatched = None
     if reason is not None:
         unbatched = _unbatched(
-            name, folder, architecture, config, context_length, device, dtype, reason
+            name, folder, architecture, config, wanted_length, device, dtype, reason
         )
+    context_length = _context_length(name, architecture, wanted_length)
     limits = StepLimits(
         sequences=config.max_sequences if unbatched is None else 1,
         tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
@@ -257,7 +257,7 @@ def _unbatched(
     folder: Path,
     architecture: Any,
     config: TorchConfig,
-    context_length: int,
+    wanted_length: int | None,
     device: torch.device,
     dtype: torch.dtype,
     reason: str,
@@ -275,6 +275,7 @@ def _unbatched(
         name,
         reason,
     )
+    context_length = _context_length(name, architecture, wanted_length)
     if context_length > LONGEST_UNBATCHED:
         raise ProviderStartError(
             f"The model '{name}' in {folder} says that its context has {context_length} tokens,"

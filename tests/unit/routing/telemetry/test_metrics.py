@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 
 pytest.importorskip("prometheus_client")
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.distribution import Distribution, ModelSettings, ProviderSettings
 from routing.observability.observers import Batch
+from routing.observability.telemetry import metrics as metrics_module
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.meter import Meter
-from routing.observability.telemetry.metrics import BatchHistogram, Follower, Metrics, metrics
+from routing.observability.telemetry.metrics import (
+    HAS_PARTS,
+    PARTS,
+    BatchHistogram,
+    Follower,
+    Metrics,
+    metrics,
+)
 from routing.policy.attempts import Attempt, Outcome, Why
 from routing.policy.targets import ProviderState, States
 from routing.request import Request
@@ -44,6 +53,38 @@ def counted(*records: Any, attempts: tuple[Attempt, ...] = ()) -> Metrics:
     for each in records:
         metrics.ended(Batch("chat", [each], [attempts], [None]), "openai")
     return metrics
+
+
+def test_prometheus_clients_histogram_has_the_parts_that_are_reached_into() -> None:
+    assert HAS_PARTS, (
+        f"prometheus-client {version('prometheus-client')} has no more {' and '.join(PARTS)} in its"
+        " histogram: each value is observed by itself, which is slow, until BatchHistogram of"
+        " routing/observability/telemetry/metrics.py knows the new ones"
+    )
+
+
+@pytest.mark.parametrize("has_parts", [True, False])
+def test_many_values_at_a_time_are_those_one_by_one(
+    has_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_module, "HAS_PARTS", has_parts)
+    values = [0.0, 0.1, 0.10001, 0.5, 0.7, 30.0]
+    together = BatchHistogram("seconds", "", registry=None, buckets=(0.1, 0.5, 1.0))
+    single = Histogram("seconds", "", registry=None, buckets=(0.1, 0.5, 1.0))
+    together.observe_all(values)
+    for each in values:
+        single.observe(each)
+    assert samples(together) == samples(single)
+
+
+def samples(histogram: Histogram) -> list[tuple[str, dict[str, str], float]]:
+    """All that it tells, but for when it was made."""
+    return [
+        (each.name, each.labels, each.value)
+        for family in histogram.collect()
+        for each in family.samples
+        if not each.name.endswith("_created")
+    ]
 
 
 def test_tokens_cost_and_times() -> None:
