@@ -9,6 +9,8 @@ PYTEST_ARGS ?=
 # How many processes run the tests side by side: for `make test`, empty is one.
 PYTEST_WORKERS ?=
 CHECK_WORKERS ?= logical --maxprocesses 8
+# The one server that `make conformance-page` asks; all of them without it.
+ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
 OPENRESPONSES ?= ../openresponses
 # The address of an index with another build of torch. Without it a Linux machine that has no NVIDIA
@@ -21,7 +23,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python3.14)
 
-.PHONY: help serve check test abuse floors conformance reference docs docs-serve clean
+.PHONY: help serve check test abuse floors conformance conformance-page measured reference docs docs-serve clean
 
 help:
 	@echo 'make serve   make the environment, fetch the starter model, serve it on port 8321'
@@ -37,6 +39,9 @@ help:
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make conformance OPENRESPONSES=FOLDER'
 	@echo '             run the Open Responses suite, of which FOLDER is a checkout with bun and zod'
+	@echo 'make conformance-page  ask this server and others what they can do, and write the page of it;'
+	@echo '             OPENRESPONSES=FOLDER   by that suite too; ONLY=llama.cpp   one of them'
+	@echo 'make measured  write the pages of conformance and speed anew, from the results'
 	@echo 'make reference  write the reference pages and the schema of templates anew, from the code'
 	@echo 'make docs    build the site of the documentation, in .artifacts/site; a dead link is an error'
 	@echo 'make docs-serve  the same on port 8000, anew with each change'
@@ -95,6 +100,17 @@ floors: $(VENV)/.has-torch,llama-cpp,dev
 
 conformance: $(VENV)/.has-dev
 	@$(BIN)/python -m tests.clients.openresponses '$(OPENRESPONSES)' --record tests/clients/results/openresponses.json
+
+# Takes each server by itself, and a quarter of an hour on two cores; what it installs, it keeps.
+conformance-page: $(VENV)/.has-torch,llama-cpp,dev,docs
+	$(BIN)/llama-compat pull starter
+	$(BIN)/llama-compat pull starter.gguf
+	$(BIN)/python -m scripts.conformance $(if $(ONLY),--only '$(ONLY)') \
+	  $(if $(wildcard $(OPENRESPONSES)),--openresponses '$(OPENRESPONSES)')
+	@$(BIN)/python -m scripts.measured
+
+measured: $(VENV)/.has-dev,docs
+	@$(BIN)/python -m scripts.measured
 
 reference: $(VENV)/.has-dev
 	@$(BIN)/python -m scripts.reference

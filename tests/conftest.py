@@ -58,6 +58,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " is read from OPENAI_API_KEY",
     )
     group.addoption(
+        "--capabilities",
+        metavar="FILE",
+        help="with --base-url: write what the server can do to this file too, as JSON",
+    )
+    group.addoption(
         "--template",
         default="starter",
         help="the template, by name or path, of the server that the tests start (%(default)s)",

@@ -7,12 +7,13 @@ llama-cpp-python; each has an environment of its own in `bench/.peers`.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ import sys, time, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.port = sys.argv[1], int(sys.argv[2])
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[3])
-params.n_parallel, params.n_ctx = {slots}, {cells}
+params.n_parallel, params.n_ctx, params.model_alias = {slots}, {cells}, {{"model"}}
 server = xllamacpp.Server(params)
 while True:
     time.sleep(60)
@@ -87,7 +88,7 @@ def our_server(
     settings = {"provider": provider, "config": json.dumps(config), "model": model}
     template.write_text(OURS.format(port=port, context=CONTEXT, **settings))
     command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
-    with _running("llama_compat", command, port, scratch):
+    with serving("llama_compat", command, port, scratch):
         url = f"http://127.0.0.1:{port}/v1/completions"
         yield LlamaServer("llama_compat", url, {"ignore_eos": True})
 
@@ -101,11 +102,11 @@ def ours(model: Path, threads: int, scratch: Path) -> AbstractContextManager[Lla
 @contextmanager
 def xllamacpp(model: Path, threads: int, scratch: Path) -> Iterator[LlamaServer]:
     """llama.cpp's own server."""
-    python = _environment("xllamacpp", [XLLAMACPP])
+    python = python_with("xllamacpp", [XLLAMACPP])
     script, port = scratch / "xllamacpp_server.py", free_port()
     script.write_text(THEIRS.format(slots=SLOTS, cells=SLOTS * CONTEXT))
     command = [python, str(script), str(model), str(port), str(threads)]
-    with _running("xllamacpp", command, port, scratch):
+    with serving("xllamacpp", command, port, scratch):
         url = f"http://127.0.0.1:{port}/completion"
         yield LlamaServer("xllamacpp", url, {"ignore_eos": True, "cache_prompt": True})
 
@@ -122,20 +123,21 @@ def llama_cpp_server(
         text=True,
     ).stdout.strip()
     constraints = ["-c", str(ROOT / "constraints.txt"), "--find-links", wheel]
-    python = _environment("llama_cpp_server", [*constraints, "llama-cpp-python[server]"])
+    python = python_with("llama_cpp_server", [*constraints, "llama-cpp-python[server]"])
     port = free_port()
     command = [python, "-m", "llama_cpp.server", "--model", str(model), "--port", str(port)]
+    command += ["--model_alias", "model"]
     command += ["--n_ctx", str(CONTEXT), "--n_threads", str(threads)]
     command += ["--n_threads_batch", str(threads), "--flash_attn", "true"]
     # Or a stream is cut when another request arrives.
     command += ["--interrupt_requests", "false"]
-    with _running("llama_cpp.server", command, port, scratch):
+    with serving("llama_cpp.server", command, port, scratch):
         url = f"http://127.0.0.1:{port}/v1/completions"
         biases = {str(token): -100 for token in end_tokens}
         yield LlamaServer("llama_cpp.server", url, {"logit_bias": biases})
 
 
-def _environment(name: str, arguments: list[str]) -> str:
+def python_with(name: str, arguments: list[str]) -> str:
     """The Python of an environment with what pip gets as `arguments`."""
     folder = CACHE / name
     if not (folder / "ready").exists():
@@ -147,10 +149,25 @@ def _environment(name: str, arguments: list[str]) -> str:
 
 
 @contextmanager
-def _running(name: str, command: list[str], port: int, scratch: Path) -> Iterator[None]:
+def serving(
+    name: str,
+    command: list[str],
+    port: int,
+    scratch: Path,
+    *,
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Run a server until the end of the block, which begins when it is ready."""
     log = scratch / f"{name}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+        )
         try:
             for _ in range(1200):
                 if process.poll() is not None:

@@ -134,7 +134,7 @@ def running(gateway: Gateway, cores: set[int], log: Path) -> Iterator[Started]:
 def _wait_until_it_answers(
     gateway: Gateway, process: subprocess.Popen[bytes], log: Path, patience: float = 180
 ) -> str:
-    body = json.dumps({"model": gateway.model, "messages": [_HELLO]}).encode()
+    body = json.dumps({"model": gateway.model, "messages": [_HELLO], "max_tokens": 1}).encode()
     headers = {"content-type": "application/json", **gateway.headers}
     deadline = time.monotonic() + patience
     error: object = "it does not say where it listens"

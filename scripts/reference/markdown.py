@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 GENERATED = "<!-- Made by `make reference` from the code. What is changed here is lost. -->"
 
 
-def page(title: str, *pieces: str) -> str:
-    """A page of paragraphs, tables and sections."""
-    return "\n\n".join([f"# {title}", GENERATED, *(each for each in pieces if each)]) + "\n"
+def page(title: str, *pieces: str, note: str = GENERATED) -> str:
+    """A page of paragraphs, tables and sections; `note`, in its source, tells what makes it."""
+    return "\n\n".join([f"# {title}", note, *(each for each in pieces if each)]) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

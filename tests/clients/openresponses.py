@@ -58,7 +58,7 @@ def find_bun(folder: Path) -> str | None:
 
 
 def run_suite(folder: Path, bun: str) -> list[dict[str, Any]]:
-    """The results of all of the suite's tests.
+    """The results of all of the suite's tests, of this server before a model that follows a script.
 
     Raises:
         RuntimeError: the suite did not run.
@@ -76,16 +76,25 @@ def run_suite(folder: Path, bun: str) -> list[dict[str, Any]]:
             models=[{"id": "scripted", "provider": "vendor"}],
         )
         with running(template) as server:
-            command = [bun, "run", "bin/compliance-test.ts", "--json", "--api-key", "none"]
-            command += ["--base-url", f"{server.url}/v1", "--model", "scripted"]
-            ended = subprocess.run(
-                command,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_SECONDS,
-                check=False,
-            )
+            return results_of(f"{server.url}/v1", "scripted", folder, bun)
+
+
+def results_of(base_url: str, model: str, folder: Path, bun: str) -> list[dict[str, Any]]:
+    """The results of all of the suite's tests, of the server at `base_url`.
+
+    Raises:
+        RuntimeError: the suite did not run.
+    """
+    command = [bun, "run", "bin/compliance-test.ts", "--json", "--api-key", "none"]
+    command += ["--base-url", base_url, "--model", model]
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
     try:
         results = json.loads(ended.stdout)["results"]
     except (ValueError, KeyError):
@@ -129,19 +138,24 @@ def main() -> int:
 
 def record(file: Path, folder: Path, results: Sequence[dict[str, Any]]) -> None:
     """Write what came out, and of what, to `file`."""
-    commit = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
     results = sorted(results, key=lambda each: str(each["id"]))
     written = {
         "date": datetime.date.today().isoformat(),
         "llama_compat": __version__,
         "suite": "Open Responses",
-        "suite_commit": commit.stdout.strip() or None,
+        "suite_commit": suite_commit(folder),
         "http": {each["id"]: each["status"] for each in results if is_http(each)},
         "websocket": {each["id"]: each["status"] for each in results if not is_http(each)},
     }
     file.write_text(json.dumps(written, indent=2) + "\n")
+
+
+def suite_commit(folder: Path) -> str | None:
+    """Which suite it is."""
+    commit = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return commit.stdout.strip() or None
 
 
 if __name__ == "__main__":

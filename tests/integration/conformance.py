@@ -10,6 +10,7 @@ A test belongs to the capability that its marker names. It says that the server
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -74,14 +75,28 @@ def note_refusal(report: pytest.TestReport, call: pytest.CallInfo[Any]) -> None:
         report.user_properties.append(("refused", call.excinfo.value.msg))
 
 
-def table(stats: Mapping[str, Sequence[Any]]) -> list[str]:
-    """The table in Markdown.
+@dataclass(frozen=True)
+class Found:
+    """What the tests of one capability found.
+
+    Attributes:
+        supported: how many of them passed.
+        refused: what the server said to those that it refused.
+        wrong: what should be and is not, a sentence a test.
+    """
+
+    supported: int
+    refused: list[str]
+    wrong: list[str]
+
+
+def found(stats: Mapping[str, Sequence[Any]]) -> dict[str, Found]:
+    """What there is to say of each capability that was tested, in the order of the table.
 
     Args:
         stats: pytest's reports by their category.
     """
-    columns = ("capability", "supported", "refused", "wrong", "what")
-    rows = [columns, ("---", "--:", "--:", "--:", "---")]
+    all_found = {}
     for capability in CAPABILITIES:
         passed = _about(capability, stats.get("passed", ()))
         wrong = _about(capability, [*stats.get("failed", ()), *stats.get("error", ())])
@@ -90,11 +105,20 @@ def table(stats: Mapping[str, Sequence[Any]]) -> list[str]:
             for properties in map(_properties, _about(capability, stats.get("skipped", ())))
             if "refused" in properties
         ]
-        if not (passed or wrong or refusals):
-            continue
-        notes = [f"not so: {_sentence(report.nodeid)}" for report in wrong] or refusals[:1]
-        counts = (str(count or "") for count in (len(passed), len(refusals), len(wrong)))
-        rows.append((capability, *counts, _shown(notes)))
+        if passed or wrong or refusals:
+            sentences = [_sentence(report.nodeid) for report in wrong]
+            all_found[capability] = Found(len(passed), refusals, sentences)
+    return all_found
+
+
+def table(all_found: Mapping[str, Found]) -> list[str]:
+    """The table in Markdown."""
+    columns = ("capability", "supported", "refused", "wrong", "what")
+    rows = [columns, ("---", "--:", "--:", "--:", "---")]
+    for capability, each in all_found.items():
+        notes = [f"not so: {sentence}" for sentence in each.wrong] or each.refused[:1]
+        numbers = (each.supported, len(each.refused), len(each.wrong))
+        rows.append((capability, *(str(number or "") for number in numbers), _shown(notes)))
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -47,9 +50,13 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     if config.getoption("--base-url"):
+        found = conformance.found(terminalreporter.stats)
         terminalreporter.section("what the server can do")
-        for line in conformance.table(terminalreporter.stats):
+        for line in conformance.table(found):
             terminalreporter.line(line)
+        if file := config.getoption("--capabilities"):
+            written = {capability: asdict(each) for capability, each in found.items()}
+            Path(file).write_text(json.dumps(written, indent=2) + "\n", "utf-8")
 
 
 # --------------------------------------------------------------------------------------------------

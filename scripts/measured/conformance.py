@@ -1,0 +1,139 @@
+"""The page of conformance: which servers do what OpenAI's does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from scripts.conformance.servers import SERVERS
+from scripts.measured.results import ROOT, when_and_where
+from scripts.reference.markdown import code, codes, table
+from scripts.reference.markdown import page as page_of
+from tests.integration.conformance import CAPABILITIES
+
+RESULTS = ROOT / "tests/integration/results/conformance.json"
+
+NOTE = (
+    "<!-- Made by `make measured` from tests/integration/results. What is changed here is lost:"
+    " `make conformance-page` asks the servers again. -->"
+)
+
+INTRODUCTION = """\
+Tests that need nothing but an OpenAI-compatible server tell of any what it can do:
+
+```console
+$ .venv/bin/pytest tests/integration --base-url http://localhost:8321/v1 --text-model starter
+```
+
+These are the servers that could be installed on one machine, with one small model,
+SmolLM2-135M-Instruct. Gateways stand before llama.cpp's own server; what that does wrong, they pass
+on or mend."""
+
+CELLS = """\
+*7 of 7* are the tests that passed. *Not offered* is what the server refuses with an error that says
+so; that is no mistake. All else is one, and named below."""
+
+RESPONSES = """\
+[Open Responses](https://www.openresponses.org) is a suite of the Responses API's own. Gateways
+stand before a vendor whose model follows a script, since a small model does not call tools as it is
+asked; servers that have the model answer by it, so what failed there may be the model's fault."""
+
+
+def page() -> str:
+    """The page."""
+    found = results()
+    return page_of(
+        "Which servers are compatible?",
+        INTRODUCTION,
+        "## Which server can do what?",
+        _areas(found),
+        CELLS,
+        "## Which pass Open Responses?",
+        RESPONSES,
+        _suites(found),
+        *(_server(name, each) for name, each in found.items()),
+        "## How is this page made?",
+        "`make conformance-page` installs the servers, each into an environment of its own in"
+        " `bench/.peers`, starts and asks one after the other, and writes this page;"
+        " `ONLY=llama.cpp` asks one. `OPENRESPONSES=FOLDER`, a checkout of that suite in which"
+        " `npm install bun zod@3` has been run, asks by it too.",
+        note=NOTE,
+    )
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """What was found of each server, in the order of the page."""
+    found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text("utf-8"))
+    return {name: found[name] for name in SERVERS if name in found}
+
+
+def _areas(found: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        (area, *(_cell(each["capabilities"].get(area)) for each in found.values()))
+        for area in CAPABILITIES
+        if any(area in each["capabilities"] for each in found.values())
+    ]
+    sums = ("**all**", *(f"**{_sum(each['capabilities'])}**" for each in found.values()))
+    return table(("", *found), [*rows, sums])
+
+
+def _cell(area: dict[str, Any] | None) -> str:
+    if area is None:
+        return ""
+    passed, refused, wrong = area["supported"], len(area["refused"]), len(area["wrong"])
+    if not passed and not wrong:
+        return "not offered"
+    cell = f"{passed} of {passed + wrong}"
+    return f"{cell}, {refused} not offered" if refused else cell
+
+
+def _sum(areas: dict[str, Any]) -> str:
+    passed = sum(each["supported"] for each in areas.values())
+    wrong = sum(len(each["wrong"]) for each in areas.values())
+    return f"{passed} of {passed + wrong}"
+
+
+def _suites(found: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, each in found.items():
+        asked = each["open_responses"]
+        if asked is None:
+            continue
+        rows.append(
+            (
+                name,
+                _passed(asked["http"]),
+                _passed(asked["websocket"]),
+                codes(test for test, status in asked["http"].items() if status == "failed"),
+                asked["machine"]["date"],
+                code(asked["suite_commit"][:7]) if asked["suite_commit"] else "",
+            )
+        )
+    return table(("", "over HTTP", "over WebSockets", "failed over HTTP", "date", "suite"), rows)
+
+
+def _passed(tests: dict[str, str]) -> str:
+    """How many passed; a server without the API was asked none of them."""
+    if not tests:
+        return "not offered"
+    return f"{list(tests.values()).count('passed')} of {len(tests)}"
+
+
+def _server(name: str, each: dict[str, Any]) -> str:
+    areas = each["capabilities"]
+    how = f"Version {each['version']}: {SERVERS[name].about}."
+    when = f"Asked on {when_and_where(each['machine'])}."
+    rows = list(_wrong(areas))
+    heading = f"## What does {name} do wrong?"
+    if not rows:
+        return "\n\n".join([heading, f"Nothing that was asked. {how} {when}"])
+    return "\n\n".join(
+        [heading, f"{how} {when}", "It is not so that:", table(("area", "what should be"), rows)]
+    )
+
+
+def _wrong(areas: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for area in CAPABILITIES:
+        if area in areas and areas[area]["wrong"]:
+            yield area, "; ".join(areas[area]["wrong"])
