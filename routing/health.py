@@ -13,6 +13,11 @@ from routing.runtime import Runtime
 
 KEYS_AWAY = "the storage can't be read: stored keys are let in as far as they are known"
 
+COUNTERS_AWAY = {
+    "open": "Redis can't be asked: requests are let in without their limits",
+    "closed": "Redis can't be asked: requests that have limits are refused",
+}
+
 _TOLD = [each.name for each in fields(TargetSnapshot)]
 
 
@@ -32,6 +37,19 @@ def health(runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]) -> dict[str
     snapshots = runtime.states.snapshots(time.monotonic())
     targets = [{name: getattr(each, name) for name in _TOLD} for each in snapshots]
     told: dict[str, Any] = {"status": "ok", **counts, "targets": targets}
-    if runtime.settings.stored_keys and runtime.access and runtime.access.is_away:
-        told["warnings"] = [KEYS_AWAY]
+    if warnings := _warnings(runtime):
+        told["warnings"] = warnings
     return told
+
+
+def _warnings(runtime: Runtime) -> list[str]:
+    access = runtime.access
+    if access is None:
+        return []
+    warnings = []
+    if runtime.settings.stored_keys and access.is_away:
+        warnings.append(KEYS_AWAY)
+    if access.counters.is_away:
+        when_away = runtime.settings.limits.when_away
+        warnings.append(COUNTERS_AWAY[when_away])
+    return warnings

@@ -223,7 +223,12 @@ def _time_of(text: str | None) -> datetime | None:
     if text is None:
         return None
     if match := _SPAN.fullmatch(text):
-        return datetime.now(UTC) + timedelta(**{_UNITS[match[2]]: int(match[1])})
+        try:
+            return datetime.now(UTC) + timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError:
+            fail(
+                f"--expires: in '{text}' is after the year 9999. Leave it out for a key that stays."
+            )
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -276,3 +276,14 @@ def test_a_server_whose_database_is_away_or_hangs(tmp_path: Path) -> None:
             finally:
                 database.resume()
             wire.eventually(lambda: ask(process, "sk-unknown").status == 401)
+
+
+@pytest.mark.parametrize(
+    ("expires", "said"),
+    [("999999w", "is after the year 9999"), ("tomorrow", "is no date such as 2027-01-31")],
+)
+def test_a_time_that_can_not_be_is_refused(template: Path, expires: str, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        command(template, "create", "wrong", "--expires", expires)
+    assert said in " ".join(failed.value.stderr.split())
+    assert "Traceback" not in failed.value.stderr

@@ -33,7 +33,14 @@ class CountersAway(Exception):
 
 
 class Counters(Protocol):
-    """Where limits are counted. What is taken and settled is so in one step, or not at all."""
+    """Where limits are counted. What is taken and settled is so in one step, or not at all.
+
+    Attributes:
+        is_away: whether they can't be asked at the moment.
+    """
+
+    @property
+    def is_away(self) -> bool: ...
 
     async def start(self) -> None: ...
 
@@ -106,6 +113,8 @@ class MemoryCounters:
         clock: seconds of anything that moves on.
         wall: seconds since 1970.
     """
+
+    is_away = False
 
     def __init__(
         self,

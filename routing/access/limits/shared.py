@@ -135,6 +135,11 @@ class RedisCounters:
         self._client: Redis | None = None
         self._scripts: dict[str, Any] = {}
 
+    @property
+    def is_away(self) -> bool:
+        """Whether Redis can't be asked at the moment."""
+        return self._is_away
+
     async def start(self) -> None:
         """Connect; where Redis is away, later.
 

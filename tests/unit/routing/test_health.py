@@ -93,3 +93,21 @@ async def test_counts_pass_on_with_providers_that_are_unchanged(runtime: Runtime
     await after.start()
     assert health(after, [])["targets"][0]["in_flight"] == 1
     await after.stop()
+
+
+@pytest.mark.parametrize(
+    ("when_away", "said"), [("open", "are let in without"), ("closed", "are refused")]
+)
+async def test_it_is_told_that_redis_is_away(when_away: str, said: str) -> None:
+    # Nobody listens there, which a server waits for.
+    limits = {"store": "redis://127.0.0.1:1/0", "when_away": when_away}
+    keys = [{"name": "a", "key": "sk-a-long-key", "limits": {"requests_per_minute": 1}}]
+    runtime = Runtime(distribution(keys, limits=limits, metrics_key="the-key-of-prometheus"))
+    await runtime.start()
+    try:
+        [warning] = health(runtime, [(b"x-api-key", b"the-key-of-prometheus")])["warnings"]
+        assert "Redis can't be asked" in warning
+        assert said in warning
+        assert "warnings" not in health(runtime, [])
+    finally:
+        await runtime.stop()

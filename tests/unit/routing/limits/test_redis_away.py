@@ -55,7 +55,7 @@ async def until(happened: Callable[[], Any]) -> None:
 
 
 async def until_back(counters: Any) -> None:
-    await until(lambda: not counters._is_away and not counters._agree.is_set())
+    await until(lambda: not counters.is_away and not counters._agree.is_set())
 
 
 async def take(counters: Any, charge: Charge = PLACE) -> str:
@@ -216,7 +216,7 @@ async def test_what_is_spent_while_redis_is_away_counts_once(
         server.kill()
         # This one finds out, and does not know whether it was heard; the others are not even sent.
         unheard.settle(0, 0.125)
-        await until(lambda: counters._is_away)
+        await until(lambda: counters.is_away)
         for _ in range(2):
             (await limiter.admit([BUDGET], demand)).settle(0, 0.125)
         before.settle(0, 0.125)
@@ -224,7 +224,7 @@ async def test_what_is_spent_while_redis_is_away_counts_once(
         await asyncio.sleep(0.2)
         server.start()
         for _ in range(1000):
-            if not counters._is_away and await used(counters) >= 0.75:
+            if not counters.is_away and await used(counters) >= 0.75:
                 break
             await asyncio.sleep(0.01)
         assert await used(counters) == pytest.approx(0.75)
@@ -294,7 +294,7 @@ async def test_two_gateways_and_a_redis_in_trouble_count_every_cent_once(
         await asyncio.gather(*asking)
         counters = gateways[0][1]
         for _ in range(1000):
-            away = any(each._is_away or each._settling for _, each, _ in gateways)
+            away = any(each.is_away or each._settling for _, each, _ in gateways)
             if not away and await used(counters) == spent and await reserved(counters) == 0:
                 break
             await asyncio.sleep(0.01)
