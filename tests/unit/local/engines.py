@@ -96,6 +96,24 @@ async def running(folder: Path, **options: Any) -> AsyncGenerator[Engine, None]:
         await asyncio.to_thread(engine.stop)
 
 
+def tried_once() -> Callable[..., bool]:
+    """llama.cpp's `try_out`, for files that stay as they are: the process that it takes is started
+    once for each file and each way of running it."""
+    from providers.local.llama_cpp_engine.trial import try_out
+
+    said: dict[Any, bool] = {}
+
+    def tried(
+        name: str, path: Path, adapters: Sequence[Path], threads: int, *, on_gpu: bool = False
+    ) -> bool:
+        asked = (path, *adapters, threads, on_gpu)
+        if asked not in said:
+            said[asked] = try_out(name, path, adapters, threads, on_gpu=on_gpu)
+        return said[asked]
+
+    return tried
+
+
 class Result:
     """What came of one generation."""
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from providers.local.llama_cpp_engine.loader import LoadOptions, load, open_mode
 from providers.local.llama_cpp_engine.sampling import log_softmax
 from tests.tiny_ggufs import gguf_of
 from tests.tiny_models import make_model
-from tests.unit.local.engines import STOP_TOKENS, generate, reference, until
+from tests.unit.local.engines import STOP_TOKENS, generate, reference, tried_once, until
 
 ENDLESS = {"ignore_eos": True}
 
@@ -60,6 +60,13 @@ def gguf(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[list[int]]:
     return reference(folder, PROMPTS, 24)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trials_are_remembered() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader, "try_out", tried_once())
+        yield
 
 
 def opened(gguf: Path, **options: Any) -> LlamaEngine:

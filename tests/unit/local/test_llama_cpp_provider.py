@@ -49,6 +49,7 @@ from providers.local.llama_cpp_engine.provider import LlamaCppConfig, LlamaCppPr
 from providers.local.models.store import resolve_gguf
 from tests.tiny_ggufs import gguf_of, lora_of
 from tests.tiny_models import make_model, make_speaking_model
+from tests.unit.local.engines import tried_once
 
 GREEDY = GreedySamplingStrategy()
 
@@ -77,8 +78,17 @@ async def running(
         await provider.stop()
 
 
+@pytest.fixture(scope="module")
+def tried() -> Callable[..., bool]:
+    return tried_once()
+
+
 @pytest.fixture
-async def provider(gguf: Path) -> AsyncIterator[LlamaCppProvider]:
+async def provider(
+    gguf: Path, tried: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[LlamaCppProvider]:
+    """One of the tiny model, whose trial is remembered: what trials see has tests of its own."""
+    monkeypatch.setattr(loader, "try_out", tried)
     async with running(gguf) as one:
         yield one
 
