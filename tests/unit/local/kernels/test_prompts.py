@@ -262,6 +262,7 @@ class Wrong(BatchPrefillWithPagedKVCacheWrapper):
         return q
 
 
+@pytest.mark.usefixtures("quick_check")
 def test_one_that_is_not_there(device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     with pytest.raises(ProviderStartError, match=r"'flash_attn'.*flash_attn"):
