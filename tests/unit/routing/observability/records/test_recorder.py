@@ -261,6 +261,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> Sequence[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
 
 
+def waits(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether it has been said that records wait, since the storage can't be used."""
+    return any("wait to be written" in each.getMessage() for each in list(caplog.records))
+
+
 async def test_what_has_no_room_is_dropped_counted_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,7 +278,7 @@ async def test_what_has_no_room_is_dropped_counted_and_logged_once(
         assert lines(caplog) == [
             "1 records of requests were dropped: more came than could be written"
         ]
-        await asyncio.sleep(0.1)
+        await until(lambda: waits(caplog))
         other.close()
     assert await ids(f"sqlite:{path}") == [f"r{number}" for number in range(5)]
     assert lines(caplog)[1:] == [
@@ -290,7 +295,7 @@ async def test_records_wait_for_a_storage_that_is_away(
     folder.write_text("in the way")
     async with recording(storage_at(folder / "operations.sqlite")) as recorder:
         recorder.put(record())
-        await asyncio.sleep(0.05)
+        await until(lambda: waits(caplog))
         assert recorder.waiting == 1
         assert "wait to be written: sqlite:" in lines(caplog)[0]
         folder.unlink()
@@ -355,6 +360,7 @@ async def test_a_full_disk_costs_what_has_no_room_in_the_queue(
             recorder.put(record(request_id=f"r{number}", message="x" * 500))
             if number % 50 == 0:
                 await asyncio.sleep(0.02)
+        await until(lambda: waits(caplog))
         # Again and again it is tried, and refused.
         await asyncio.sleep(0.3)
         assert recorder.waiting
@@ -381,7 +387,7 @@ async def test_records_wait_for_a_database_that_can_only_be_read(
         async with read_only(postgres_server.address):
             for number in range(300):
                 recorder.put(record(request_id=f"r{number}"))
-            await asyncio.sleep(0.5)
+            await until(lambda: waits(caplog))
             assert (recorder.waiting, recorder.dropped) == (300, 0)
             # Another that starts meanwhile reads, and keeps what it has.
             async with recording(postgres_server.address) as other:
