@@ -6,9 +6,9 @@ HOST ?=
 PORT ?=
 PYTHON ?=
 PYTEST_ARGS ?=
-# How many processes run the tests side by side: for `make test`, empty is one.
-PYTEST_WORKERS ?=
-CHECK_WORKERS ?= logical --maxprocesses 8
+# How many processes run the tests side by side: one a core, each of which may hold models; 1, or
+# nothing, is none but pytest itself.
+PYTEST_WORKERS ?= logical --maxprocesses 8
 # The one server that `make conformance-page` asks; all of them without it.
 ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
@@ -18,6 +18,11 @@ OPENRESPONSES ?= ../openresponses
 # reached; everything else takes it from pip's own.
 TORCH_INDEX ?=
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+WORKERS := $(filter-out 1,$(PYTEST_WORKERS))
+
+# Tests start hundreds of processes. What these import is compiled once, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,10 +36,10 @@ help:
 	@echo '             compiles llama.cpp first, once on this machine, which takes minutes'
 	@echo '             PORT=9000 HOST=0.0.0.0   where to listen'
 	@echo 'make check   format, lint, types, and the unit tests that start no server and load no model;'
-	@echo '             needs neither torch nor llama.cpp; CHECK_WORKERS=1   processes; else one a core'
+	@echo '             needs neither torch nor llama.cpp'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
-	@echo '             PYTEST_ARGS="-k sse"   what pytest gets'
-	@echo '             PYTEST_WORKERS=2   processes that run the tests; one without it'
+	@echo '             PYTEST_ARGS="-k sse"   what pytest gets, here and in make check'
+	@echo '             PYTEST_WORKERS=1   processes that run the tests, here and there; else one a core'
 	@echo 'make abuse   what abuses a server for minutes; on a machine that does nothing else'
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make conformance OPENRESPONSES=FOLDER'
@@ -72,11 +77,12 @@ check: $(VENV)/.has-dev
 	step $(BIN)/ruff check; \
 	step $(BIN)/mypy; \
 	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
-	step $(BIN)/python -m pytest tests/unit --light -q -n $(CHECK_WORKERS) $(PYTEST_ARGS); \
+	step $(BIN)/python -m pytest tests/unit --light -q $(if $(WORKERS),-n $(WORKERS)) $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
-# Tests of one module share what it starts, so they stay together where several processes run.
-SIDE_BY_SIDE := $(if $(PYTEST_WORKERS),-n $(PYTEST_WORKERS) --dist loadscope)
+# Tests of one module share what it starts, so they stay together where several processes run. Their
+# order is that of the folders: what takes long comes first, and no process is left alone with it.
+SIDE_BY_SIDE := $(if $(WORKERS),-n $(WORKERS) --dist loadscope --no-loadscope-reorder)
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
 test: $(VENV)/.has-torch,llama-cpp,dev,abuse

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import gc
+import os
 import signal
 from functools import cache
 from importlib.util import find_spec
@@ -13,6 +15,10 @@ from hypothesis import HealthCheck, settings
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where a process for each core runs tests, threads of torch's own would only wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test depends on how fast the machine is, nor on how busy.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,6 +105,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     heavy = [item for item in items if starts_server(item) or item.get_closest_marker("alone")]
     config.hook.pytest_deselected(items=heavy)
     items[:] = [item for item in items if item not in set(heavy)]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: going through all of it takes a full collection a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def starts_server(item: pytest.Item) -> bool:

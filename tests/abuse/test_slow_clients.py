@@ -35,30 +35,38 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
         assert "Traceback" not in process.log
 
 
-@pytest.mark.parametrize(
-    ("said", "answer"),
-    [
-        (b"", b""),
-        (b"\r\n", b"HTTP/1.1 408 "),
-        (b"GET /health HTT", b"HTTP/1.1 408 "),
-        (b"GET /health HTTP/1.1\r\nhost: x\r\n", b"HTTP/1.1 408 "),
-        (HEALTH, b"HTTP/1.1 200 "),
-        (post(CHAT), b"HTTP/1.1 200 "),
-        (post(b"{", length=1000), b"HTTP/1.1 408 "),
-        (post(b"", length=1000), b"HTTP/1.1 408 "),
-        (post(CHAT, "/v1/messages", length=10_000), b"HTTP/1.1 504 "),
-        (
-            b"POST /v1/chat/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{",
-            b"HTTP/1.1 408 ",
-        ),
-    ],
-)
+STOPS: list[tuple[bytes, bytes]] = [
+    (b"", b""),
+    (b"\r\n", b"HTTP/1.1 408 "),
+    (b"GET /health HTT", b"HTTP/1.1 408 "),
+    (b"GET /health HTTP/1.1\r\nhost: x\r\n", b"HTTP/1.1 408 "),
+    (HEALTH, b"HTTP/1.1 200 "),
+    (post(CHAT), b"HTTP/1.1 200 "),
+    (post(b"{", length=1000), b"HTTP/1.1 408 "),
+    (post(b"", length=1000), b"HTTP/1.1 408 "),
+    (post(CHAT, "/v1/messages", length=10_000), b"HTTP/1.1 504 "),
+    (
+        b"POST /v1/chat/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{",
+        b"HTTP/1.1 408 ",
+    ),
+]
+"""What is said on a connection before nothing comes any more, and how the answer begins."""
+
+
+@pytest.fixture(scope="module")
+def answers(hurried: ServerProcess) -> list[bytes]:
+    """What came on each connection before it was closed; all of them were waited for together."""
+    with connected(hurried, len(STOPS)) as connections:
+        for connection, (said, _) in zip(connections, STOPS, strict=True):
+            connection.sendall(said)
+        return [read_all(connection) for connection in connections]
+
+
+@pytest.mark.parametrize("number", range(len(STOPS)), ids=[repr(said[:40]) for said, _ in STOPS])
 def test_a_connection_on_which_nothing_comes_any_more_is_closed(
-    hurried: ServerProcess, said: bytes, answer: bytes
+    answers: list[bytes], number: int
 ) -> None:
-    with connect(hurried) as connection:
-        connection.sendall(said)
-        got = read_all(connection)
+    got, answer = answers[number], STOPS[number][1]
     assert got.startswith(answer)
     assert bool(got) == bool(answer)
     if answer[9:12] in (b"408", b"504"):
@@ -90,10 +98,10 @@ def test_a_body_of_a_byte_now_and_then_is_not_waited_for(hurried: ServerProcess)
 
 def test_a_long_body_that_makes_progress_is_waited_for(hurried: ServerProcess) -> None:
     padding = b" " * 20_000
-    body = CHAT + padding * 8
+    body = CHAT + padding * 5
     with connect(hurried) as connection:
         connection.sendall(post(CHAT, length=len(body)))
-        for _ in range(8):
+        for _ in range(5):  # longer than `body_seconds` by half
             time.sleep(0.6)
             connection.sendall(padding)
         assert read_answer(connection).startswith(b"HTTP/1.1 200 ")

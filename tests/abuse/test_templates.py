@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -60,29 +60,23 @@ def processes(server: ServerProcess) -> dict[int, float]:
 
 
 @contextmanager
-def hanging(template: Path) -> Iterator[ServerProcess]:
-    """A server in which a template has been running for a while."""
+def hanging(template: Path) -> Iterator[tuple[ServerProcess, Future[wire.Reply]]]:
+    """A server in which a template has been running for a while, and what its client is told."""
     server = ServerProcess(template)
-
-    def ask() -> None:
-        with suppress(OSError):
-            chat(server, "wild")
-
-    client = threading.Thread(target=ask)
-    try:
-        server.wait_until_ready()
-        client.start()
-        wire.eventually(lambda: max(processes(server).values(), default=0) > 0.5, 60)
-        yield server
-    finally:
-        server.kill()
-        client.join()
+    with ThreadPoolExecutor() as clients:
+        try:
+            server.wait_until_ready()
+            told = clients.submit(chat, server, "wild")
+            wire.eventually(lambda: max(processes(server).values(), default=0) > 0.5, 60)
+            yield server, told
+        finally:
+            server.kill()
 
 
 def test_the_other_model_answers_and_the_client_is_told(template: Path) -> None:
-    with hanging(template) as server:
+    with hanging(template) as (server, client):
         assert chat(server, "well").status == 200
-        told = chat(server, "wild")
+        told = client.result()
         assert told.status == 500
         assert told.error()["code"] == "chat_template_failed"
         assert "computed for more than 5 seconds" in told.error()["message"]
@@ -91,7 +85,7 @@ def test_the_other_model_answers_and_the_client_is_told(template: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server(template: Path, number: signal.Signals) -> None:
-    with hanging(template) as server:
+    with hanging(template) as (server, _):
         server.send_signal(number)
         assert server.wait() in (0, 130)
         assert "Traceback" not in server.log
@@ -99,7 +93,7 @@ def test_a_signal_ends_the_server(template: Path, number: signal.Signals) -> Non
 
 
 def test_what_a_killed_server_leaves_ends_by_itself(template: Path) -> None:
-    with hanging(template) as server:
+    with hanging(template) as (server, _):
         server.kill()
         assert processes(server)
         wire.eventually(lambda: not processes(server), 120)

@@ -1,6 +1,7 @@
 """`ARCHITECTURE.md` is true: what it names is there, and what is there it names.
 
-And a folder is a room, which one sees at a glance, rather than a corridor.
+And a folder is a room, which one sees at a glance, rather than a corridor; and where a module's
+tests are is guessed from its path.
 """
 
 from __future__ import annotations
@@ -58,6 +59,27 @@ def test_the_map_names_every_room(room: str) -> None:
 @pytest.mark.parametrize("folder", folders())
 def test_no_folder_is_a_corridor(folder: str) -> None:
     assert folders()[folder] <= MOST_MODULES
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_test_is_where_its_module_is(floor: str) -> None:
+    """`test_X.py`, or `test_X_ASPECT.py`, mirrors a module or a package `X` of the same folder."""
+    mirror = ROOT / "tests" / "unit"
+    tests = list((mirror / floor).rglob("test_*.py"))
+    assert len(tests) > 10
+    strays = [test for test in tests if not mirrored(ROOT / test.relative_to(mirror))]
+    assert strays == []
+    assert not mirrored(ROOT / floor / "test_nothing_of_the_kind.py")
+
+
+def mirrored(test: Path) -> bool:
+    name = test.stem.removeprefix("test_")
+    there = {
+        path.stem
+        for path in test.parent.glob("*")
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    return any(name == each or name.startswith(f"{each}_") for each in there)
 
 
 def test_the_map_draws_the_chain_in_its_order() -> None:

@@ -12,7 +12,7 @@ from tests.conftest import ENGINES, imports_engine
 
 ROOT = Path(__file__).parents[2]
 
-FOLDERS = ("tests/unit/providers", "tests/unit/routing/limits")
+FOLDERS = ("tests/unit/providers", "tests/unit/routing/access/limits")
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_no_engine_is_imported_and_no_server_is_asked_for() -> None:
     assert done.returncode == 0, done.stdout[-2000:]
     tests = done.stdout.splitlines()
     assert len([test for test in tests if "::" in test]) > 500
-    assert not [test for test in tests if "test_redis_away" in test or "test_soak" in test]
+    assert not [test for test in tests if "test_shared_away" in test or "client_soak" in test]

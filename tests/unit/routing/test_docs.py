@@ -12,7 +12,7 @@ from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
 from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.apis.anthropic import ANTHROPIC_API
 from tests.sdk_anthropic import SAMPLING
-from tests.unit.routing.test_client_apis import application
+from tests.unit.routing.ingress.test_apis import application
 
 SCHEMA = add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
 SCHEMAS = SCHEMA["components"]["schemas"]

@@ -32,7 +32,10 @@ MAX_COMPLAINT = 2000
 """Characters of what a template complains about."""
 
 HEADER = struct.Struct("!BQ")
-"""What stands before each message: an `MessageKind` (0 in requests), and its length in bytes."""
+"""What stands before each message: a `MessageKind`, and its length in bytes.
+
+In requests it is no `MessageKind` but the seconds that the template may compute.
+"""
 
 
 class MessageKind(IntEnum):
@@ -56,8 +59,8 @@ def main() -> None:
     with socket.socket(fileno=0) as connection, connection.makefile("rb") as requests:
         _send(connection, MessageKind.ready, b"")
         while header := requests.read(HEADER.size):
-            _, size = HEADER.unpack(header)
-            _more_time()
+            seconds, size = HEADER.unpack(header)
+            _more_time(seconds)
             _send(connection, *_answer(requests.read(size)))
 
 
@@ -96,13 +99,13 @@ def _limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def _more_time() -> None:
-    """Have the system end this process `CPU_SECONDS` from now, even if nobody is there to do it."""
+def _more_time(seconds: int) -> None:
+    """Have the system end this process `seconds` from now, even if nobody is there to do it."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        until = int(time.process_time()) + CPU_SECONDS + 1
+        until = int(time.process_time()) + seconds + 1
         resource.setrlimit(resource.RLIMIT_CPU, (until, most))
 
 

@@ -166,7 +166,7 @@ class _Process:
             if not self._ready:
                 self._receive()
                 self._ready = True
-            self._socket.sendall(HEADER.pack(0, len(request)))
+            self._socket.sendall(HEADER.pack(CPU_SECONDS, len(request)))
             self._socket.sendall(request)
             return self._receive()
         except TimeoutError:

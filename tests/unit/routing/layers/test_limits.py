@@ -14,7 +14,7 @@ from llama_compat.exchange import Call, Reply
 from llama_compat.types import Usage
 from routing.layers.limits import LimitsLayer
 from routing.request import Request
-from tests.unit.routing.records.test_ledger import BODY, LEDGER, counted, ended
+from tests.unit.routing.observability.records.test_ledger import BODY, LEDGER, counted, ended
 
 LEFT = [RateLimit("requests", 10, 9, 6.0, 106.0)]
 

@@ -10,8 +10,8 @@ from llama_compat.errors import upstream_error
 from llama_compat.exchange import Reply
 from routing.layers.mirrors import MAX_RUNNING, MIRROR, Mirrors
 from routing.request import Handler, Request
+from tests.unit.routing.observability.records.test_ledger import BODY, ended
 from tests.unit.routing.policy.models import policy
-from tests.unit.routing.records.test_ledger import BODY, ended
 
 
 async def pieces(*, fails: bool = False) -> AsyncGenerator[bytes, None]:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from routing.page.files import FOLDER, HEADERS, PATHS, POLICY
-from tests.unit.routing.test_client_apis import KEY, application, ask
+from tests.unit.routing.ingress.test_apis import KEY, application, ask
 
 FILES = sorted(FOLDER.iterdir())
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg"}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from routing.app import Application
-from tests.unit.routing.test_client_apis import application, shape
+from tests.unit.routing.ingress.test_apis import application, shape
 
 ADMIN_KEY = "the-admin-key"
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}

@@ -1,0 +1,193 @@
+"""Engines over tiny models, and what they generate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from llama_compat.types import GreedySamplingStrategy, SamplingParams, StopReason
+from providers.local.engine import Ended, Generation, Prefilled, Sampled, TokenScores
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.loader import load
+from tests.tiny_models import make_model
+
+GREEDY = GreedySamplingStrategy()
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": True, "mlp_bias": True},
+    "llama with llama3 rope": {
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        }
+    },
+    "qwen2": {},
+    "qwen3": {"head_dim": 32},
+    "mistral": {"sliding_window": 24, "head_dim": 16},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 24, "query_pre_attn_scalar": 24},
+    "phi3": {
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+        }
+    },
+    # Phi 3.5 and Phi 4 mini; half of the prompts in the tests come to be long.
+    "phi3 with longrope": {
+        "original_max_position_embeddings": 64,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+            "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0],
+            "original_max_position_embeddings": 64,
+        },
+    },
+}
+"""Names, of which the first word is the `model_type`, and what is special in their configs."""
+
+
+def make_architecture(folder: Path, name: str) -> Path:
+    """Write a random model of an architecture to `folder`, which is returned."""
+    model_type = name.split()[0]
+    make_model(folder)
+    settings = json.loads((folder / "config.json").read_text())
+    for member in ("model_type", "architectures", "rope_parameters", "dtype", "head_dim"):
+        settings.pop(member, None)
+    settings["num_hidden_layers"] = 7 if model_type == "gemma3_text" else 2
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(model_type, **settings | ARCHITECTURES[name])
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            # Random too: untrained norms and biases are ones and zeros, which hide mistakes.
+            if "norm" in parameter_name or "bias" in parameter_name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    return folder
+
+
+def opened(folder: Path, **options: Any) -> TorchEngine:
+    """An engine that runs; stop it."""
+    context_length = options.pop("context_length", None)
+    settings: dict[str, Any] = {"device": "cpu", "quantization": "none", **options}
+    # A step has a token for each, or the template would be refused.
+    settings.setdefault("max_sequences", min(32, settings.get("max_step_tokens", 32)))
+    config = TorchConfig(**settings)
+    engine = TorchEngine(load(str(folder), folder, config, context_length))
+    engine.start()
+    return engine
+
+
+@asynccontextmanager
+async def running(folder: Path, **options: Any) -> AsyncGenerator[TorchEngine, None]:
+    """An engine that is stopped in the end."""
+    engine = await asyncio.to_thread(opened, folder, **options)
+    try:
+        yield engine
+    finally:
+        await asyncio.to_thread(engine.stop)
+
+
+def tried_once() -> Callable[..., bool]:
+    """llama.cpp's `try_out`, for files that stay as they are: the process that it takes is started
+    once for each file and each way of running it."""
+    from providers.local.llama_cpp_engine.trial import try_out
+
+    said: dict[Any, bool] = {}
+
+    def tried(
+        name: str, path: Path, adapters: Sequence[Path], threads: int, *, on_gpu: bool = False
+    ) -> bool:
+        asked = (path, *adapters, threads, on_gpu)
+        if asked not in said:
+            said[asked] = try_out(name, path, adapters, threads, on_gpu=on_gpu)
+        return said[asked]
+
+    return tried
+
+
+class Result:
+    """What came of one generation."""
+
+    def __init__(self) -> None:
+        self.cached_tokens = -1
+        self.prompt_scores: tuple[TokenScores, ...] = ()
+        self.token_ids: list[int] = []
+        self.scores: list[TokenScores | None] = []
+        self.stop_reason: StopReason | None = None
+
+
+async def generate(
+    engine: TorchEngine,
+    prompt_ids: Sequence[int],
+    max_tokens: int = 16,
+    *,
+    logprobs: int | None = None,
+    prompt_logprobs: bool = False,
+    **sampling: Any,
+) -> Result:
+    """The tokens that follow `prompt_ids`, greedily unless told otherwise, with the end token."""
+    params = SamplingParams(**{"strategy": GREEDY, **sampling})
+    generation = Generation(
+        tuple(prompt_ids),
+        params,
+        max_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+    )
+    result = Result()
+    async for outputs in engine.generate(generation):
+        for output in outputs:
+            match output:
+                case Prefilled(cached_tokens, scores):
+                    result.cached_tokens, result.prompt_scores = cached_tokens, scores
+                case Sampled(token_id, score):
+                    result.token_ids.append(token_id)
+                    result.scores.append(score)
+                case Ended(stop_reason, token_id):
+                    result.stop_reason = stop_reason
+                    if token_id is not None:
+                        result.token_ids.append(token_id)
+    assert result.stop_reason is not None
+    return result
+
+
+STOP_TOKENS = [0, 2]
+"""The tiny vocabulary's `<|endoftext|>` and `<|im_end|>`."""
+
+
+def reference(folder: Path, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+    """What transformers' own `generate` makes of each prompt, greedily, in float32."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    made = []
+    for prompt in prompts:
+        ids = torch.tensor([list(prompt)])
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            eos_token_id=STOP_TOKENS,
+        )
+        made.append(output[0, ids.shape[1] :].tolist())
+    return made
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for the engine's thread to have done something."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 (the engine's figures tell nobody of a change)
+            await asyncio.sleep(0.001)

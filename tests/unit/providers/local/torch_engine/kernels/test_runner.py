@@ -1,0 +1,199 @@
+"""Whole models in Triton kernels: what `generate` says, and how they are tried before."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
+
+from llama_compat.types import SamplingParams, TopPSamplingStrategy
+from providers.base import ProviderStartError
+from providers.local.engine import Generation
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.kernels import heads, norms
+from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
+from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
+from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from tests.unit.providers.local.engines import (
+    ARCHITECTURES,
+    generate,
+    make_architecture,
+    opened,
+    reference,
+    running,
+)
+
+PROMPTS = [tuple(range(5, 5 + length)) for length in (3, 17, 40)]
+
+
+def options(device: Any, **settings: Any) -> dict[str, Any]:
+    return {"device": device.type, "dtype": "float32", "kernels": "triton", **settings}
+
+
+@pytest.mark.usefixtures("quick_check")
+async def test_the_tokens_of_generate(device: Any, folder: Path) -> None:
+    expected = reference(folder, PROMPTS, 5)
+    settings = options(device, max_step_tokens=24, max_sequences=3)
+    async with running(folder, **settings) as engine:
+        assert engine.loaded.kernels == "triton"
+        together = await asyncio.gather(*(generate(engine, prompt, 5) for prompt in PROMPTS))
+        again = await generate(engine, PROMPTS[2], 5)
+        assert again.cached_tokens == 32
+        strategy = TopPSamplingStrategy(1.0, 0.001)
+        drawn = await generate(engine, PROMPTS[1], 5, strategy=strategy, seed=3)
+        scored = await generate(engine, PROMPTS[1], 2, logprobs=1, min_tokens=1)
+    assert [result.token_ids for result in together] == expected
+    assert again.token_ids == expected[2]
+    assert drawn.token_ids == expected[1]
+    assert [score is not None for score in scored.scores] == [True, True]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ARCHITECTURES)
+async def test_architectures(device: Any, tmp_path: Path, name: str) -> None:
+    if device.type != "cuda":
+        pytest.skip("takes too long in the interpreter")
+    make_architecture(tmp_path, name)
+    expected = reference(tmp_path, PROMPTS, 40)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for settings in ({}, {"cuda_graphs": False}):
+        async with running(tmp_path, **options(device, **settings)) as engine:
+            found = await asyncio.gather(*(generate(engine, prompt, 40) for prompt in PROMPTS))
+        assert [result.token_ids for result in found] == expected
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_logits_in_bfloat16_beside_transformers(device: Any, tmp_path: Path, name: str) -> None:
+    if device.type != "cuda":
+        pytest.skip("the interpreter multiplies bfloat16 matrices as if they were integers")
+    make_architecture(tmp_path, name)
+    prompt = tuple(range(5, 95))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    with torch.inference_mode():
+        exact = model(torch.tensor([prompt])).logits[0, -1]
+        model = model.to(device, torch.bfloat16)
+        theirs = model(torch.tensor([prompt], device=device)).logits[0, -1].float().cpu()
+    loaded = load(str(tmp_path), tmp_path, TorchConfig(device="cuda", kernels="triton"))
+    ours = loaded.runner.forward([chunk_of(prompt, 0, len(prompt), range(6))])[0].cpu()
+    # As near to the truth as transformers is in these numbers, or nearly so.
+    assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm() + 0.01 * exact.norm()
+
+
+def chunk_of(prompt: tuple[int, ...], computed: int, count: int, blocks: range) -> Chunk:
+    sequence = TorchSequence(Generation(prompt, SamplingParams(), 9), lambda _: None)
+    sequence.computed, sequence.blocks = computed, list(blocks)
+    return Chunk(sequence, count)
+
+
+@pytest.mark.usefixtures("quick_check")
+def test_a_batch_that_is_filled_up_gives_the_same(device: Any, folder: Path) -> None:
+    """What a graph computes, computed step by step."""
+    loaded = load(str(folder), folder, TorchConfig(**options(device, cuda_graphs=False)))
+    runner = loaded.runner
+    assert isinstance(runner, KernelRunner)
+    runner.forward(
+        [chunk_of(PROMPTS[1], 0, 16, range(2)), chunk_of(PROMPTS[2], 0, 39, range(2, 5))]
+    )
+    replies = [
+        chunk_of(PROMPTS[1], 16, 1, range(2)),
+        chunk_of(PROMPTS[2], 39, 1, range(2, 5)),
+    ]
+    expected = runner.forward(replies).clone()
+    with torch.inference_mode():
+        filled = runner._compute(runner._inputs.load(replies, padded=4))
+    assert len(filled) == 4
+    assert torch.allclose(filled[:2], expected, atol=1e-4)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_graphs_beside_single_launches(device: Any, folder: Path, dtype: str) -> None:
+    if device.type != "cuda":
+        pytest.skip("graphs need a CUDA GPU")
+    settings = options(device, dtype=dtype, max_sequences=9)
+    runner = load(str(folder), folder, TorchConfig(**settings)).runner
+    assert isinstance(runner, KernelRunner)
+    assert runner.graphs == len(graph_sizes(9))
+    prompts = [tuple(range(5, 8 + 3 * place)) for place in range(9)]
+    blocks = [range(3 * place, 3 * place + 3) for place in range(9)]
+    runner.forward(
+        [
+            chunk_of(prompt, 0, len(prompt) - 1, own)
+            for prompt, own in zip(prompts, blocks, strict=True)
+        ]
+    )
+    for count in (9, 1, 3, 8):
+        replies = [
+            chunk_of(prompt, len(prompt) - 1, 1, own)
+            for prompt, own in zip(prompts[:count], blocks, strict=False)
+        ]
+        found = runner.forward(replies).clone()
+        with torch.inference_mode():
+            expected = runner._compute(runner._inputs.load(replies))
+        assert found.shape == expected.shape
+        assert (found - expected).norm() <= 0.02 * expected.norm()
+
+
+def test_sizes_of_graphs() -> None:
+    assert graph_sizes(1) == [1]
+    assert graph_sizes(3) == [1, 2, 3]
+    assert graph_sizes(8) == [1, 2, 4, 8]
+    assert graph_sizes(9) == [1, 2, 4, 8, 9]
+    assert graph_sizes(40) == [1, 2, 4, 8, 16, 32, 40]
+    assert graph_sizes(48) == [1, 2, 4, 8, 16, 32, 48]
+
+
+# Tried before ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick_check")
+@pytest.mark.parametrize(
+    ("module", "name", "fault"),
+    [
+        (norms, "norm_kernel", "'norm' is off"),
+        (heads, "heads_kernel", "'turned queries' is off"),
+    ],
+)
+def test_kernels_that_do_nothing_are_found_out(
+    device: Any,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    fault: str,
+) -> None:
+    class Idle:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *arguments, **settings: None
+
+    monkeypatch.setattr(module, name, Idle())
+    with pytest.raises(ProviderStartError, match=fault):
+        opened(folder, **options(device))
+
+
+def test_a_machine_that_can_not_run_them(
+    device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*arguments: Any, **settings: Any) -> Any:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(kernel_runner, "KernelStep", refuse)
+    with pytest.raises(ProviderStartError, match=r"no driver.*kernels: sdpa"):
+        opened(folder, **options(device))
+    with caplog.at_level(logging.WARNING):
+        engine = opened(folder, **options(device, kernels="auto"))
+    engine.stop()
+    # On a CPU they are not what `auto` would take.
+    assert engine.loaded.kernels in (("sdpa",) if device.type == "cuda" else ("llvm", "sdpa"))
+    assert ("no driver" in caplog.text) == (device.type == "cuda")
