@@ -150,10 +150,12 @@ class Clients:
         answers: what they got so far, in the order of the ends.
     """
 
+    _numbers = itertools.count()
+    """Of all requests, as vendors answer several of these after each other."""
+
     def __init__(self, url: str, model: str = "smart") -> None:
         self._url = url
         self._model = model
-        self._numbers = itertools.count()
         self._stopping = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._ask_all()))
         self.answers: list[Answer] = []

@@ -31,10 +31,17 @@ BALANCES = ("least_busy", "round_robin", "fastest")
 WHOLE = {f"{name}: a b c d e" for name in NAMES}
 
 
-@pytest.fixture
-def vendors(tmp_path: Path) -> Iterator[Mapping[str, VendorProcess]]:
-    with three_vendors(tmp_path) as vendors:
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, VendorProcess]]:
+    with three_vendors(tmp_path_factory.mktemp("vendors")) as vendors:
         yield vendors
+
+
+@pytest.fixture
+def vendors(three: Mapping[str, VendorProcess]) -> Mapping[str, VendorProcess]:
+    """All of them well, whatever was done to them before."""
+    mend_all(three)
+    return three
 
 
 def template(path: Path, vendors: Mapping[str, VendorProcess], **routing: Any) -> Path:
