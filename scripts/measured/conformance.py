@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from scripts.conformance.servers import SERVERS
@@ -22,8 +21,8 @@ NOTE = (
 INTRODUCTION = """\
 Tests that need nothing but an OpenAI-compatible server tell of any what it can do:
 
-```console
-$ .venv/bin/pytest tests/integration --base-url http://localhost:8321/v1 --text-model starter
+```text
+pytest tests/integration --base-url http://localhost:8321/v1 --text-model starter
 ```
 
 These are the servers that could be installed on one machine, with one small model,
@@ -40,11 +39,15 @@ stand before a vendor whose model follows a script, since a small model does not
 asked; servers that have the model answer by it, so what failed there may be the model's fault."""
 
 
+UPSTREAM = "llama.cpp"
+"""The server that gateways stand before."""
+
+
 def page() -> str:
     """The page."""
     found = results()
     return page_of(
-        "Which servers are compatible?",
+        "Compatible servers",
         INTRODUCTION,
         "## Which server can do what?",
         _areas(found),
@@ -52,7 +55,7 @@ def page() -> str:
         "## Which pass Open Responses?",
         RESPONSES,
         _suites(found),
-        *(_server(name, each) for name, each in found.items()),
+        *(_server(name, found) for name in found),
         "## How is this page made?",
         "`make conformance-page` installs the servers, each into an environment of its own in"
         " `bench/.peers`, starts and asks one after the other, and writes this page;"
@@ -120,20 +123,45 @@ def _passed(tests: dict[str, str]) -> str:
     return f"{list(tests.values()).count('passed')} of {len(tests)}"
 
 
-def _server(name: str, each: dict[str, Any]) -> str:
+def _server(name: str, found: dict[str, dict[str, Any]]) -> str:
+    each = found[name]
+    pieces = [
+        f"## What does {name} do wrong?",
+        f"Version {each['version']}: {SERVERS[name].about}. Asked on"
+        f" {when_and_where(each['machine'])}.",
+    ]
+    wrong = _wrong(each)
+    if SERVERS[name].before is None or UPSTREAM not in found:
+        pieces.append(_told("It is not so that:", wrong) or "Nothing that was asked.")
+    else:
+        upstream = _wrong(found[UPSTREAM])
+        mended = sum(map(len, _without(upstream, wrong).values()))
+        all_of_it = sum(map(len, upstream.values()))
+        pieces += [
+            f"It mends {mended} of the {all_of_it} things that {UPSTREAM} does wrong.",
+            _told(f"What {UPSTREAM} by itself does right:", _without(wrong, upstream)),
+            _told(f"What {UPSTREAM} does wrong too:", _without(wrong, _without(wrong, upstream))),
+        ]
+    return "\n\n".join(piece for piece in pieces if piece)
+
+
+Wrong = dict[str, list[str]]
+"""By area, what should be and is not."""
+
+
+def _wrong(each: dict[str, Any]) -> Wrong:
     areas = each["capabilities"]
-    how = f"Version {each['version']}: {SERVERS[name].about}."
-    when = f"Asked on {when_and_where(each['machine'])}."
-    rows = list(_wrong(areas))
-    heading = f"## What does {name} do wrong?"
-    if not rows:
-        return "\n\n".join([heading, f"Nothing that was asked. {how} {when}"])
-    return "\n\n".join(
-        [heading, f"{how} {when}", "It is not so that:", table(("area", "what should be"), rows)]
-    )
+    return {area: areas[area]["wrong"] for area in CAPABILITIES if area in areas}
 
 
-def _wrong(areas: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for area in CAPABILITIES:
-        if area in areas and areas[area]["wrong"]:
-            yield area, "; ".join(areas[area]["wrong"])
+def _without(one: Wrong, other: Wrong) -> Wrong:
+    """What `one` has and `other` does not."""
+    return {
+        area: [each for each in of_it if each not in other.get(area, ())]
+        for area, of_it in one.items()
+    }
+
+
+def _told(beginning: str, wrong: Wrong) -> str:
+    rows = [(area, "; ".join(of_it)) for area, of_it in wrong.items() if of_it]
+    return f"{beginning}\n\n{table(('area', 'what should be'), rows)}" if rows else ""

@@ -58,11 +58,11 @@ def _relays() -> Section:
     head = (
         "on one core",
         "requests/s",
-        "ours, of these",
+        "ours, times theirs",
         "µs of CPU a request",
         "p50, 1 connection",
         "events/s",
-        "ours, of these",
+        "ours, times theirs",
         "first event, p99",
         "memory",
     )
@@ -103,7 +103,7 @@ def _paired() -> Section:
     ]
     head = ("of the earlier tree", "requests/s", "events/s", "CPU a request", "CPU an event")
     return Section(
-        "Has it become slower since?",
+        "Has it become slower?",
         f"{'Yes' if plain < wanted else 'No'}: a worker of this date did {times(plain)} times the"
         f" requests/s of an earlier tree, and {times(ratios['none']['events_per_s'])} times the"
         " events, in one run of both.",

@@ -132,3 +132,17 @@ def test_this_server_and_others_were_asked() -> None:
     asked = set(conformance.results())
     assert asked <= set(SERVERS)
     assert {each.startswith("llama_compat") for each in asked} == {True, False}
+
+
+def test_a_gateway_is_not_blamed_for_what_its_upstream_does() -> None:
+    def wrong(*sentences: str) -> dict[str, Any]:
+        chat = {"supported": 0, "refused": [], "wrong": list(sentences)}
+        machine = {"date": "2026-01-01", "cores": 2, "cpu": "EPYC", "memory_gib": 1.0}
+        return {"version": "1", "machine": machine, "capabilities": {"chat": chat}}
+
+    gateway = "LiteLLM before llama.cpp"
+    two = {"llama.cpp": wrong("one", "two", "three"), gateway: wrong("two", "four")}
+    text = conformance._server(gateway, two)
+    assert "It mends 2 of the 3 things that llama.cpp does wrong." in text
+    own, _, shared = text.partition("does wrong too:")
+    assert ("| chat | four |" in own, "| chat | two |" in shared) == (True, True)
