@@ -19,16 +19,18 @@ import socket
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from bench.load import peers
 from bench.load.stage import generate
 from bench.machine import start_pinned, write_results
+
+Round = TypeVar("Round")
 
 EVENTS = 200
 STREAMS = 64
@@ -108,13 +110,38 @@ def measure(started: peers.Started, cores: set[int], seconds: float) -> dict[str
     }
 
 
+@contextmanager
+def running_upstream(cores: set[int]) -> Iterator[str]:
+    """The upstream of all gateways, while entered: its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.load.upstream", str(port), str(EVENTS)]
+    process = start_pinned(command, cores, cwd=peers.ROOT)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def in_rounds(count: int, measure_all: Callable[[int], Round]) -> list[Round]:
+    """What each round measured; one before them warms up."""
+    rounds = []
+    for number in range(count + 1):
+        print(f"round {number} of {count}", file=sys.stderr)
+        rounds.append(measure_all(number))
+    return rounds[1:]
+
+
+def median_ratio(pairs: Iterable[tuple[float, float]]) -> float:
+    """The median of one figure divided by the other."""
+    return round(statistics.median(one / other for one, other in pairs), 3)
+
+
 def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
     """Each gateway's figures, of those of the gateway without any: the median over the rounds."""
     return {
         name: {
-            figure: round(
-                statistics.median(each[name][figure] / each["none"][figure] for each in rounds), 3
-            )
+            figure: median_ratio((each[name][figure], each["none"][figure]) for each in rounds)
             for figure in rounds[0]["none"]
             if figure != "errors"
         }
@@ -149,28 +176,21 @@ def main() -> None:
 
     available = sorted(os.sched_getaffinity(0))
     gateway_core, load_core = {available[0]}, {available[-1]}
-    rounds: list[dict[str, dict[str, float]]] = []
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port = free_port()
-        upstream_url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "bench.load.upstream", str(port), str(EVENTS)]
-        upstream = start_pinned(command, load_core, cwd=peers.ROOT)
-        stack.callback(upstream.wait)
-        stack.callback(upstream.terminate)
+        upstream = stack.enter_context(running_upstream(load_core))
         subjects: dict[str, peers.Started] = {}
-        for name, settings in settings_of(upstream_url, scratch).items():
-            one = gateway(name, settings, upstream_url, scratch, free_port())
+        for name, settings in settings_of(upstream, scratch).items():
+            one = gateway(name, settings, upstream, scratch, free_port())
             started = peers.running(one, gateway_core, scratch / f"{name}.log")
             subjects[name] = stack.enter_context(started)
-        for number in range(options.rounds + 1):
-            print(f"round {number} of {options.rounds}", file=sys.stderr)
-            measured = {
+        rounds = in_rounds(
+            options.rounds,
+            lambda _: {
                 name: measure(started, load_core, options.seconds)
                 for name, started in subjects.items()
-            }
-            if number:  # the first warms up
-                rounds.append(measured)
+            },
+        )
         dropped = {
             name: (scratch / f"{name}.log").read_text().count("were dropped") for name in subjects
         }

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,8 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import peers
-from bench.machine import start_pinned, write_results
-from bench.operations import EVENTS, free_port, gateway, measure, settings_of
+from bench.machine import write_results
+from bench.operations import (
+    free_port,
+    gateway,
+    in_rounds,
+    measure,
+    median_ratio,
+    running_upstream,
+    settings_of,
+)
 
 KINDS = ("none", "all", "limits")
 WANTED = 1.0
@@ -52,11 +59,8 @@ def ratios(rounds: list[dict[str, dict[str, Measured]]]) -> dict[str, dict[str, 
     figures = [name for name in rounds[0][KINDS[0]]["after"] if name != "errors"]
     return {
         kind: {
-            figure: round(
-                statistics.median(
-                    each[kind]["after"][figure] / each[kind]["before"][figure] for each in rounds
-                ),
-                3,
+            figure: median_ratio(
+                (each[kind]["after"][figure], each[kind]["before"][figure]) for each in rounds
             )
             for figure in figures
         }
@@ -67,12 +71,9 @@ def ratios(rounds: list[dict[str, dict[str, Measured]]]) -> dict[str, dict[str, 
 def own_ratios(rounds: list[dict[str, dict[str, Measured]]], which: str) -> dict[str, float]:
     """Requests/s of each kind, of the same gateway's with nothing asked for."""
     return {
-        kind: round(
-            statistics.median(
-                each[kind][which]["requests_per_s"] / each["none"][which]["requests_per_s"]
-                for each in rounds
-            ),
-            3,
+        kind: median_ratio(
+            (each[kind][which]["requests_per_s"], each["none"][which]["requests_per_s"])
+            for each in rounds
         )
         for kind in KINDS
     }
@@ -92,28 +93,25 @@ def main() -> None:
         "before": options.before,
         "after": str(Path(sys.executable).with_name("llama-compat")),
     }
-    rounds: list[dict[str, dict[str, Measured]]] = []
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port = free_port()
-        upstream = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "bench.load.upstream", str(port), str(EVENTS)]
-        process = start_pinned(command, load_core, cwd=peers.ROOT)
-        stack.callback(process.wait)
-        stack.callback(process.terminate)
+        upstream = stack.enter_context(running_upstream(load_core))
         running: dict[tuple[str, str], peers.Started] = {}
         for kind, which, one in subjects(commands, upstream, scratch):
             log = scratch / f"{kind}-{which}.log"
             running[kind, which] = stack.enter_context(peers.running(one, gateway_core, log))
-        for number in range(options.rounds + 1):
-            print(f"round {number} of {options.rounds}", file=sys.stderr)
-            measured: dict[str, dict[str, Measured]] = {kind: {} for kind in KINDS}
-            for kind in KINDS:
-                for which in ("before", "after") if number % 2 else ("after", "before"):
-                    started = running[kind, which]
-                    measured[kind][which] = measure(started, load_core, options.seconds)
-            if number:  # the first warms up
-                rounds.append(measured)
+
+        def in_turn(number: int) -> dict[str, dict[str, Measured]]:
+            turns = ("before", "after") if number % 2 else ("after", "before")
+            return {
+                kind: {
+                    which: measure(running[kind, which], load_core, options.seconds)
+                    for which in turns
+                }
+                for kind in KINDS
+            }
+
+        rounds = in_rounds(options.rounds, in_turn)
 
     report: dict[str, Any] = {
         "of the earlier one": ratios(rounds),

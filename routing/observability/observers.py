@@ -86,8 +86,8 @@ class Observer(Protocol):
 
     @property
     def closing(self) -> Callable[[Request, Record], None] | None:
-        """Is told when one has ended, and what is recorded of it, as long as all that it consisted
-        of is there; None if that does not matter."""
+        """Called when a request has ended, with its record, while all that the request consisted
+        of is still there; None if that does not matter."""
         ...
 
     async def start(self) -> None:
@@ -99,7 +99,7 @@ class Observer(Protocol):
         ...
 
     def ended(self, batch: Batch) -> None:
-        """Some have been answered, as well as could be."""
+        """Called with requests that have ended, some time later and many at once."""
         ...
 
 

@@ -20,7 +20,7 @@ class ModelStoreError(ProviderStartError):
 
 
 class Progress(Protocol):
-    """Is told how far a pull has come.
+    """Called as a pull goes on, with how far it has come.
 
     `done` and `total` are bytes; a `total` of None means that nobody knows how long it takes.
     """

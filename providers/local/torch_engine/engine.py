@@ -264,21 +264,21 @@ class TorchEngine(EngineThread[TorchSequence]):
                 self._take(sequence, choice.token_id, choice.scores)
 
     def _take(self, sequence: TorchSequence, token_id: int, scores: TokenScores | None) -> None:
-        """A token was chosen, or none could be."""
+        """Give a sequence the token that was chosen for it, or end it where none could be."""
         if token_id == NO_TOKEN:
             self._fail_without_numbers(sequence)
         else:
             self._append(sequence, token_id, scores)
 
     def _fail_without_numbers(self, sequence: TorchSequence) -> None:
-        """Nothing that was computed of it is to be found by others."""
+        """End a sequence with an error, so that no other finds what was computed of it."""
         log.error("%s: the model computed no numbers for a request", self.model.name)
         self.loaded.blocks.unregister(sequence.blocks)
         self._scheduler.end(sequence)
         self._fail(sequence, no_numbers(self.model.name))
 
     def _count(self, chunk: Chunk) -> None:
-        """A chunk is in the cache, or will be before anything is read from it."""
+        """Count a chunk that is in the cache, or will be before anything is read from it."""
         sequence, samples = chunk.sequence, chunk.samples
         sequence.computed += chunk.tokens
         if sequence.completion_tokens:
@@ -290,7 +290,8 @@ class TorchEngine(EngineThread[TorchSequence]):
             sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
 
     def _recover(self, batch: StepBatch, error: Exception) -> None:
-        """A step failed: do it again with less where memory was short, else end what was in it."""
+        """After a step that failed: do it again with less where memory was short, else end all that
+        were in it."""
         if _is_out_of_memory(error):
             log.error("%s: out of memory: %s", self.model.name, error)
             if self.loaded.device.type == "cuda":
@@ -309,7 +310,7 @@ class TorchEngine(EngineThread[TorchSequence]):
         self._end_all(batch, failure)
 
     def _end_all(self, batch: StepBatch, failure: APIError) -> None:
-        """What a step was to compute is not to be had, and all that were in it end."""
+        """End all sequences of a step that could not be computed."""
         self._scheduler.undo(batch)
         for chunk in batch.chunks:
             if not chunk.sequence.ended:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import anthropic_messages
-from llama_compat.events import reply_events
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -27,7 +25,7 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import VERSION, relay_messages
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.provider import RemoteProvider
-from providers.remote.relaying.json_objects import encode, read_events, read_object
+from providers.remote.relaying.json_objects import encode, read_object, read_reply
 from providers.remote.upstream.exchanges import UpstreamExchange
 
 _PATHS = {"messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
@@ -167,9 +165,7 @@ class AnthropicMessagesProvider(
             versions["anthropic-beta"] = ",".join(filter(None, betas))
         return versions
 
-    async def chat_completion(
-        self, request: ChatCompletionRequest
-    ) -> AsyncGenerator[StreamEvent, None]:
+    def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation."""
         body = anthropic_messages.render_request(
             request,
@@ -177,20 +173,14 @@ class AnthropicMessagesProvider(
             thinking=self._thinking,
         )
         json_object = anthropic_messages.wants_json_object(request)
-        async with self.upstream.post(
-            _PATHS["messages"], encode(body), request_id=request.request_id
-        ) as response:
-            if not request.stream:
-                parse = partial(anthropic_messages.parse_reply, json_object=json_object)
-                for event in reply_events(
-                    await read_object(self.id, response, parse, required=["content"])
-                ):
-                    yield event
-                return
-            parser = anthropic_messages.StreamParser(json_object=json_object)
-            async with aclosing(read_events(self.id, response, parser)) as events:
-                async for event in events:
-                    yield event
+        return read_reply(
+            self.id,
+            self.upstream.post(_PATHS["messages"], encode(body), request_id=request.request_id),
+            partial(anthropic_messages.parse_reply, json_object=json_object),
+            anthropic_messages.StreamParser(json_object=json_object),
+            stream=request.stream,
+            required=["content"],
+        )
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the vendor counts in the conversation and its tools."""

@@ -11,7 +11,6 @@ from msgspec import structs
 from pydantic import AfterValidator
 
 from llama_compat.dialects import gemini
-from llama_compat.events import reply_events
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -28,7 +27,7 @@ from llama_compat.types import (
 from providers.base import ProviderConfig
 from providers.remote.config import HTTPURL
 from providers.remote.gemini import relay as gemini_relay
-from providers.remote.relaying.json_objects import encode, read_events, read_object
+from providers.remote.relaying.json_objects import encode, read_object, read_reply
 from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
 
 API_VERSION = "v1beta"
@@ -115,18 +114,17 @@ class GeminiProvider(
         body = encode(gemini.render_request(structs.replace(request, messages=messages)))
         method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"/{gemini.model_path(request.model)}:{method}"
-        async with self.upstream.post(path, body, request_id=request.request_id) as response:
-            if not request.stream:
-                reply = await read_object(
-                    self.id, response, gemini.parse_reply, required=gemini_relay.GENERATED
-                )
-                for event in reply_events(reply):
-                    yield event
-                return
-            parser = gemini.StreamParser()
-            async with aclosing(read_events(self.id, response, parser)) as events:
-                async for event in events:
-                    yield event
+        said = read_reply(
+            self.id,
+            self.upstream.post(path, body, request_id=request.request_id),
+            gemini.parse_reply,
+            gemini.StreamParser(),
+            stream=request.stream,
+            required=gemini_relay.GENERATED,
+        )
+        async with aclosing(said) as events:
+            async for event in events:
+                yield event
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors, all in one request."""

@@ -38,13 +38,13 @@ the connection used again."""
 
 
 class ConnectionOwner(Protocol):
-    """Who is told what becomes of a connection."""
+    """Keeps connections; each calls it when it can be used again, and when it has closed."""
 
     def connection_idle(self, connection: HTTPConnection) -> None:
-        """Its exchange is over, and another may begin."""
+        """Called when the exchange is over, and another may begin."""
 
     def connection_closed(self, connection: HTTPConnection) -> None:
-        """It is gone."""
+        """Called once when the connection has closed."""
 
 
 class HTTPConnection(asyncio.Protocol):
@@ -52,7 +52,7 @@ class HTTPConnection(asyncio.Protocol):
 
     Args:
         key: of the route that it belongs to.
-        owner: is told of its end, and of the end of its exchanges.
+        owner: keeps the connection.
         timeouts: for its exchanges.
         idle_seconds: closed when it was idle for so long.
 

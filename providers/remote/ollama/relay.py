@@ -21,6 +21,7 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.relaying.answers import NO_LINES
+from providers.remote.relaying.held import HeldBytes
 from providers.remote.relaying.native import speaking, whole_reply
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
@@ -47,8 +48,6 @@ _REQUIRED: Mapping[str, Sequence[str]] = {
     "ollama_embeddings": ("embedding",),
 }
 """What the whole reply to each call has, or a line of a stream, one of them at least."""
-
-MAX_LINE_BYTES = 1 << 25
 
 _TRUE = Raw(b"true")
 _NULL = Raw(b"null")
@@ -149,8 +148,7 @@ class OllamaLines:
         self._provider = provider
         self._model = model
         self._required = required
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._held = HeldBytes(provider, "a line")
         self.begun = False
         self.spoken = False
         self.ended = False
@@ -171,9 +169,9 @@ class OllamaLines:
         """
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            self._hold(end)
+            self._held.hold(end)
             self._take_line(out)
-        self._hold(rest)
+        self._held.hold(rest)
         if not chunk:
             self._take_line(out)
 
@@ -190,16 +188,8 @@ class OllamaLines:
         text = plain_text(body).text
         raise upstream_error(self._provider, f"sent what is no stream of lines: {text}")
 
-    def _hold(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > MAX_LINE_BYTES:
-            raise upstream_error(self._provider, f"sent a line of over {MAX_LINE_BYTES} bytes.")
-        if piece:
-            self._pieces.append(piece)
-
     def _take_line(self, out: list[bytes]) -> None:
-        line = b"".join(self._pieces).strip()
-        self._pieces, self._size = [], 0
+        line = self._held.take().strip()
         if not line or self.ended:
             return
         try:

@@ -21,7 +21,7 @@ from llama_compat.dialects.openai_responses.output.response_object import (
     response_object,
 )
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.types import Usage
 from llama_compat.wire import sse
@@ -34,6 +34,7 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
+from providers.remote.relaying.held import HeldBytes
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
@@ -61,8 +62,6 @@ _MARKERS = (b'"response"', b'"error"', b"[DONE]")
 """What has none of these passes as it is."""
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
-
-MAX_EVENT_BYTES = 1 << 25
 
 
 async def relay_responses(
@@ -134,8 +133,7 @@ class ResponseStream:
     def __init__(self, provider: str, model: str) -> None:
         self._provider = provider
         self._model = model
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._held = HeldBytes(provider, "a server-sent event")
         self._return = b""
         self._beginning: list[bytes] = []
         self._last = b""
@@ -159,20 +157,18 @@ class ResponseStream:
             APIError: it makes no sense, or the vendor says in it what went wrong.
         """
         if not chunk:
-            left = b"".join(self._pieces).strip()
-            self._pieces = []
+            left = self._held.take().strip()
             self._take(left + b"\n\n" if left else b"", out)
             return
         if b"\r" in chunk or self._return:
             chunk = self._with_line_feeds(chunk)
-        before = self._pieces[-1][-1:] if self._pieces else b""
+        before = self._held.last
         end = (before + chunk).rfind(b"\n\n") + 2 - len(before)
         if end < 2 - len(before):
-            self._hold(chunk)
+            self._held.hold(chunk)
             return
-        whole = b"".join((*self._pieces, chunk[:end]))
-        self._pieces, self._size = [], 0
-        self._hold(chunk[end:])
+        whole = self._held.take(chunk[:end])
+        self._held.hold(chunk[end:])
         self._take(whole, out)
 
     def end(self) -> bytes:
@@ -210,15 +206,6 @@ class ResponseStream:
             + writer.event("response.failed", {"response": failed})
             + sse.DONE
         )
-
-    def _hold(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > MAX_EVENT_BYTES:
-            raise upstream_error(
-                self._provider, f"a server-sent event is larger than {MAX_EVENT_BYTES} bytes."
-            )
-        if piece:
-            self._pieces.append(piece)
 
     def _with_line_feeds(self, chunk: bytes) -> bytes:
         chunk = self._return + chunk

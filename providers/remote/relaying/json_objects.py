@@ -11,18 +11,20 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Raw
 
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.types import StreamComplete, StreamEvent
+from llama_compat.events import reply_events
+from llama_compat.types import ChatCompletionResponse, StreamComplete, StreamEvent
 from llama_compat.wire.json_fields import from_raw, to_raw
 from llama_compat.wire.json_lines import JSONLines, decode_object
 from providers.remote.relaying.answers import NO_EVENTS, NO_LINES, opening
 from providers.remote.relaying.json_events import JSONEvents
 from providers.remote.relaying.whole_replies import check_reply
-from providers.remote.upstream.exchanges import UpstreamResponse
+from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import (
     error_in_answer,
     error_in_stream,
@@ -102,6 +104,40 @@ def parse_object(
         return parse(answer)
     except ValueError as error:
         raise _nonsense(provider, error) from error
+
+
+async def read_reply(
+    provider: str,
+    exchange: UpstreamExchange,
+    parse: Callable[[Mapping[str, Any]], ChatCompletionResponse],
+    parser: StreamParser,
+    *,
+    stream: bool,
+    required: Collection[str],
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events of the vocabulary that a reply comes to, asked for whole or as a `stream`.
+
+    Args:
+        provider: its id, for messages.
+        exchange: with the vendor; it is over when the generator is closed.
+        parse: what is made of a whole reply.
+        parser: takes a stream's objects.
+        stream: which of the two was asked for.
+        required: members of which a whole reply has at least one.
+
+    Raises (from the generator):
+        APIError: as `read_object` and `read_events`.
+    """
+    async with exchange as response:
+        if not stream:
+            for event in reply_events(
+                await read_object(provider, response, parse, required=required)
+            ):
+                yield event
+            return
+        async with aclosing(read_events(provider, response, parser)) as events:
+            async for event in events:
+                yield event
 
 
 def read_events(

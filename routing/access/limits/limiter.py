@@ -26,7 +26,7 @@ NANO_DOLLARS = 1e9
 """Of one dollar: what records count costs in."""
 
 Tell = Callable[[Sequence[RateLimit]], None]
-"""Is told what is left of the limits a minute, whether a request is let in or not."""
+"""Called with what is left of the limits a minute, whether a request is let in or not."""
 
 
 class Limiter:

@@ -49,7 +49,7 @@ class ClientAPI:
 
     Attributes:
         name: what the template calls it, in `server.apis`.
-        dialect: in which it is told what goes wrong.
+        dialect: in which its clients read what went wrong.
         owns: whether a request that is none of any API's calls is this API's all the same: one for
             a path that there is not, say.
         operations: the calls, by path.

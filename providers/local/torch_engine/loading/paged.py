@@ -1,4 +1,4 @@
-"""What runs a decoder: the room for its keys and values, and the kernels chosen for it."""
+"""Gives a decoder its KV cache, and the runner with the kernels that suit it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def paged(
     limits: StepLimits,
     config: TorchConfig,
 ) -> Paged:
-    """What runs a model in batches.
+    """Make what runs a model in batches.
 
     Args:
         name: the provider's name for it, for messages.
