@@ -32,7 +32,7 @@ from tests.unit.providers.local.torch_engine.kernels.test_attention import (
     Case,
     distance,
 )
-from tests.unit.providers.local.torch_engine.kernels.test_runner import options
+from tests.unit.providers.local.torch_engine.kernels.test_kernel_runner import options
 
 PACKAGES = ("flashinfer", "flash_attn")
 
