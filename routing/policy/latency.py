@@ -25,18 +25,15 @@ class PeakAverage:
     def add(self, seconds: float, now: float) -> None:
         """Another request took `seconds`."""
         if seconds < self._value:
-            weight = self._weight(now)
+            weight = math.exp(-max(now - self._at, 0.0) / DECAY_SECONDS)
             seconds = self._value * weight + seconds * (1 - weight)
         self._value, self._at = seconds, now
 
     def at(self, now: float) -> float:
         """The average as it counts now; 0 for a target that has not been asked for long."""
-        return self._value * self._weight(now)
+        return self._value * math.exp(-max(now - self._at, 0.0) / DECAY_SECONDS)
 
     @property
     def last(self) -> float:
         """The average as it was when a time was added last."""
         return self._value
-
-    def _weight(self, now: float) -> float:
-        return math.exp(-max(now - self._at, 0.0) / DECAY_SECONDS)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
@@ -71,7 +72,7 @@ class Policy:
         return mirror.model
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True):
     """One attempt that is due.
 
     Attributes:

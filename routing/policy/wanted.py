@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call
@@ -25,7 +24,7 @@ _MAY_BE_OF_ONE_MODEL = frozenset((*_OF_ONE_TOKENIZER, "prompt"))
 _NOTHING = (Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
 
 
-class Wanted(NamedTuple):
+class Wanted(Struct, frozen=True):
     """What one request wants of its target.
 
     Attributes:
