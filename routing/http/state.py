@@ -10,6 +10,7 @@ from routing.http.limits import Limits
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection
+    from routing.http.websocket import WebSocket
 
 
 class ServerState:
@@ -21,7 +22,8 @@ class ServerState:
 
     Attributes:
         connections: those that are open.
-        idle: of them those of whose next request the head has not come, in the order since when.
+        idle: of them those of whose next request the head has not come, or on which nothing is
+            asked, in the order since when.
         tasks: the requests that are answered.
         default_headers: those of every answer; uvicorn keeps the date in them.
         total_requests: uvicorn's to read, for a limit that is not set.
@@ -32,7 +34,7 @@ class ServerState:
         self.application = application
         self.limits = limits
         self.connections: set[Any] = set()
-        self.idle: dict[Connection, None] = {}
+        self.idle: dict[Connection | WebSocket, None] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.default_headers: list[tuple[bytes, bytes]] = []
         self.total_requests = 0
