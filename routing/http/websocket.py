@@ -182,6 +182,8 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take apart what came."""
+        if self.gone:
+            return
         self._heard, self._pinged = monotonic(), 0.0
         if self._ahead:
             self._ahead += data
@@ -212,7 +214,7 @@ class WebSocket(asyncio.Protocol):
                 self._take(event)
             self._flush()
             if self._protocol.state is not State.OPEN:
-                self._leave()
+                self._end()
                 return
             self._hold(before)
         self._resume_reading()
@@ -336,12 +338,7 @@ class WebSocket(asyncio.Protocol):
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
-            if data:
-                self._writer.write(data)
-            else:
-                # Nothing follows: both have said that they close, or the client broke the rules.
-                self._writer.flush()
-                self._transport.close()
+            self._writer.write(data)
 
     # Its end --------------------------------------------------------------------------------------
 
@@ -350,9 +347,19 @@ class WebSocket(asyncio.Protocol):
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(code, reason)
             self._flush()
+            self._end()
+
+    def _end(self) -> None:
+        # What the client still sends is thrown away: unread, it would reset the connection under
+        # what the client is told last.
         self._leave()
         self._ahead = b""
-        self._resume_reading()
+        self._writer.flush()
+        if not self._transport.is_closing() and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._resume_reading()
+        else:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close the connection at once; it counts no more."""
