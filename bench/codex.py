@@ -120,10 +120,10 @@ def main() -> int:
                 models=[{"id": "worker", "provider": "vendor"}],
             )
             servers[has_websockets] = stack.enter_context(running(template))
-        for round in range(options.rounds + 1):
+        for turn in range(options.rounds + 1):
             for way, (has_websockets, told) in WAYS.items():
                 took = first_answer(options.codex, servers[has_websockets], clock, websockets=told)
-                if round:  # the first is for what is read from disk once
+                if turn:  # the first is for what is read from disk once
                     measured[way].append(took)
     report: dict[str, Any] = {"codex": version.stdout.strip(), "rounds": options.rounds, "ways": {}}
     over_http = [answer for _, answer in measured["http"]]
