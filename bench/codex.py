@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import write_results
-from tests.clients.codex import find_codex
+from tests.clients.codex import config, find_codex
 from tests.clients.scripted_models import Asked, Said, ScriptedModels
 from tests.integration.server_process import ServerProcess, running, write_template
 
@@ -35,20 +35,6 @@ WAYS = {
     "refused": (False, True),
 }
 """Whether the server has WebSockets, and whether Codex is told that it has."""
-
-CONFIG = """
-model = "worker"
-model_provider = "gateway"
-approval_policy = "never"
-sandbox_mode = "danger-full-access"
-
-[model_providers.gateway]
-name = "gateway"
-base_url = "{base_url}"
-wire_api = "responses"
-env_key = "GATEWAY_KEY"
-supports_websockets = {websockets}
-"""
 
 
 class Clock:
@@ -66,9 +52,7 @@ def first_answer(codex: str, server: ServerProcess, clock: Clock, *, websockets:
     """Milliseconds until the model was asked, and until Codex had its message."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = Path(folder)
-        said = str(websockets).lower()
-        config = CONFIG.format(base_url=server.base_url, websockets=said)
-        (home / "config.toml").write_text(config)
+        (home / "config.toml").write_text(config(server.base_url, websockets=websockets))
         clock.asked = 0.0
         begun = time.perf_counter()
         process = subprocess.Popen(

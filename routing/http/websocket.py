@@ -34,11 +34,15 @@ _quiet.setLevel(logging.CRITICAL)  # the library tells of every connection that 
 MAX_OPEN = 16
 """So many messages of one client are worked on, or wait for that; then nothing more is read."""
 
-STEP_BYTES = 4096
-"""So much is taken apart at a time."""
+FIRST_STEP_BYTES, LAST_STEP_BYTES = 512, 8192
+"""So much is taken apart at a time: twice as much as before while no frame comes to its end."""
 
 FRAMES_AT_ONCE = 64
 """After so many it is the turn of other connections: a frame may have as few as six bytes."""
+
+MAX_EMPTY_FRAMES = 1000
+"""In a second: pings, pongs and frames without anything in them, which cost a client next to
+nothing and are no request that a limit would hold for."""
 
 CLOSE_SECONDS = 5.0
 """How long a client may take to agree that the connection closes."""
@@ -150,6 +154,7 @@ class WebSocket(asyncio.Protocol):
         self._pinged = 0.0
         self._closing = 0.0
         self._patience = Patience()
+        self._empty_frames = 0  # since the clock was looked at
 
     def begin(self, ahead: bytes) -> None:
         """Answer the handshake; `ahead` has come behind it."""
@@ -197,7 +202,7 @@ class WebSocket(asyncio.Protocol):
         return self._open + len(self._messages) >= MAX_OPEN or self._writer.paused is not None
 
     def _feed(self, data: bytes) -> None:
-        at = frames = 0
+        at, frames, step = 0, 0, FIRST_STEP_BYTES
         while at < len(data):
             if self._is_full or frames >= FRAMES_AT_ONCE:
                 self._ahead = data[at:]
@@ -206,10 +211,11 @@ class WebSocket(asyncio.Protocol):
                     self._loop.call_soon(self._go_on)
                 return
             before = self._partial
-            self._protocol.receive_data(data[at : at + STEP_BYTES])
-            at += STEP_BYTES
+            self._protocol.receive_data(data[at : at + step])
+            at += step
             events = self._protocol.events_received()
             frames += len(events)
+            step = FIRST_STEP_BYTES if events else min(2 * step, LAST_STEP_BYTES)
             for event in events:
                 self._take(event)
             self._flush()
@@ -230,6 +236,11 @@ class WebSocket(asyncio.Protocol):
 
     def _take(self, frame: object) -> None:
         assert isinstance(frame, Frame)
+        if not frame.data or frame.opcode in (Opcode.PING, Opcode.PONG):
+            self._empty_frames += 1
+            if self._empty_frames > MAX_EMPTY_FRAMES:
+                self.close(POLICY, "too many frames without anything in them")
+                return
         if frame.opcode is Opcode.BINARY:
             self.close(UNSUPPORTED, "messages are text")
         elif frame.opcode is Opcode.TEXT or frame.opcode is Opcode.CONT:
@@ -392,6 +403,7 @@ class WebSocket(asyncio.Protocol):
     def look_at_clock(self, now: float) -> None:
         """End what takes longer than it may; called once a second."""
         settings, limits = self._settings, self._limits
+        self._empty_frames = 0
         if self.gone:
             if now - self._closing > (1 if self._server.ending else CLOSE_SECONDS):
                 self.abort()

@@ -19,6 +19,8 @@ _HTTP_ONLY = frozenset(
     {b"content-type", b"content-length", b"cache-control", b"x-accel-buffering", b"connection"}
 )
 
+_UNFINISHED = b'{"status":502,"code":"upstream_error","message":"The response has no end."}'
+
 
 class Outlet(Protocol):
     """Where frames go."""
@@ -111,13 +113,14 @@ class Frames:
             return  # a vendor's; nothing is gone on from it
 
     async def _end(self) -> None:
-        """See that there is a last event: an error of which no other has told."""
-        if self._ended or self._error is None:
+        """See that there is a last event: an error of which no other has told, if need be that
+        there is none."""
+        if self._ended:
             return
         self._ended = True
         self._recall.failed()
         try:
-            said = msgspec.json.decode(self._error, type=dict[str, Any])
+            said = msgspec.json.decode(self._error or _UNFINISHED, type=dict[str, Any])
         except msgspec.MsgspecError:
             said = {}
         await self._send_error(said.get("error"), said.get("status") or 500, said)

@@ -138,6 +138,15 @@ async def test_a_vendor_s_error_without_an_end_is_told() -> None:
     assert client.got[1]["error"]["message"] == "Oh."
 
 
+async def test_a_vendor_s_response_without_an_end_is_an_error() -> None:
+    client = Client(previous="0")
+    client.memory.keep("0", Known(()))
+    await client.stream(CREATED, DELTA)
+    assert client.types == ["response.created", "response.output_text.delta", "error"]
+    assert client.got[-1]["status"] == 502
+    assert client.memory.find("0") is None
+
+
 async def test_nothing_comes_behind_the_end() -> None:
     client = Client()
     await client.stream(CREATED, COMPLETED, DELTA, FAILED)

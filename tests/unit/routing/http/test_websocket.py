@@ -15,7 +15,7 @@ import pytest
 from llama_compat.distribution.template import WebSocketSettings
 from llama_compat.errors import APIError, too_many_bodies
 from routing.asgi import UPGRADE
-from routing.http.websocket import MAX_OPEN, WebSocket
+from routing.http.websocket import FIRST_STEP_BYTES, MAX_EMPTY_FRAMES, MAX_OPEN, WebSocket
 from tests.unit.routing.http.serving import Client, Serving, respond, serving, until
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -282,7 +282,7 @@ async def test_a_flood_of_messages_waits_for_its_turn() -> None:
         writing = asyncio.create_task(peer.client.say(flood))
         await until(lambda: peer.server._paused)
         held = peer.server._open + len(peer.server._messages)
-        assert MAX_OPEN <= held < MAX_OPEN + 4096 // len(frame(b"again")) + 1
+        assert MAX_OPEN <= held < MAX_OPEN + FIRST_STEP_BYTES // len(frame(b"again")) + 1
         assert len(peer.server._ahead) <= 1 << 18
         assert len(peer.got) == 1
         peer.go_on.set()
@@ -301,12 +301,27 @@ async def test_a_flood_of_pings_gives_others_their_turn() -> None:
                 await asyncio.sleep(0)
 
         other = asyncio.create_task(others())
-        await peer.client.say(frame(b"", PING) * 3000 + frame(b"last"))
+        await peer.client.say(frame(b"", PING) * MAX_EMPTY_FRAMES + frame(b"last"))
         while (await peer.read()) != (TEXT, b"last"):
             pass
         other.cancel()
-        # 4096 bytes are 682 pings.
-        assert len(turns) > 3000 // 682
+        # 512 bytes are 85 pings.
+        assert len(turns) > MAX_EMPTY_FRAMES // 86
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG])
+async def test_a_flood_that_asks_nothing_ends(opcode: int) -> None:
+    async with opened() as peer:
+        await peer.client.say(frame(b"x", opcode) * (MAX_EMPTY_FRAMES // 2))
+        await peer.client.say(frame(b"first"))
+        while (await peer.read()) != (TEXT, b"first"):
+            pass
+        peer.later(0)  # a second has passed
+        await peer.client.say(frame(b"x", opcode) * (MAX_EMPTY_FRAMES + 1))
+        while (came := await peer.read())[0] == PONG:
+            pass
+        assert came[0] == CLOSE
+        assert came[1].startswith(struct.pack("!H", 1008))
 
 
 async def test_who_does_not_read_is_not_written_to() -> None:
@@ -366,7 +381,7 @@ async def test_frames_without_anything_in_them_are_no_progress() -> None:
         await peer.client.say(frame(b"x", fin=False))
         await until(lambda: peer.server._partial == 1)
         heard = peer.server._heard
-        await peer.client.say(frame(b"", 0, fin=False) * 5000)
+        await peer.client.say(frame(b"", 0, fin=False) * 900)
         await until(lambda: peer.server._heard > heard and not peer.server._ahead)
         peer.later(21)
         assert await peer.read_close() == (1008, "told")
