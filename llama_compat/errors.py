@@ -343,6 +343,16 @@ def request_timed_out(what: str, seconds: float) -> APIError:
     )
 
 
+def connection_limit_reached(seconds: float) -> APIError:
+    """400: a WebSocket is as old as the template's `server.websockets.max_seconds` allows."""
+    return APIError(
+        400,
+        f"This WebSocket has been open for {seconds:g} seconds, which is as long as one may be."
+        " Open another; what ran on this one has ended.",
+        code="websocket_connection_limit_reached",
+    )
+
+
 def too_many_connections(limit: int) -> APIError:
     """503: there are as many connections as the template's `server.max_connections` allows."""
     return APIError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -31,7 +31,12 @@ from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.apis.client_api import ClientAPI
 from routing.ingress.apis.openai import OPENAI_API, PREFIXES
 from routing.ingress.edge import NO_PARAMETERS, refuse, serve
-from routing.ingress.websocket import no_websocket, refuse_websocket
+from routing.ingress.websocket.offer import (
+    no_websocket,
+    offers_websocket,
+    refuse_websocket,
+    wants_websocket,
+)
 from routing.observability.logs import BoundedLog
 from routing.page import files
 from routing.runtime import Runtime, runtime_of
@@ -75,6 +80,9 @@ class Application(FastAPI):
         self._operations = {
             path: operation for api in self.apis for path, operation in api.operations.items()
         }
+        self._websockets = {
+            path: opens for api in self.apis for path, opens in api.websockets.items()
+        }
         self._patterns = [pattern for api in self.apis for pattern in api.patterns]
         self._api_of = {
             operation.name: api
@@ -111,11 +119,16 @@ class Application(FastAPI):
         runtime = self.runtime
         runtime.hold()
         try:
-            await self._answer(scope, receive, send, runtime)
+            websocket = await self._answer(scope, receive, send, runtime)
         finally:
             runtime.release()
+        if websocket is not None:
+            await websocket
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, runtime: Runtime) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, runtime: Runtime
+    ) -> Awaitable[None] | None:
+        """Answer one request; what serves the WebSocket that it has become, if it has."""
         path = scope["path"]
         principal: Principal | None = None
         operation, parameters = self._operation(scope)
@@ -131,6 +144,8 @@ class Application(FastAPI):
             else:
                 principal = ANYBODY
             if operation is not None and scope["method"] != "POST":
+                if offers_websocket(scope, runtime.settings) and path in self._websockets:
+                    return self._websockets[path](scope, lambda: self.runtime)
                 raise _method_not_allowed(scope)
         except APIError as error:
             if operation is None:
@@ -140,10 +155,10 @@ class Application(FastAPI):
                 _say_refused(scope, request_id_of(scope), error.status)
                 dialect = self.api_of(scope).dialect
                 await refuse(scope, send, runtime, operation, dialect, error, principal)
-            return
+            return None
         if operation is not None:
             await serve(scope, receive, send, runtime, operation, principal, parameters)
-            return
+            return None
         scope = {
             **scope,
             "principal": principal,
@@ -154,6 +169,7 @@ class Application(FastAPI):
         if path == self.openapi_url and self.openapi_schema is None:
             await asyncio.to_thread(self.openapi)
         await super().__call__(scope, receive, _with_request_id(scope, send))  # type: ignore[arg-type]
+        return None
 
     def _method(self, scope: Scope) -> str:
         # HEAD asks for what GET would give, without the body, which is the server's to leave out.
@@ -345,9 +361,7 @@ def _say_refused(scope: Scope, request_id: str, status: int) -> None:
 
 
 def _method_not_allowed(scope: Scope) -> APIError:
-    if any(
-        name == b"upgrade" and b"websocket" in value.lower() for name, value in scope["headers"]
-    ):
+    if wants_websocket(scope):
         return no_websocket(scope)
     return APIError(
         405,

@@ -25,6 +25,10 @@ that."""
 Watch = Callable[[Callable[[], None] | None], None]
 """What the scope has under that name."""
 
+UPGRADE = "llama_compat.upgrade"
+"""The name of another: `upgrade(request_id, limit, room)` makes a WebSocket of the connection of a
+request that offers it. `routing.http.websocket` says the rest."""
+
 HEADERS = "llama_compat.headers"
 """What a scope has its headers by name under, where the server has looked at them already."""
 

@@ -21,6 +21,7 @@ from routing.observability.sample import Sample
 from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
+    from routing.layers.recall import Recall
     from routing.models import Route
     from routing.observability.telemetry.context import Trace
 
@@ -61,6 +62,7 @@ class Request(Struct, eq=False):
         other_names: by which `model` is known as well, in the client's API.
         call: what is asked, once it has been read.
         route: where that goes, once it has been looked up.
+        recall: what the WebSocket that it came on knows of earlier responses.
         rate_limits: what is left of the limits that it met.
         trace: its spans, where it is traced.
         reply: what a provider answered.
@@ -88,6 +90,7 @@ class Request(Struct, eq=False):
     other_names: Sequence[str] = ()
     call: Call | None = None
     route: Route | None = None
+    recall: Recall | None = None
     rate_limits: Sequence[RateLimit] = ()
     trace: Trace | None = None
     reply: Reply | None = None
@@ -125,7 +128,7 @@ class Request(Struct, eq=False):
         self.model, self.other_names = asked.model, asked.other_names
         self.call = Call(
             operation=self.operation,
-            fields=fields,
+            fields=fields if asked.fields is None else asked.fields,
             model=asked.model,
             stream=asked.stream,
             request_id=self.request_id,

@@ -112,7 +112,7 @@ class Runtime:
             ledger=self.ledger,
             tracer=self.observers.tracer if self.observers is not None else None,
             responses=self.responses,
-            background=self.background,
+            background=self.background if _goes_on(distribution.server) else None,
             mirrors=self.models.has_mirrors,
         )
         self.answer, self._mirrors = chain
@@ -320,6 +320,12 @@ def _sample_bytes(observers: Observers | None, ledger: Ledger | None) -> int:
     if observers is not None:
         return observers.sample_bytes
     return 0 if ledger is None else HEAD_BYTES
+
+
+def _goes_on(server: ServerSettings) -> bool:
+    """Whether a response can be gone on from."""
+    has_websockets = server.websockets is not None and "responses" in server.apis
+    return server.responses_store is not None or has_websockets
 
 
 def _limits(distribution: Distribution, access: Access | None) -> RequestLimits | None:

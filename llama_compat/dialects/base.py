@@ -82,6 +82,7 @@ class Asked(Struct, frozen=True):
         extent: what it may come to.
         operation: what it comes down to, where the request says more than its path.
         other_names: by which the API knows the same model as well.
+        fields: the members of the request that the call has, where they are not those that came.
     """
 
     model: str
@@ -89,6 +90,7 @@ class Asked(Struct, frozen=True):
     extent: Extent = Extent()
     operation: Operation | None = None
     other_names: Sequence[str] = ()
+    fields: JSONFields | None = None
 
 
 def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:

@@ -123,6 +123,22 @@ class ResponsesStoreSettings(_Settings):
     """Of responses and their input; the oldest make room for the newest."""
 
 
+class WebSocketSettings(_Settings):
+    """How long a WebSocket is kept; all else that bounds a connection holds for it too."""
+
+    max_seconds: Annotated[float, Field(gt=0, le=3600)] = 3600
+    """From its handshake on; what runs then ends. OpenAI's Responses API has an hour."""
+
+    idle_seconds: _Seconds = 600
+    """How long it is kept while nothing is asked on it. A client's tools run meanwhile."""
+
+    ping_seconds: _Seconds = 30
+    """A client of which nothing was heard for so long is sent a ping."""
+
+    pong_seconds: _Seconds = 120
+    """How long a client may leave that without an answer."""
+
+
 class ServerSettings(_Settings):
     """How the server listens, and what it accepts."""
 
@@ -189,6 +205,9 @@ class ServerSettings(_Settings):
 
     apis: Annotated[list[APIName], _NothingIsEmpty] = list(get_args(APIName))
     """The client APIs that are open."""
+
+    websockets: WebSocketSettings | None = WebSocketSettings()
+    """The Responses API over WebSockets; `null` for none, which is answered 426."""
 
     responses_store: ResponsesStoreSettings | None = None
     """Keep responses: `store`, `previous_response_id`, `background` and what comes with them."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from llama_compat.errors import APIError, request_timed_out
+from routing.asgi import UPGRADE
 from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.patience import Patience
 from routing.http.peers import address, has_left
@@ -15,6 +17,10 @@ from routing.http.reader import RequestReader
 from routing.http.state import ServerState
 from routing.http.writer import Writer
 from routing.observability.logs import BoundedLog
+
+if TYPE_CHECKING:
+    from routing.allowance import Allowance
+    from routing.http.websocket import WebSocket
 
 log = BoundedLog(logging.getLogger(__name__))
 
@@ -165,6 +171,27 @@ class Connection(asyncio.Protocol):
         self._patience.begin()
         if self._answering is None:
             self._server.idle[self] = None
+
+    def upgrade_offered(self) -> None:
+        """Its client would speak a WebSocket from now on, if what it asks has come first."""
+        exchange = self._answering
+        if exchange is not None and not self._queue:
+            exchange.scope["extensions"][UPGRADE] = partial(self._upgrade, exchange)
+
+    def _upgrade(
+        self, exchange: Exchange, request_id: str, limit: int, room: Allowance
+    ) -> WebSocket:
+        from routing.http.websocket import WebSocket, handshake
+
+        protocol = handshake(exchange.scope["headers"], request_id, limit)
+        ahead, self._ahead = self._ahead[self._ahead_at :], b""
+        self._server.connections.discard(self)
+        self._answering, exchange.complete = None, True
+        socket = WebSocket(self._server, self._transport, self.writer, protocol, room)
+        self._transport.set_protocol(socket)
+        self._resume_reading()
+        socket.begin(ahead)
+        return socket
 
     # Answering ------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from llama_compat.distribution.template import ServerSettings
+from llama_compat.distribution.template import ServerSettings, WebSocketSettings
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ class Limits:
     body_seconds: float
     idle_seconds: float
     write_seconds: float
+    websockets: WebSocketSettings | None = None
 
     @classmethod
     def of(cls, settings: ServerSettings) -> Limits:
@@ -46,6 +47,7 @@ class Limits:
             body_seconds=settings.body_seconds,
             idle_seconds=settings.idle_seconds,
             write_seconds=settings.write_seconds,
+            websockets=settings.websockets,
         )
 
     def fitting(self) -> Limits:

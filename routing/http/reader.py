@@ -38,6 +38,8 @@ class Requests(Protocol):
 
     def message_ends(self) -> None: ...
 
+    def upgrade_offered(self) -> None: ...
+
 
 class RequestReader:
     """Reads requests with httptools' parser, one at a time.
@@ -124,7 +126,7 @@ class RequestReader:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             read = offer.args[0]
-            self._decline_upgrade()
+            self._read_on()
         except httptools.HttpParserError:
             raise self._refusal or malformed_request() from None
         if self.in_head:
@@ -135,7 +137,7 @@ class RequestReader:
             raise malformed_request("its chunks are more framing than body")
         return read
 
-    def _decline_upgrade(self) -> None:
+    def _read_on(self) -> None:
         # An upgrade is an offer, which need not be taken (RFC 9110, section 7.8): Java's client
         # offers HTTP/2 with every first request. But the parser takes it for given, and what
         # follows for another protocol's, which a body is not.
@@ -143,6 +145,8 @@ class RequestReader:
             self._unparsed_left = self._body_left
         elif self._body_left is None:
             raise malformed_request("a body in chunks and an upgrade don't go together")
+        else:
+            self._requests.upgrade_offered()
 
     def _take_unparsed(self, data: bytes) -> None:
         self._unparsed_left -= len(data)

@@ -11,6 +11,7 @@ from routing.http.limits import Limits
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection
+    from routing.http.websocket import WebSocket
 
 
 class ServerState(UvicornState):
@@ -22,7 +23,8 @@ class ServerState(UvicornState):
 
     Attributes:
         connections: those that are open.
-        idle: of them those of whose next request the head has not come, in the order since when.
+        idle: of them those of whose next request the head has not come, or on which nothing is
+            asked, in the order since when.
         tasks: the requests that are answered.
         default_headers: those of every answer; uvicorn keeps the date in them.
         ending: no more requests are taken.
@@ -33,5 +35,5 @@ class ServerState(UvicornState):
         self.application = application
         self.limits = limits
         self.connections: set[Any] = set()
-        self.idle: dict[Connection, None] = {}
+        self.idle: dict[Connection | WebSocket, None] = {}
         self.ending = False

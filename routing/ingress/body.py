@@ -65,13 +65,20 @@ class HeldBody:
         Raises:
             APIError: 503, all of them together would be too much.
         """
-        if size <= SMALL_BYTES:
+        if size <= max(SMALL_BYTES, self._size):
             return
         more = size - self._size
         if self._bodies.held + more > self._bodies.limit:
             raise too_many_bodies(self._bodies.limit)
         self._bodies.held += more
         self._size = size
+
+    def shrink_to(self, size: int) -> None:
+        """It has no more than `size` bytes any longer."""
+        size = size if size > SMALL_BYTES else 0
+        if size < self._size:
+            self._bodies.held -= self._size - size
+            self._size = size
 
     def __enter__(self) -> HeldBody:
         return self

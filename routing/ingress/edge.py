@@ -20,6 +20,7 @@ from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.body import HeldBody, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
+from routing.layers.recall import Recall
 from routing.observability.logs import log_line
 from routing.policy.attempts import Attempts
 from routing.request import NO_HEADERS, Request
@@ -38,6 +39,7 @@ async def serve(
     operation: Operation,
     principal: Principal,
     path: Mapping[str, str] = NO_PARAMETERS,
+    recall: Recall | None = None,
 ) -> None:
     """Answer one request; whatever goes wrong is answered too, in the client's language.
 
@@ -47,8 +49,10 @@ async def serve(
         operation: what is asked, by the path.
         principal: who is asking.
         path: what the path says besides: its parameters.
+        recall: what the WebSocket that it came on knows of earlier responses.
     """
     request = _begun(scope, operation, principal, runtime)
+    request.recall = recall
     answer = Answer(send, request)
     try:
         with runtime.bodies.one() as held:

@@ -68,8 +68,9 @@ def chain_of(
         limits: which hold for whom; with them `ledger`, which knows what requests come to.
         ledger: that.
         tracer: tells vendors which trace they are part of.
-        responses: where responses are kept; with it `background`.
-        background: those that nobody waits for.
+        responses: where responses are kept.
+        background: those that nobody waits for; None where no response is gone on from, be it kept
+            or made on the same WebSocket.
         mirrors: whether any model is mirrored.
     """
     attempt_layers: list[AttemptLayer] = []
@@ -78,7 +79,7 @@ def chain_of(
     if limits is not None and limits.has_providers:
         attempt_layers.append(limits.around_attempts)
     by_targets = answer = by_policy(attempt_layers)
-    if responses is not None and background is not None:
+    if background is not None:
         from routing.layers.responses import Responses
 
         answer = Responses(answer, responses, background, owner)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from llama_compat.dialects.openai_responses.client_events import WARM_UP
 from llama_compat.errors import APIError, internal_error
 from llama_compat.exchange import Principal, Reply
 from routing.request import Handler, Request
@@ -48,9 +49,12 @@ class Mirrors:
 
     async def __call__(self, request: Request) -> Reply:
         """Answer a request, of which a copy may be sent as well."""
+        assert request.call is not None
         assert request.route is not None
         policy = request.route.policy
-        if policy is not None and (model := policy.mirrored()) is not None:
+        if policy is None or request.call.operation is WARM_UP:  # there is nothing to compare
+            return await self._next(request)
+        if (model := policy.mirrored()) is not None:
             self._send(request, model)
         return await self._next(request)
 

@@ -4,14 +4,15 @@ goes there."""
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import SSE_HEADERS, Labels
+from llama_compat.dialects.openai_responses.client_events import WARM_UP, warmed_up
 from llama_compat.dialects.openai_responses.input.items import described_items, item_type
 from llama_compat.dialects.openai_responses.input.requests import ResponsesCall
 from llama_compat.dialects.openai_responses.keeping import Keeping
@@ -30,6 +31,7 @@ from llama_compat.wire.json_fields import (
 )
 from routing.layers.background import BackgroundResponses
 from routing.layers.chain import Owner
+from routing.layers.recall import Recall
 from routing.models import Route
 from routing.policy.attempts import Attempts
 from routing.request import Handler, Request
@@ -41,25 +43,34 @@ class Responses:
 
     Args:
         next: answers requests, those of other APIs untouched.
-        store: where responses are kept.
+        store: where responses are kept; with None, those alone are known that were made on the
+            WebSocket that a request comes on.
         background: those that nobody waits for.
         owner: whose chain it is.
     """
 
     def __init__(
-        self, next: Handler, store: ResponseStore, background: BackgroundResponses, owner: Owner
+        self,
+        next: Handler,
+        store: ResponseStore | None,
+        background: BackgroundResponses,
+        owner: Owner,
     ) -> None:
         self._next = next
         self._store = store
         self._background = background
         self._owner = owner
 
-    async def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Awaitable[Reply]:
         """Answer a request.
 
         Raises:
             APIError: 400, what it continues is not kept here; or what the next layer raises.
         """
+        kept = request.recall or self._store
+        return self._next(request) if kept is None else self._answer(request, kept)
+
+    async def _answer(self, request: Request, kept: ResponseStore | Recall) -> Reply:
         call, route = request.call, request.route
         assert call is not None
         assert route is not None
@@ -69,15 +80,23 @@ class Responses:
         if name is not None:
             raise nested_too_deeply(name, MAX_DEPTH)
         relaying = [call.operation.name in each.provider.relays for each in route.targets]
-        turn = None if all(relaying) else await Turn.of(call, self._store)
+        warms_up = call.operation is WARM_UP
+        turn = None if all(relaying) and not warms_up else await Turn.of(call, kept)
         if turn is not None:
             if turn.keeping.background:
                 return await self._in_background(turn, request, route)
             request.call = turn.call
+        recall = request.recall
+        if recall is not None:
+            recall.asks(_input(call.fields) if turn is None else turn.input)
+        if turn is not None and warms_up:
+            return await turn.warmed_up()
         if any(relaying):
-            relayed = await _expanded(call, self._store)
+            relayed = await _expanded(call, kept)
             request.call = replace(request.call or call, relayed=relayed)
         reply = await self._next(request)
+        if recall is not None and reply.translation is None:
+            recall.relayed()
         return reply if turn is None else await turn.kept(reply)
 
     async def _in_background(self, turn: Turn, request: Request, route: Route) -> Reply:
@@ -158,20 +177,26 @@ class Turn:
     Attributes:
         call: with what the store has of the conversation.
         keeping: the store's side of it; each attempt makes a response of its own of that.
+        input: the items that are the request's own.
     """
 
     def __init__(
-        self, call: Call, keeping: Keeping, store: ResponseStore, input: Items, previous: str | None
+        self,
+        call: Call,
+        keeping: Keeping,
+        store: ResponseStore | Recall,
+        input: Items,
+        previous: str | None,
     ) -> None:
         self.call = replace(call, operation=kept(call.operation, keeping))
         self.keeping = keeping
         self._owner = call.principal.id
         self._store = store
-        self._input = input
+        self.input = input
         self._previous = previous
 
     @classmethod
-    async def of(cls, call: Call, store: ResponseStore) -> Turn:
+    async def of(cls, call: Call, store: ResponseStore | Recall) -> Turn:
         """The turn that `call` asks for.
 
         Raises:
@@ -186,7 +211,9 @@ class Turn:
         keeping = Keeping(
             f"resp_{unique}",
             # Only what is made by the model is kept: a compacted conversation is the client's.
-            store=call.operation is RESPONSES and _member(call.fields, "store") is not False,
+            store=store.keeps
+            and (call.operation is RESPONSES or call.operation is WARM_UP)
+            and _member(call.fields, "store") is not False,
             background=_member(call.fields, "background") is True,
             earlier=await store.history(owner, previous) if previous else (),
             references=references,
@@ -203,7 +230,17 @@ class Turn:
 
     async def save(self, response: Mapping[str, Any]) -> None:
         """Keep `response`, even if the client leaves while that is done."""
-        await self._store.save(self._owner, response, self._input, self._previous)
+        await self._store.save(self._owner, response, self.input, self._previous)
+
+    async def warmed_up(self) -> Reply:
+        """The reply without output that the client goes on from."""
+        labels = Labels(self.call.model, self.call.request_id)
+        body = {name: from_raw(raw) for name, raw in self.call.fields.items()}
+        events = await off_loop(self.call.size, warmed_up, body, labels, self.keeping)
+        assert self.keeping.response is not None
+        if self.keeping.store:
+            await self.save(self.keeping.response)
+        return Reply(events, headers=SSE_HEADERS)
 
     async def kept(self, reply: Reply) -> Reply:
         """`reply`, whose end the client gets when the response has been kept."""
@@ -242,11 +279,11 @@ class Turn:
                 raise
 
 
-async def _expanded(call: Call, store: ResponseStore) -> JSONFields | None:
+async def _expanded(call: Call, store: ResponseStore | Recall) -> JSONFields | None:
     """What a vendor gets that keeps responses of its own, where the conversation is kept here: all
     of it; None where it is not."""
     previous = _member(call.fields, "previous_response_id")
-    if not previous:
+    if not previous or (isinstance(store, Recall) and store.is_at_vendor(previous)):
         return None
     try:
         earlier = await store.history(call.principal.id, previous)

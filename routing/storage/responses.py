@@ -92,6 +92,9 @@ class ResponseStore:
         clock: the time in seconds since 1970.
     """
 
+    keeps = True
+    """Whether what is saved is kept."""
+
     def __init__(
         self,
         settings: ResponsesStoreSettings,

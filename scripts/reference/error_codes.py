@@ -80,8 +80,22 @@ REQUEST = {
     ),
     "previous_response_not_found": Row(
         "400",
-        "`previous_response_id` names nothing that is kept for this key.",
+        "`previous_response_id` names nothing that is kept for this key, or known on the"
+        " WebSocket.",
         "Send the conversation, or turn on `server.responses_store`.",
+    ),
+    "unknown_event_type": Row(
+        "400",
+        "Over a WebSocket, something else than `response.create`.",
+        "Send that; responses can't be steered.",
+    ),
+    "websocket_connection_limit_reached": Row(
+        "400",
+        "The WebSocket is as old as `server.websockets.max_seconds` allows.",
+        "Open another.",
+    ),
+    "invalid_handshake": Row(
+        "400, 426", "What should begin a WebSocket does not.", "Use a library for WebSockets."
     ),
     "item_not_found": Row("400", "An item reference names nothing kept.", "Send the item."),
     "conversation_too_long": Row(
@@ -103,6 +117,11 @@ REQUEST = {
         "403",
         "The key is of a team that the template has no more.",
         "Put the team back into `teams`, or give the key another one.",
+    ),
+    "origin_not_allowed": Row(
+        "403",
+        "A web page of another origin would open a WebSocket.",
+        "Name its origin in `server.cors.origins`.",
     ),
     "metrics_not_allowed": Row(
         "403",
@@ -128,7 +147,11 @@ REQUEST = {
         "413", "The body is over `server.max_body_bytes`.", "Send less, or raise it."
     ),
     "unsupported_content_encoding": Row("415", "The body is compressed.", "Send it as it is."),
-    "websocket_not_supported": Row("426", "There are no WebSockets here.", "Use HTTP."),
+    "websocket_not_supported": Row(
+        "426",
+        "There is no WebSocket at this path, or `server.websockets` is null.",
+        "Use HTTP.",
+    ),
     "request_headers_too_large": Row(
         "431",
         "Headers are over `max_header_bytes` or `max_headers`.",

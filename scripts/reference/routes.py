@@ -31,7 +31,7 @@ comes as `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`. Routes un
 the admin key, and are there only where the template has one. [Headers](headers.md) are on a page of
 their own.
 
-Not there: the Assistants, Files, Batch, Audio and Images APIs, and WebSockets."""
+Not there: the Assistants, Files, Batch, Audio and Images APIs."""
 
 HEADINGS = {
     "openai": "OpenAI: chat, completions, embeddings, models",
@@ -96,6 +96,9 @@ def _hidden(app: Application) -> Iterator[Route]:
         path = re.sub(r":path\}", "}", route.path)
         for method in sorted(route.methods - {"HEAD"}) if told else ():
             yield Route(_api_of_module(route.endpoint.__module__, path), method, path, told)
+    for api in app.apis:
+        for path in api.websockets:
+            yield Route(api.name, "GET", path, "A WebSocket, where each message is a request.")
     yield Route(
         "server", "GET", "/", "The page for people: a playground, and what the server does."
     )

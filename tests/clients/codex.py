@@ -1,11 +1,11 @@
 """Codex CLI does a task through a server: `python -m tests.clients.codex [--codex PATH]`.
 
-The task takes several tool calls, one after another and at the same time. It is done three times:
+The task takes several tool calls, one after another and at the same time. It is done five times:
 before a vendor that has only chat completions, so that everything is translated, once as Codex asks
-a server of its settings and once as it asks an Ollama (`--oss`), and before a vendor that has the
-Responses API, so that it is relayed. Nothing is turned off in Codex, its web search included. The
-model follows a script; Codex, the server and the shell commands are real. Codex comes from npm
-(`npm install @openai/codex`).
+a server of its settings and once as it asks an Ollama (`--oss`); before a vendor that has the
+Responses API, so that it is relayed; and before each of the two over a WebSocket. Nothing is turned
+off in Codex, its web search included. The model follows a script; Codex, the server and the shell
+commands are real. Codex comes from npm (`npm install @openai/codex`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ STEPS: Sequence[Sequence[str]] = (
 
 ANSWER = "notes.txt has 2 lines."
 
+FIRST_OF_WEBSOCKET = "-1"
+"""How the id of the first request over one ends."""
+
 TIMEOUT_SECONDS = 180
 
-KINDS = ("chat", "ollama", "responses")
-"""What the vendor has, or `ollama`: what Codex takes the server for."""
+KINDS = ("chat", "ollama", "responses", "chat-websocket", "responses-websocket")
+"""What the vendor has, or `ollama`: what Codex takes the server for; and how Codex asks, if not by
+POST."""
 
 AS_OLLAMA = ("--oss", "--local-provider", "ollama", "-m", "worker")
 """How Codex is told so; it asks for the version and the models before it begins."""
@@ -67,11 +71,12 @@ def do_task(codex: str, kind: str, folder: Path) -> str:
     Raises:
         AssertionError: it did not do it, or the vendor was asked in another way.
     """
-    wires = ["chat", "responses"] if kind == "responses" else ["chat"]
+    vendor_has, _, way = kind.partition("-")
+    wires = ["chat", "responses"] if vendor_has == "responses" else ["chat"]
     home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
-    with ScriptedModels(worker, responses=kind == "responses") as vendor:
+    with ScriptedModels(worker, responses=vendor_has == "responses") as vendor:
         template = write_template(
             folder / "template.yaml",
             providers=[
@@ -85,7 +90,7 @@ def do_task(codex: str, kind: str, folder: Path) -> str:
             models=[{"id": "worker", "provider": "vendor", "provider_model": "scripted"}],
         )
         with running(template) as server:
-            (home / "config.toml").write_text(_config(server.base_url))
+            (home / "config.toml").write_text(config(server.base_url, websockets=bool(way)))
             options = AS_OLLAMA if kind == "ollama" else ()
             ended = subprocess.run(
                 [codex, "exec", "--skip-git-repo-check", *options, TASK],
@@ -107,7 +112,8 @@ def do_task(codex: str, kind: str, folder: Path) -> str:
     assert ended.returncode == 0, f"exit code {ended.returncode}:\n{ended.stderr}\n{log}"
     assert said.endswith(ANSWER), f"{said}\n{ended.stderr}\n{log}"
     assert (work / "notes.txt").read_text() == "first\nsecond\n"
-    _check_requests(vendor.received, kind)
+    _check_requests(vendor.received, vendor_has)
+    assert (f"{FIRST_OF_WEBSOCKET} POST" in log) == bool(way), log
     return said
 
 
@@ -123,7 +129,8 @@ def _check_requests(received: Sequence[tuple[str, Any]], kind: str) -> None:
             assert any("__" in name for name in names), names
 
 
-def _config(base_url: str) -> str:
+def config(base_url: str, *, websockets: bool) -> str:
+    """Codex's settings for a server."""
     return f"""
 model = "worker"
 model_provider = "gateway"
@@ -135,6 +142,7 @@ name = "gateway"
 base_url = "{base_url}"
 wire_api = "responses"
 env_key = "GATEWAY_KEY"
+supports_websockets = {str(websockets).lower()}
 """
 
 

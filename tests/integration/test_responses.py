@@ -433,17 +433,5 @@ def test_without_a_store_nothing_is_kept(forgetful: ServerProcess) -> None:
         assert "responses_store" in missing.error()["message"]
 
 
-def test_there_is_no_websocket_yet(forgetful: ServerProcess) -> None:
-    headers = {
-        "connection": "Upgrade",
-        "upgrade": "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-    }
-    reply = wire.request("GET", f"{forgetful.base_url}/responses", headers=headers)
-    assert reply.status == 426
-    assert "no WebSocket" in reply.error()["message"]
-
-
 def test_another_method_is_405(forgetful: ServerProcess) -> None:
     assert wire.request("GET", f"{forgetful.base_url}/responses").status == 405

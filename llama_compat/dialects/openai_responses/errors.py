@@ -29,9 +29,10 @@ def response_error(error: APIError) -> dict[str, Any]:
 
 def error_event(error: APIError) -> dict[str, Any]:
     """The members of the event `error`: flat, as OpenAI's SDK has them, and nested, as the
-    specification of Open Responses does."""
+    specification of Open Responses does; with the status, as over a WebSocket."""
     nested = error.body()["error"]
     return {
+        "status": error.status,
         "code": nested["code"],
         "message": nested["message"],
         "param": nested["param"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ from routing.asgi import Scope
 
 if TYPE_CHECKING:
     from routing.app import Application
+    from routing.runtime import Runtime
 
 
 def is_below(path: str, root: str) -> bool:
@@ -43,6 +44,11 @@ class PathPattern(NamedTuple):
     query: tuple[str, str] | None = None
 
 
+OpenWebSocket = Callable[[Scope, "Callable[[], Runtime]"], Awaitable[None]]
+"""Makes a WebSocket of the connection of a request whose key is good, and gives what serves it. The
+function tells from what to answer now. Raises APIError: it can't be made."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAPI:
     """One way in.
@@ -54,6 +60,7 @@ class ClientAPI:
             a path that there is not, say.
         operations: the calls, by path.
         patterns: calls whose path has parameters; of those that fit, the first is meant.
+        websockets: what serves the WebSockets at these paths, each the path of one of the calls.
         add_routes: adds what is no call of a model, such as the list of models.
         summaries: what the calls do, by path, for those that `/docs` does not describe itself.
         bodies: JSON Schemas of what those calls are sent, by path, where more is said of it than
@@ -66,6 +73,7 @@ class ClientAPI:
     owns: Callable[[Scope], bool]
     operations: Mapping[str, Operation] = field(default_factory=dict)
     patterns: Sequence[PathPattern] = ()
+    websockets: Mapping[str, OpenWebSocket] = field(default_factory=dict)
     add_routes: Callable[[Application], None] = _add_nothing
     summaries: Mapping[str, str] = field(default_factory=dict)
     bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Principal
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.openai import PREFIXES
+from routing.ingress.websocket.session import open_websocket
 from routing.runtime import runtime_of
 from routing.storage.responses import Items, ResponseStore, response_not_found
 
@@ -113,5 +114,6 @@ RESPONSES_CLIENT_API = ClientAPI(
             f"{PATH}/input_tokens": INPUT_TOKENS,
         }.items()
     },
+    websockets={prefix + PATH: open_websocket for prefix in PREFIXES},
     add_routes=_add_routes,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from routing.ingress.websocket import refuse_websocket
+from routing.ingress.websocket.offer import refuse_websocket
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from msgspec.structs import replace
+
+from llama_compat.dialects.openai_responses.client_events import WARM_UP
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Reply
 from routing.layers.mirrors import MAX_RUNNING, MIRROR, Mirrors
@@ -69,6 +72,21 @@ async def test_a_copy_is_a_request_of_its_own_and_read_to_its_end() -> None:
     assert replies[0].read_to_end
     assert (copy.status, copy.complete, copy.cancelled, copy.error) == (200, True, False, None)
     assert (copies.layer.sent, copies.layer.failed) == (1, 0)
+
+
+async def test_what_generates_nothing_is_not_mirrored() -> None:
+    async def answer(request: Request) -> Reply:
+        raise AssertionError("there is nothing to compare")
+
+    copies = Copies(answer)
+    for _ in range(4):
+        request = ended()
+        assert request.call is not None
+        assert request.route is not None
+        request.call = replace(request.call, operation=WARM_UP)
+        request.route.policy = copies._policy
+        await copies.layer(request)
+    assert copies.layer.sent == 0
 
 
 async def test_a_stream_that_breaks_off_is_the_copys_failure_alone() -> None:
