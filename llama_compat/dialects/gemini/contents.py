@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.dialects.gemini.images import parse_file, parse_inline
 from llama_compat.dialects.gemini.members import list_in, member, object_in, text_in
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
-from llama_compat.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
@@ -36,11 +36,6 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import to_raw
 
 _USER_ROLES = frozenset({"user", "function", "tool"})
-
-_GOOGLES_FILES = ("https://generativelanguage.googleapis.com/", "https://www.youtube.com/")
-"""Addresses that are no image's, but mean something to Google alone."""
-
-_STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
 def parse_contents(value: Any, path: str = "contents") -> tuple[Message, ...]:
@@ -162,37 +157,14 @@ def _unknown_part(part: Mapping[str, Any], path: str) -> APIError:
 
 
 def _parse_inline_data(data: Mapping[str, Any], path: str) -> ImageContent:
-    media_type = text_in(data, "mimeType", path) or ""
-    encoded = text_in(data, "data", path)
-    if not encoded:
-        raise missing_parameter(f"{path}.data")
-    if not media_type.startswith("image/"):
-        raise invalid_parameter(
-            f"{path}.mimeType",
-            f"Invalid value: {media_type!r}. This model's provider takes images only.",
-        )
-    # Google takes both of the alphabets of base64, and its own clients write the other one.
-    return ImageContent(EncodedImage(media_type, _standard(encoded)).data_url)
-
-
-def _standard(encoded: str) -> str:
-    standard = encoded.translate(_STANDARD_ALPHABET)
-    return standard + "=" * (-len(standard) % 4)
+    media_type, encoded = text_in(data, "mimeType", path), text_in(data, "data", path)
+    return parse_inline(media_type or "", encoded, f"{path}.mimeType", f"{path}.data")
 
 
 def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
-    uri = text_in(file, "fileUri", path) or ""
-    media_type = text_in(file, "mimeType", path) or "image/*"
-    is_image = uri.startswith("data:image/") or (
-        is_remote(uri) and not uri.startswith(_GOOGLES_FILES)
-    )
-    if not is_image or not media_type.startswith("image/"):
-        raise invalid_parameter(
-            f"{path}.fileUri",
-            f"Invalid value: '{uri[:60]}'. This server keeps no files, and of others it takes"
-            " images with an http(s) address; send the file as 'inlineData'.",
-        )
-    return ImageContent(uri)
+    uri, media_type = text_in(file, "fileUri", path), text_in(file, "mimeType", path)
+    where = f"{path}.fileUri"
+    return parse_file(uri or "", media_type or "image/*", where, inline="inlineData")
 
 
 def _parse_response(
