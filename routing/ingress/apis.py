@@ -5,6 +5,7 @@ from __future__ import annotations
 from routing.ingress.anthropic import ANTHROPIC_API
 from routing.ingress.api import ClientAPI
 from routing.ingress.gemini import GEMINI_API
+from routing.ingress.interactions import INTERACTIONS_CLIENT_API
 from routing.ingress.ollama import OLLAMA_API
 from routing.ingress.openai import OPENAI_API
 from routing.ingress.responses import RESPONSES_CLIENT_API
@@ -12,6 +13,7 @@ from routing.ingress.responses import RESPONSES_CLIENT_API
 CLIENT_APIS: tuple[ClientAPI, ...] = (
     ANTHROPIC_API,
     OLLAMA_API,
+    INTERACTIONS_CLIENT_API,
     GEMINI_API,
     RESPONSES_CLIENT_API,
     OPENAI_API,

@@ -18,7 +18,8 @@ from llama_compat.exchange import Principal
 from routing.ingress.api import ClientAPI, is_below
 from routing.ingress.openai import PREFIXES
 from routing.runtime import runtime_of
-from routing.storage.responses import Items, ResponseStore, response_not_found
+from routing.storage.kept import RESPONSES_KEPT
+from routing.storage.responses import Items, ResponseStore
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -33,7 +34,7 @@ def _add_routes(app: Application) -> None:
     def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
         store = runtime_of(request).responses
         if store is None:
-            error = response_not_found(response_id)
+            error = RESPONSES_KEPT.not_found(response_id)
             error.message += f" {HOW_TO_KEEP}"
             raise error
         return store, request.scope["principal"]

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.gemini.images import parse_file, parse_inline
 from llama_compat.dialects.gemini.members import list_in, member, object_in, text_in
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
@@ -36,6 +36,11 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import to_raw
 
 _USER_ROLES = frozenset({"user", "function", "tool"})
+
+_GOOGLES_FILES = ("https://generativelanguage.googleapis.com/", "https://www.youtube.com/")
+"""Addresses that are no image's, but mean something to Google alone."""
+
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
 def parse_contents(value: Any, path: str = "contents") -> tuple[Message, ...]:
@@ -165,6 +170,54 @@ def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
     uri, media_type = text_in(file, "fileUri", path), text_in(file, "mimeType", path)
     where = f"{path}.fileUri"
     return parse_file(uri or "", media_type or "image/*", where, inline="inlineData")
+
+
+def parse_inline(
+    media_type: str, encoded: str | None, type_path: str, data_path: str
+) -> ImageContent:
+    """The image that is `encoded`.
+
+    Raises:
+        APIError: 400 naming `type_path` or `data_path`, it is none.
+    """
+    if not encoded:
+        raise missing_parameter(data_path)
+    if not media_type.startswith("image/"):
+        raise invalid_parameter(
+            type_path,
+            f"Invalid value: {media_type!r}. This model's provider takes images only.",
+        )
+    # Google takes both of the alphabets of base64, and its own clients write the other one.
+    return ImageContent(EncodedImage(media_type, _standard(encoded)).data_url)
+
+
+def _standard(encoded: str) -> str:
+    standard = encoded.translate(_STANDARD_ALPHABET)
+    return standard + "=" * (-len(standard) % 4)
+
+
+def parse_file(uri: str, media_type: str, path: str, *, inline: str) -> ImageContent:
+    """The image at `uri`.
+
+    Args:
+        uri: its address.
+        media_type: what it is, or may be.
+        path: where the address stands.
+        inline: where an image may stand itself.
+
+    Raises:
+        APIError: 400 naming `path`, it is none that can be fetched.
+    """
+    is_image = uri.startswith("data:image/") or (
+        is_remote(uri) and not uri.startswith(_GOOGLES_FILES)
+    )
+    if not is_image or not media_type.startswith("image/"):
+        raise invalid_parameter(
+            path,
+            f"Invalid value: '{uri[:60]}'. This server keeps no files, and of others it takes"
+            f" images with an http(s) address; send the file as '{inline}'.",
+        )
+    return ImageContent(uri)
 
 
 def _parse_response(

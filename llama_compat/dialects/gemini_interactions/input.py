@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.gemini.images import parse_file, parse_inline
-from llama_compat.dialects.gemini.seals import FAMILY, parse_seal
+from llama_compat.dialects.gemini import FAMILY, parse_file, parse_inline, parse_seal
 from llama_compat.dialects.members import as_object, optional_flag_in, optional_text_in, text_in
 from llama_compat.dialects.seals import with_call_seals
 from llama_compat.errors import invalid_parameter, missing_parameter

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
 from llama_compat.dialects.gemini_interactions.events import interaction_events
 from llama_compat.dialects.gemini_interactions.usage import parse_usage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.gemini.seals import FAMILY, render_seal
+from llama_compat.dialects.gemini import FAMILY, render_seal
 from llama_compat.dialects.gemini_interactions.errors import (
     CONTENT_BLOCKED,
     error_object,
