@@ -158,3 +158,8 @@ def stream_bytes(events: Sequence[Mapping[str, Any]]) -> bytes:
         for event in events
     )
     return sent + b"event: done\ndata: [DONE]\n\n"
+
+
+def as_json(value: Mapping[str, Any]) -> bytes:
+    """An answer's body."""
+    return json.dumps(value).encode()
