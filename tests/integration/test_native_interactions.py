@@ -68,8 +68,9 @@ class TestInteractions(NativeSuite):
             extra: Any = ended.model_dump().get("extra_content") or begun.extra_content  # type: ignore[attr-defined]
             call_id = begun.id
         else:
-            (call,) = self.chat(client, tools=[WEATHER_TOOL]).choices[0].message.tool_calls or ()
-            extra, call_id = call.extra_content, call.id  # type: ignore[union-attr]
+            message: Any = self.chat(client, tools=[WEATHER_TOOL]).choices[0].message
+            (call,) = message.tool_calls
+            extra, call_id = call.extra_content, call.id
         assert extra == {"google": {"thought_signature": "c2VhbA=="}}
         function = {"name": "get_weather", "arguments": '{"city":"Bern"}'}
         given = {"id": call_id, "type": "function", "function": function, "extra_content": extra}

@@ -58,7 +58,11 @@ def _status_word(status: int) -> str:
 
 def error_object(error: APIError) -> dict[str, str]:
     """The error as an interaction and an event have it."""
-    return {"code": code_of(error), "message": error.message}
+    message, place = error.message, error.param
+    # There is no member for the place.
+    if place and place not in message:
+        message = f"{place}: {message}"
+    return {"code": code_of(error), "message": message}
 
 
 def render_error(error: APIError, request_id: str) -> bytes:

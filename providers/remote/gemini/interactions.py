@@ -1,7 +1,7 @@
 """Google's Interactions API: relayed for its own clients, and asked in the vocabulary.
 
 Relayed interactions keep their bytes. Of the request only the name of the model, or of the agent,
-is replaced; and thoughts are left out whose seals are of other makers, which Google would refuse.
+is replaced; and thoughts are left out that Google has not sealed, and would refuse.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def _vendor_fields(call: Call, model: str) -> JSONFields:
     fields = dict(call.fields)
     fields["model" if "model" in fields else "agent"] = to_raw(model)
     with suppress(ValueError):  # Google says better what is wrong with them.
-        fields["input"] = without_foreign_seals(fields["input"])
+        fields["input"] = without_foreign_thoughts(fields["input"])
     return fields
 
 
-def without_foreign_seals(input: Raw) -> Raw:
-    """The `input` of a request without the thoughts that others have sealed; all else keeps its
-    bytes. A seal that generateContent has on a call is a thought's here.
+def without_foreign_thoughts(input: Raw) -> Raw:
+    """The `input` of a request without the thoughts that others had; all else keeps its bytes. A
+    seal that generateContent has on a call is a thought's here.
 
     Raises:
         ValueError: it is no list of objects.
@@ -123,10 +123,9 @@ def _same(new: JSONFields, old: JSONFields) -> bool:
 
 
 def _fitted(step: JSONFields) -> JSONFields | None:
-    signature = from_raw(step["signature"]) if "signature" in step else None
-    if from_raw(step.get("type", Raw(b"null"))) != "thought" or not isinstance(signature, str):
+    if _text(step.get("type")) != "thought":
         return step
-    thought = gemini.parse_seal("", signature)
+    thought = gemini.parse_seal("", _text(step.get("signature")) or None)
     if thought.sealed_by == gemini.FAMILY:
         return step
     if thought.sealed_by != OF_A_CALL:

@@ -713,6 +713,8 @@ def test_an_error_of_googles_own_stays_as_it_is() -> None:
     error = APIError(400, "No.")
     error.vendor_body = ("gemini_interactions", b'{"error":{"code":"odd"}}')
     assert render_error(error, "") == b'{"error":{"code":"odd"}}'
+    placed = APIError(400, "Invalid value: 'x'.", param="input[0].type")
+    assert json.loads(render_error(placed, ""))["error"]["message"].startswith("input[0].type: ")
     error.vendor_body = ("gemini", b'{"error":{"code":400}}')
     assert json.loads(render_error(error, ""))["error"]["code"] == "invalid_request"
 
