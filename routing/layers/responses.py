@@ -259,7 +259,7 @@ async def _expanded(calls: KeptCalls, call: Call, store: ResponseStore) -> JSONF
     try:
         earlier = await store.history(call.principal.id, previous, api)
     except APIError as error:
-        if error.code == api.previous_not_found(previous).code:
+        if error.code == api.previous_code:
             return None
         raise
     items = [*calls.sent(earlier), *calls.items(call.fields)]

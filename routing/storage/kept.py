@@ -20,11 +20,15 @@ class KeptAPI(Struct, frozen=True):
         output: the member of a reply that holds what the model said.
         names_items: whether what it holds can be asked for by id.
         lists_errors: whether a reply has several errors, or one.
+        code, previous_code: the codes of the errors that there is no such reply: 404 where it is
+            asked for, and 400 where it is to be gone on from.
     """
 
     noun: str
     prefix: str
     output: str
+    code: str
+    previous_code: str
     names_items: bool = False
     lists_errors: bool = False
 
@@ -46,7 +50,7 @@ class KeptAPI(Struct, frozen=True):
             " here. What a vendor keeps can be asked for there.",
             type="invalid_request_error",
             param=f"{self.noun}_id",
-            code=f"{self.noun}_not_found",
+            code=self.code,
         )
 
     def previous_not_found(self, reply_id: str) -> APIError:
@@ -55,7 +59,7 @@ class KeptAPI(Struct, frozen=True):
             self.previous,
             f"The {self.noun} '{reply_id}' is not among the stored ones: it was never stored, was"
             " deleted, or had to make room. Send the whole conversation in 'input'.",
-            f"{self.previous.removesuffix('_id')}_not_found",
+            self.previous_code,
         )
 
     def still_running(self, reply_id: str) -> APIError:
@@ -63,8 +67,22 @@ class KeptAPI(Struct, frozen=True):
         return invalid_parameter(self.previous, f"The {self.noun} '{reply_id}' is still running.")
 
 
-RESPONSES_KEPT = KeptAPI("response", "resp_", "output", names_items=True)
-INTERACTIONS_KEPT = KeptAPI("interaction", "int_", "steps", lists_errors=True)
+RESPONSES_KEPT = KeptAPI(
+    "response",
+    "resp_",
+    "output",
+    "response_not_found",
+    "previous_response_not_found",
+    names_items=True,
+)
+INTERACTIONS_KEPT = KeptAPI(
+    "interaction",
+    "int_",
+    "steps",
+    "interaction_not_found",
+    "previous_interaction_not_found",
+    lists_errors=True,
+)
 
 
 def api_of(reply_id: str) -> KeptAPI:
