@@ -68,6 +68,7 @@ def server(
         },
         providers=[
             {"id": "echo", "type": "local::echo"},
+            {"id": "dropping", "type": "local::echo", "config": {"unsupported": "drop"}},
             {"id": "slow", "type": "local::echo", "config": {"delay_ms": 200}},
             {"id": "bridged", "type": "remote::passthrough", "config": {"base_url": vendor.url}},
             {"id": "google", "type": native, "config": {**base, "apis": ["interactions"]}},
@@ -75,6 +76,7 @@ def server(
         ],
         models=[
             {"id": "echo", "provider": "echo"},
+            {"id": "dropping", "provider": "dropping"},
             {"id": "slow", "provider": "slow"},
             {"id": "bridged", "provider": "bridged", "provider_model": "own"},
             {"id": "google", "provider": "google", "provider_model": "gemini-3-pro"},
@@ -217,6 +219,33 @@ def test_errors_are_googles(
     assert error.keys() == {"code", "message"}
     assert error["code"] == code
     assert says in error["message"]
+
+
+def test_what_google_alone_has_is_dropped_and_named_where_the_template_says_so(
+    server: ServerProcess,
+) -> None:
+    call = {"type": "google_search_call", "id": "g1", "arguments": {"queries": ["x"]}}
+    asked = {
+        "input": [{"type": "user_input", "content": "Hi"}, call],
+        "tools": [{"type": "google_search"}],
+        "generation_config": {"speech_config": {}, "thinking_level": "low"},
+        "response_modalities": ["audio"],
+        "novelty": 1,
+    }
+    reply = post(server, {"model": "dropping", **asked})
+    assert reply.status == 200
+    assert reply.json()["steps"] == [sdk.output(sdk.text("Hi"))]
+    assert set(reply.headers["x-llama-compat-dropped"].split(", ")) == {
+        "input[1]",
+        "tools.google_search",
+        "generation_config.speech_config",
+        "generation_config.thinking_level",
+        "response_modalities",
+        "novelty",
+    }
+    # Who asks for an agent is never answered by a model.
+    refused = post(server, {"agent": "dropping", "input": "Hi"})
+    assert (refused.status, refused.json()["error"]["code"]) == (400, "parameter_unknown")
 
 
 def test_the_sdk_raises_what_it_would_of_google(server: ServerProcess) -> None:

@@ -7,7 +7,7 @@ The order of the events is that of https://ai.google.dev/gemini-api/docs/streami
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -210,7 +210,8 @@ class StreamRenderer:
         elif isinstance(delta, ReasoningDelta):
             said = self._render_thought(delta, event.part)
         elif isinstance(delta, ImageDelta):
-            said = b"".join(self._output(lambda output: output.draw(delta.image.url)))
+            begun, output = self._output()
+            said = begun + output.draw(delta.image.url)
         else:
             said = self._render_text(delta, event.part)
         return self._begin() + said if said else b""
@@ -274,16 +275,17 @@ class StreamRenderer:
     def _render_text(self, delta: TextDelta | RefusalDelta, part: int) -> bytes:
         if not delta.text:
             return b""
-        return b"".join(self._output(lambda output: output.say(delta.text, part)))
+        begun, output = self._output()
+        return begun + output.say(delta.text, part)
 
-    def _output(self, act: Any) -> Iterator[bytes]:
-        """The events with which the model says more; of what it said last, if that was all."""
+    def _output(self) -> tuple[bytes, _Output]:
+        """The step in which the model goes on to speak, and the events with which that begins."""
         output = self._talk
-        if not isinstance(output, _Output):
-            yield self._end_talk()
-            output = self._talk = _Output(len(self._steps))
-            yield self._add(output)
-        yield act(output)
+        if isinstance(output, _Output):
+            return b"", output
+        begun = self._end_talk()
+        output = self._talk = _Output(len(self._steps))
+        return begun + self._add(output), output
 
     def _render_thought(self, delta: ReasoningDelta, part: int) -> bytes:
         seal, text = render_seal(delta), delta.text
