@@ -20,11 +20,13 @@ from functools import partial
 from typing import Any, cast
 
 from bench.machine import write_results
-from llama_compat.dialects import gemini, ollama
+from llama_compat.dialects import gemini, gemini_interactions, ollama
 from llama_compat.dialects.anthropic_messages import StreamParser
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.gemini.operations import STREAM_EVENTS as GEMINI_STREAM
+from llama_compat.dialects.gemini_interactions.events import encode_event
+from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
 from llama_compat.dialects.ollama.operations import CHAT as OLLAMA_CHAT
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
@@ -37,6 +39,7 @@ from llama_compat.wire.json_fields import parse_fields, to_raw
 from llama_compat.wire.json_lines import NEWLINE
 from providers.base import Provider, ProviderConfig
 from providers.remote.anthropic.relay import MessagesStream
+from providers.remote.gemini.interactions import InteractionStream
 from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat
 from providers.remote.relaying.json_objects import read_events, read_lines
@@ -80,6 +83,11 @@ def read_chats(response: UpstreamResponse) -> Events:
 def read_gemini(response: UpstreamResponse) -> Events:
     """Gemini's stream in the vocabulary."""
     return read_events("recorded", response, gemini.StreamParser())
+
+
+def read_interactions(response: UpstreamResponse) -> Events:
+    """The stream of an interaction in the vocabulary."""
+    return read_events("recorded", response, gemini_interactions.StreamParser())
 
 
 def read_ollama(response: UpstreamResponse) -> Events:
@@ -133,6 +141,19 @@ def gemini_stream(events: int) -> list[bytes]:
     return [response(PIECE)] * (events - 1) + [response(PIECE, finishReason="STOP")]
 
 
+def interactions_stream(events: int) -> list[bytes]:
+    """A text as the stream of an interaction."""
+    interaction = {"id": "v1_x", "status": "completed", "model": "m"}
+    delta = {"index": 0, "delta": {"type": "text", "text": PIECE}}
+    return [
+        encode_event("interaction.created", {"interaction": interaction}),
+        encode_event("step.start", {"index": 0, "step": {"type": "model_output"}}),
+        *[encode_event("step.delta", delta)] * (events - 4),
+        encode_event("step.stop", {"index": 0}),
+        encode_event("interaction.completed", {"interaction": interaction}),
+    ]
+
+
 def ollama_stream(events: int) -> list[bytes]:
     """A text as a stream of Ollama's."""
 
@@ -175,6 +196,7 @@ CLIENTS: dict[str, tuple[Operation, dict[str, Any]]] = {
     "Messages": (MESSAGES, {"messages": [MESSAGE], "max_tokens": 100}),
     "Ollama": (OLLAMA_CHAT, {"messages": [MESSAGE]}),
     "Gemini": (GEMINI_STREAM, {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}),
+    "Interactions": (INTERACTIONS, {"input": "Hi"}),
 }
 """The client APIs, and what a client of each asks."""
 
@@ -200,6 +222,11 @@ def chat_relay() -> RelayedStream:
 def messages_relay() -> RelayedStream:
     """What relays a message."""
     return MessagesStream("recorded", to_raw("m"))
+
+
+def interactions_relay() -> RelayedStream:
+    """What relays an interaction."""
+    return InteractionStream("recorded")
 
 
 async def relay(make: Callable[[], RelayedStream], recorded: Sequence[bytes]) -> int:
@@ -240,6 +267,7 @@ async def measure(events: int, rounds: int) -> dict[str, Any]:
         "chat": (read_chats, chat_text),
         "Messages": (read_messages, messages_text),
         "Gemini": (read_gemini, gemini_stream(events)),
+        "Interactions": (read_interactions, interactions_stream(events)),
         "Ollama": (read_ollama, ollama_stream(events)),
         "chat, a tool call": (read_chats, chat_call),
         "Messages, a tool call": (read_messages, messages_call),
@@ -247,6 +275,7 @@ async def measure(events: int, rounds: int) -> dict[str, Any]:
     subjects: dict[str, tuple[Callable[[Sequence[bytes]], Awaitable[int]], list[bytes]]] = {
         "chat relayed": (partial(relay, chat_relay), chat_text),
         "Messages relayed": (partial(relay, messages_relay), messages_text),
+        "Interactions relayed": (partial(relay, interactions_relay), interactions_stream(events)),
         **{
             f"{vendor} -> {client}": (partial(translate, client, read), recorded)
             for vendor, (read, recorded) in vendors.items()

@@ -132,13 +132,17 @@ _ROWS = (
     ),
     _Row(
         ErrorClass.content_filter,
-        frozenset({"content_filter", "content_policy_violation", "moderation_blocked"}),
+        frozenset(
+            {"content_blocked", "content_filter", "content_policy_violation", "moderation_blocked"}
+        ),
         frozenset({400, 403, 422}),
         ("content management policy", "content policy", "flagged by", "responsible ai"),
     ),
     _Row(
         ErrorClass.quota,
-        frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached"}),
+        frozenset(
+            {"insufficient_quota", "quota_exceeded", "billing_error", "billing_hard_limit_reached"}
+        ),
         frozenset({402}),
     ),
     _Row(
@@ -162,13 +166,22 @@ _ROWS = (
                 "permission_error",
                 "unauthenticated",
                 "permission_denied",
+                "authentication",
             }
         ),
         frozenset({401, 403}),
     ),
     _Row(
         ErrorClass.overloaded,
-        frozenset({"overloaded_error", "overloaded", "engine_overloaded", "unavailable"}),
+        frozenset(
+            {
+                "overloaded_error",
+                "overloaded",
+                "engine_overloaded",
+                "unavailable",
+                "service_unavailable",
+            }
+        ),
         frozenset({498, 503, 529}),  # 498: Groq's flex tier has no room
     ),
     _Row(

@@ -18,6 +18,8 @@ _OPENAIS = _object(
 )
 _GOOGLES = _object(error=_object(code={"type": "integer"}, message=_TEXT, status=_TEXT))
 
+_INTERACTIONS = _object(error=_object(code=_TEXT, message=_TEXT))
+
 OPENAI_ERROR = "ErrorResponse"
 
 ERROR_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
@@ -27,6 +29,7 @@ ERROR_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     ),
     "OllamaError": _object(error=_TEXT),
     # An array is what a stream without `alt=sse` fails with.
+    "InteractionError": _INTERACTIONS,
     "GeminiError": {"anyOf": [_GOOGLES, {"type": "array", "items": _GOOGLES}]},
 }
 """By the name of the component."""
@@ -35,5 +38,6 @@ ERROR_OF_TAG: Mapping[str, str] = {
     "messages": "MessagesError",
     "ollama": "OllamaError",
     "gemini": "GeminiError",
+    "interactions": "InteractionError",
 }
 """Whose calls, by their tag, have other errors than OpenAI's."""

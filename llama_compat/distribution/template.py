@@ -103,7 +103,7 @@ class ConfigModel:
         return self.model.model_validate(settings)
 
 
-APIName = Literal["openai", "responses", "messages", "ollama", "gemini"]
+APIName = Literal["openai", "responses", "messages", "ollama", "gemini", "interactions"]
 
 
 class _Settings(BaseModel):
@@ -111,7 +111,7 @@ class _Settings(BaseModel):
 
 
 class ResponsesStoreSettings(_Settings):
-    """For how long the responses of the Responses API are kept, and how many."""
+    """For how long responses, and Google's interactions, are kept, and how many."""
 
     path: _Name | None = None
     """An SQLite file of their own, as it was once; without it they are in `server.storage`."""
@@ -210,7 +210,8 @@ class ServerSettings(_Settings):
     """The Responses API over WebSockets; `null` for none, which is answered 426."""
 
     responses_store: ResponsesStoreSettings | None = None
-    """Keep responses: `store`, `previous_response_id`, `background` and what comes with them."""
+    """Keep responses and interactions: `store`, `previous_response_id`, `previous_interaction_id`,
+    `background` and what comes with them."""
 
     storage: StorageAddress = Field(default_factory=default_storage)
     """Where records and keys are kept, if the template wants any: `sqlite:PATH` or

@@ -7,8 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from llama_compat.dialects.gemini_interactions.errors import error_object
 from llama_compat.dialects.openai_responses.errors import response_error
 from llama_compat.errors import APIError, internal_error, shutting_down
+from routing.storage.kept import RESPONSES_KEPT, api_of
 from routing.storage.responses import ResponseStore
 
 log = logging.getLogger(__name__)
@@ -111,4 +113,6 @@ class BackgroundResponses:
 
 
 def _failed(queued: Mapping[str, Any], error: APIError) -> Response:
-    return {**queued, "status": "failed", "error": response_error(error)}
+    api = api_of(queued["id"])
+    told = response_error(error) if api is RESPONSES_KEPT else error_object(error)
+    return api.failed(queued, told)

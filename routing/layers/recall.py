@@ -13,6 +13,7 @@ from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json
 from routing.allowance import Allowance
+from routing.storage.kept import RESPONSES_KEPT, KeptAPI
 from routing.storage.responses import Items, ResponseStore
 
 REMEMBERED = 32
@@ -143,7 +144,7 @@ class Recall:
 
     # What the request finds -----------------------------------------------------------------------
 
-    async def history(self, owner: str, response_id: str) -> Items:
+    async def history(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> Items:
         """The items of the conversation that ends with a response.
 
         Raises:
@@ -156,7 +157,7 @@ class Recall:
             return await off_loop(size, _decoded, known.turns)
         if self._store is None:
             raise _not_known(response_id)
-        items = await self._store.history(owner, response_id)
+        items = await self._store.history(owner, response_id, api)
         self._earlier = (RecalledTurn(encode_json(items)),)
         return items
 

@@ -1,5 +1,5 @@
-"""Responses that are kept: a conversation goes on from what is in the store, and what is answered
-goes there."""
+"""Replies that are kept, responses of the Responses API and Google's interactions: a conversation
+goes on from what is in the store, and what is answered goes there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import SSE_HEADERS, Labels
 from llama_compat.dialects.openai_responses.client_events import WARM_UP, warmed_up
-from llama_compat.dialects.openai_responses.input.items import described_items, item_type
-from llama_compat.dialects.openai_responses.input.requests import ResponsesCall
+from llama_compat.dialects.openai_responses.input.items import item_type
 from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.dialects.openai_responses.operations import RESPONSES, RESPONSES_API, kept
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.off_loop import off_loop
@@ -27,14 +25,15 @@ from llama_compat.wire.json_fields import (
     encode_json,
     from_raw,
     to_raw,
-    unicode_from_raw,
 )
 from routing.layers.background import BackgroundResponses
 from routing.layers.chain import Owner
+from routing.layers.kept_calls import KEPT_CALLS, KeptCall, KeptCalls
 from routing.layers.recall import Recall
 from routing.models import Route
 from routing.policy.attempts import Attempts
 from routing.request import Handler, Request
+from routing.storage.kept import KeptAPI
 from routing.storage.responses import Items, ResponseStore
 
 
@@ -74,7 +73,8 @@ class Responses:
         call, route = request.call, request.route
         assert call is not None
         assert route is not None
-        if call.operation.dialect is not RESPONSES_API:
+        calls = KEPT_CALLS.get(call.operation.dialect.name)
+        if calls is None:
             return await self._next(request)
         name = await off_loop(call.size, too_deep, call.fields)
         if name is not None:
@@ -88,11 +88,11 @@ class Responses:
             request.call = turn.call
         recall = request.recall
         if recall is not None:
-            recall.asks(_input(call.fields) if turn is None else turn.input)
+            recall.asks(calls.items(call.fields) if turn is None else turn.input)
         if turn is not None and warms_up:
             return await turn.warmed_up()
         if any(relaying):
-            relayed = await _expanded(call, kept)
+            relayed = await _expanded(calls, call, kept)
             request.call = replace(request.call or call, relayed=relayed)
         reply = await self._next(request)
         if recall is not None and reply.translation is None:
@@ -149,10 +149,10 @@ class Responses:
 def _keeping(reply: Reply) -> Keeping | None:
     """What is to be kept of `reply`; None for one of a vendor's, or of nothing that is kept."""
     translation = reply.translation
-    return translation.keeping if isinstance(translation, ResponsesCall) else None
+    return translation.keeping if isinstance(translation, KeptCall) else None
 
 
-def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...]]:
+def _translated(call: Call, route: Route) -> tuple[KeptCall, tuple[str, ...]]:
     """The call as the first target takes it that can, and what that one drops.
 
     Raises:
@@ -166,7 +166,7 @@ def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...
         except UnsupportedHere as error:
             refusal = refusal or error
         else:
-            return cast(ResponsesCall, translation), dropped
+            return cast(KeptCall, translation), dropped
     assert refusal is not None
     raise refusal
 
@@ -188,6 +188,7 @@ class Turn:
         input: Items,
         previous: str | None,
     ) -> None:
+        kept = KEPT_CALLS[call.operation.dialect.name].kept
         self.call = replace(call, operation=kept(call.operation, keeping))
         self.keeping = keeping
         self._owner = call.principal.id
@@ -203,30 +204,32 @@ class Turn:
             APIError: 400, what it continues or names is not in the store, or it asks for what can't
                 be.
         """
-        owner, previous = call.principal.id, _member(call.fields, "previous_response_id")
-        value = _input(call.fields)
+        calls = KEPT_CALLS[call.operation.dialect.name]
+        owner, previous = call.principal.id, _member(call.fields, calls.api.previous)
+        value = calls.items(call.fields)
         named = [item["id"] for item in value if _is_reference(item)]
         references = await store.items(owner, named) if named else {}
         unique = os.urandom(12).hex()
         keeping = Keeping(
-            f"resp_{unique}",
+            f"{calls.api.prefix}{unique}",
             # Only what is made by the model is kept: a compacted conversation is the client's.
             store=store.keeps
-            and (call.operation is RESPONSES or call.operation is WARM_UP)
+            and (call.operation is calls.operation or call.operation is WARM_UP)
             and _member(call.fields, "store") is not False,
             background=_member(call.fields, "background") is True,
-            earlier=await store.history(owner, previous) if previous else (),
+            earlier=await _earlier(calls.api, store, owner, previous),
             references=references,
         )
         if keeping.background and not keeping.store:
             raise invalid_parameter(
-                "background", "A response in the background has to be stored: leave 'store' out."
+                "background",
+                f"What runs in the background has to be stored: leave 'store' out, or ask for"
+                f" the {calls.api.noun} without 'background'.",
             )
         found = [
             references.get(item["id"], item) if _is_reference(item) else item for item in value
         ]
-        # Another last word than those of the output's ids.
-        return cls(call, keeping, store, described_items(found, f"{unique}f"), previous)
+        return cls(call, keeping, store, calls.described(found, unique), previous)
 
     async def save(self, response: Mapping[str, Any]) -> None:
         """Keep `response`, even if the client leaves while that is done."""
@@ -279,22 +282,30 @@ class Turn:
                 raise
 
 
-async def _expanded(call: Call, store: ResponseStore | Recall) -> JSONFields | None:
+async def _earlier(
+    api: KeptAPI, store: ResponseStore | Recall, owner: str, previous: str | None
+) -> Items:
+    """The conversation that a request goes on from."""
+    return [] if previous is None else await store.history(owner, previous, api)
+
+
+async def _expanded(
+    calls: KeptCalls, call: Call, store: ResponseStore | Recall
+) -> JSONFields | None:
     """What a vendor gets that keeps responses of its own, where the conversation is kept here: all
     of it; None where it is not."""
-    previous = _member(call.fields, "previous_response_id")
+    api, previous = calls.api, _member(call.fields, calls.api.previous)
     if not previous or (isinstance(store, Recall) and store.is_at_vendor(previous)):
         return None
     try:
-        earlier = await store.history(call.principal.id, previous)
+        earlier = await store.history(call.principal.id, previous, api)
     except APIError as error:
-        if error.code == "previous_response_not_found":
+        if error.code == api.previous_code:
             return None
         raise
-    # Ids of items mean nothing to another server; the relay sees to what is sealed.
-    items = [{name: each[name] for name in each if name != "id"} for each in earlier]
-    fields = {**call.fields, "input": to_raw([*items, *_input(call.fields)])}
-    del fields["previous_response_id"]
+    items = [*calls.sent(earlier), *calls.items(call.fields)]
+    fields = {**call.fields, "input": to_raw(items)}
+    del fields[api.previous]
     return fields
 
 
@@ -304,11 +315,3 @@ def _is_reference(item: Mapping[str, Any]) -> bool:
 
 def _member(fields: Mapping[str, Raw], name: str) -> Any:
     return from_raw(fields[name]) if name in fields else None
-
-
-def _input(fields: Mapping[str, Raw]) -> Items:
-    """The items of a request that are objects; the rest is for the parser to refuse."""
-    value = unicode_from_raw(fields["input"]) if "input" in fields else None
-    if isinstance(value, str):
-        return [{"role": "user", "content": value}]
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,4 +1,5 @@
-"""The responses of the Responses API that are kept, each its owner's alone."""
+"""The replies that are kept, each its owner's alone: responses of the Responses API, and Google's
+interactions. Both are called responses here."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from msgspec import Struct
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError, invalid_parameter
 from providers.base import ProviderStartError
+from routing.storage.kept import RESPONSES_KEPT, KeptAPI, api_of
 from routing.storage.storage import (
     Migrations,
     Row,
@@ -177,12 +179,15 @@ class ResponseStore:
         """
         await self._surely(self._complete(response))
 
-    async def get(self, owner: str, response_id: str) -> StoredResponse:
-        """A response.
+    async def get(
+        self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT
+    ) -> StoredResponse:
+        """A response of `api`.
 
         Raises:
             APIError: 404, the owner has none of this id.
         """
+        _check_is(api, response_id)
         rows = await self._fetch(
             "SELECT response, input, status, alive_until FROM stored_responses"
             f" WHERE id = ? AND {_OWNED}",
@@ -191,34 +196,38 @@ class ResponseStore:
             self._oldest(),
         )
         if not rows:
-            raise response_not_found(response_id)
+            raise api.not_found(response_id)
         response, input, status, alive_until = rows[0]
         decoded = {**msgspec.json.decode(response), "status": status}
         if status in RUNNING and alive_until is not None and alive_until < self._clock():
-            decoded |= {"status": "failed", "error": _GIVEN_UP}
+            decoded = api.failed(decoded, _GIVEN_UP)
             await self.complete(decoded)
         return StoredResponse(decoded, msgspec.json.decode(input))
 
-    async def delete(self, owner: str, response_id: str) -> None:
-        """Forget a response.
+    async def delete(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> None:
+        """Forget a response of `api`.
 
         Raises:
             APIError: 404, the owner has none of this id.
         """
+        _check_is(api, response_id)
         async with self._writing() as transaction:
             condition = f"id = ? AND {_OWNED}"
             found = await _removed(transaction, condition, response_id, owner, self._oldest())
         if not found:
-            raise response_not_found(response_id)
+            raise api.not_found(response_id)
 
-    async def cancel(self, owner: str, response_id: str) -> dict[str, Any]:
+    async def cancel(
+        self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT
+    ) -> dict[str, Any]:
         """Mark a background response as cancelled, if it still runs; the response as it is then.
 
         Raises:
             APIError: 404, the owner has none of this id; 400, somebody waits for it.
         """
-        response = (await self.get(owner, response_id)).response
-        if not response["background"]:
+        response = (await self.get(owner, response_id, api)).response
+        # An interaction does not say; one that somebody waits for has come to its end.
+        if not response.get("background", True):
             raise invalid_parameter(
                 "response_id",
                 f"Only a response that runs in the background can be cancelled; close the"
@@ -227,31 +236,32 @@ class ResponseStore:
         if response["status"] in RUNNING:
             await self.complete({**response, "status": "cancelled"})
             # It may have come to its end in the meantime.
-            response = (await self.get(owner, response_id)).response
+            response = (await self.get(owner, response_id, api)).response
         return response
 
-    async def history(self, owner: str, response_id: str) -> Items:
-        """The items of the conversation that ends with a response: input and output of each.
+    async def history(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> Items:
+        """The items of the conversation that ends with a response of `api`: input and output of
+        each.
 
         Raises:
             APIError: 400, one of the chain is not there, or the chain is too long.
         """
+        if api_of(response_id) is not api:
+            raise api.previous_not_found(response_id)
         oldest = self._oldest()
         chain = await self._fetch(_CHAIN, response_id, owner, oldest, owner, oldest, MAX_CHAIN + 1)
         if not chain:
-            raise _previous_not_found(response_id)
+            raise api.previous_not_found(response_id)
         if len(chain) > MAX_CHAIN or sum(size for *_, size in chain) > MAX_HISTORY_BYTES:
-            raise _too_long(response_id)
+            raise _too_long(api, response_id)
         if any(status in RUNNING for _, _, status, _ in chain):
-            raise invalid_parameter(
-                "previous_response_id", f"The response '{response_id}' is still running."
-            )
+            raise api.still_running(response_id)
         ids = [row[0] for row in chain]
         if lost := chain[-1][1]:
-            raise _previous_not_found(lost)
+            raise api.previous_not_found(lost)
         held = await self._held(ids)
         if lost := next((each for each in ids if each not in held), None):
-            raise _previous_not_found(lost)
+            raise api.previous_not_found(lost)
         return [item for each in reversed(ids) for item in held[each]]
 
     async def items(self, owner: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -354,7 +364,8 @@ class ResponseStore:
             f"SELECT id, input, response FROM stored_responses WHERE id IN ({_marks(ids)})", *ids
         )
         return {
-            response_id: msgspec.json.decode(input) + msgspec.json.decode(response)["output"]
+            response_id: msgspec.json.decode(input)
+            + msgspec.json.decode(response)[api_of(response_id).output]
             for response_id, input, response in rows
         }
 
@@ -440,6 +451,8 @@ async def _index(transaction: Transaction, response_id: str, item_ids: Sequence[
 
 
 def _item_ids(input: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> list[str]:
+    if not api_of(response["id"]).names_items:
+        return []
     return [item["id"] for item in (*input, *response["output"])]
 
 
@@ -487,31 +500,15 @@ _GIVEN_UP = {
 }
 
 
-def response_not_found(response_id: str) -> APIError:
-    """404: the caller has no response of this id."""
-    return APIError(
-        404,
-        f"Response with id '{response_id}' not found among those that are kept here. What a vendor"
-        " keeps can be asked for there.",
-        type="invalid_request_error",
-        param="response_id",
-        code="response_not_found",
-    )
+def _check_is(api: KeptAPI, response_id: str) -> None:
+    if api_of(response_id) is not api:
+        raise api.not_found(response_id)
 
 
-def _previous_not_found(response_id: str) -> APIError:
+def _too_long(api: KeptAPI, response_id: str) -> APIError:
     return invalid_parameter(
-        "previous_response_id",
-        f"The response '{response_id}' is not among the stored ones: it was never stored, was"
-        " deleted, or had to make room. Send the whole conversation in 'input'.",
-        "previous_response_not_found",
-    )
-
-
-def _too_long(response_id: str) -> APIError:
-    return invalid_parameter(
-        "previous_response_id",
-        f"The conversation that ends with '{response_id}' is longer than {MAX_CHAIN} responses or"
+        api.previous,
+        f"The conversation that ends with '{response_id}' is longer than {MAX_CHAIN} {api.noun}s or"
         f" {MAX_HISTORY_BYTES} bytes. Compact it, and begin a new one with what that gives.",
         "conversation_too_long",
     )

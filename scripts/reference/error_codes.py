@@ -97,6 +97,11 @@ REQUEST = {
     "invalid_handshake": Row(
         "400, 426", "What should begin a WebSocket does not.", "Use a library for WebSockets."
     ),
+    "previous_interaction_not_found": Row(
+        "400",
+        "`previous_interaction_id` names nothing that is kept for this key.",
+        "Send all steps, or turn on `server.responses_store`.",
+    ),
     "item_not_found": Row("400", "An item reference names nothing kept.", "Send the item."),
     "conversation_too_long": Row(
         "400", "The responses before this one are too many to put together.", "Begin anew."
@@ -134,6 +139,9 @@ REQUEST = {
     ),
     "response_not_found": Row(
         "404", "No such response is kept for this key.", "Turn on `server.responses_store`."
+    ),
+    "interaction_not_found": Row(
+        "404", "No such interaction is kept for this key.", "Turn on `server.responses_store`."
     ),
     "key_not_found": Row("404", "No stored key has that id, prefix or name.", "List the keys."),
     "request_timeout": Row(

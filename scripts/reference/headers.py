@@ -16,6 +16,7 @@ UNDERSTOOD = {
     "anthropic-version": "Goes on to vendors that speak Messages. On `/v1/models` it asks for the"
     " list in Anthropic's shape.",
     "anthropic-beta": "Goes on to vendors that speak Messages.",
+    "api-revision": "Goes on to Google, with interactions.",
     "traceparent": "The trace that the request is part of, where the template has `traces`; vendors"
     " are sent one of their own within it.",
 }
@@ -62,6 +63,7 @@ FORWARDED = {
     "api-key": "The key, for Azure.",
     "anthropic-version": "The client's, or `2023-06-01`.",
     "anthropic-beta": "The client's, and the template's `betas`.",
+    "api-revision": "Of Google's Interactions API: the client's, or `2026-05-20`.",
 }
 """To vendors, besides what `headers` in a provider's `config` adds."""
 

@@ -25,7 +25,7 @@ where the template says `unsupported: drop`. What every request has (`model`, `m
 `stream`, `n`, `user`, ...) is not listed."""
 
 OPERATIONS = ("chat", "completions", "embeddings", "responses", "messages")
-NATIVE = (("ollama_chat",), ("gemini_generate",))
+NATIVE = (("ollama_chat",), ("gemini_generate",), ("interactions",))
 
 
 def page() -> str:
@@ -59,7 +59,15 @@ def relayed() -> str:
         provider = provider_type(type).provider
         embeds = provider.embed is not Provider.embed
         rows.append(_relayed(code(type), provider.relays, "translated" if embeds else ""))
-    head = ("provider", *OPERATIONS[:3], "Responses", "Messages", "Ollama", "Gemini")
+    head = (
+        "provider",
+        *OPERATIONS[:3],
+        "Responses",
+        "Messages",
+        "Ollama",
+        "Gemini",
+        "Interactions",
+    )
     return table(head, rows)
 
 

@@ -38,7 +38,8 @@ HEADINGS = {
     "responses": "OpenAI: Responses",
     "messages": "Anthropic: Messages",
     "ollama": "Ollama",
-    "gemini": "Gemini",
+    "gemini": "Gemini: generateContent",
+    "interactions": "Gemini: Interactions",
     "admin": "Admin",
     "server": "The server's own",
 }

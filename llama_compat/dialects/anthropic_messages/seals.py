@@ -8,11 +8,10 @@ a redacted block of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from msgspec import Raw
 
-from msgspec import Raw, structs
-
-from llama_compat.types import MessagePart, ReasoningContent, ToolCall
+from llama_compat.dialects.seals import call_seal
+from llama_compat.types import ReasoningContent, ToolCall
 from llama_compat.wire.json_fields import JSONFields, from_raw, parse_objects, to_raw
 
 FAMILY = "anthropic"
@@ -40,29 +39,12 @@ def parse_seal(text: str, seal: str, *, redacted: bool = False) -> ReasoningCont
     return ReasoningContent(text, signature or None, sealed_by, redacted)
 
 
-_CALL = f"{MARK}call:"
-
-
 def render_call_seal(call: ToolCall) -> dict[str, str] | None:
     """The block that holds what a call's maker wants back with it; None where that is nothing."""
-    if call.thought_signature is None:
+    seal = call_seal(call)
+    if seal is None:
         return None
-    data = f"{_CALL}{call.thought_signature} {call.call_id}"
-    return {"type": "redacted_thinking", "data": data}
-
-
-def with_call_seals(parts: Sequence[MessagePart]) -> Iterator[MessagePart]:
-    """`parts` whose calls have their seals again, of which each came as a part of its own."""
-    seals = {}
-    for part in parts:
-        if isinstance(part, ReasoningContent) and part.sealed_by == "call":
-            signature, _, call_id = (part.signature or "").partition(" ")
-            seals[call_id] = signature
-    for part in parts:
-        if isinstance(part, ToolCall):
-            yield structs.replace(part, thought_signature=seals.get(part.call_id))
-        elif not (isinstance(part, ReasoningContent) and part.sealed_by == "call"):
-            yield part
+    return {"type": "redacted_thinking", "data": render_seal(seal.signature, seal.sealed_by)}
 
 
 def without_marked(messages: Raw) -> Raw:

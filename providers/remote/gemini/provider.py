@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import aclosing
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import structs
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import gemini
 from llama_compat.exchange import Call, Reply, Target
@@ -24,8 +24,9 @@ from llama_compat.types import (
     EmbeddingResponse,
     StreamEvent,
 )
-from providers.base import ProviderConfig
+from providers.base import ProviderConfig, ProviderModel
 from providers.remote.config import HTTPURL
+from providers.remote.gemini import interactions
 from providers.remote.gemini import relay as gemini_relay
 from providers.remote.relaying.json_objects import encode, read_object, read_reply
 from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
@@ -39,6 +40,9 @@ def _with_version(url: str) -> str:
     return url if _VERSION_IN_URL.search(url) else f"{url}/{API_VERSION}"
 
 
+API = Literal["generate_content", "interactions"]
+
+
 class GeminiConfig(ImageFetchingConfig):
     """The settings of `remote::gemini-native`."""
 
@@ -46,6 +50,16 @@ class GeminiConfig(ImageFetchingConfig):
         f"https://generativelanguage.googleapis.com/{API_VERSION}"
     )
     """With or without the API's version, which is v1beta unless told otherwise."""
+
+    apis: Annotated[tuple[API, ...], Field(min_length=1)] = ("generate_content", "interactions")
+    """Those of Google's that are there; calls that are translated go to the first. Models beside
+    the core line are in Interactions alone."""
+
+
+_NOT_IN_INTERACTIONS = frozenset(
+    {"frequency_penalty", "logprobs", "presence_penalty", "top_k", "top_logprobs"}
+)
+"""What generateContent has a word for and Interactions has none."""
 
 
 class GeminiProvider(
@@ -81,7 +95,20 @@ class GeminiProvider(
         }
     )
     embedding_parameters = frozenset({"dimensions"})
-    relays = gemini_relay.METHODS.keys()
+    relays: Set[str] = gemini_relay.METHODS.keys() | {interactions.WIRE}
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        apis = self.config.apis
+        self._by_interactions = apis[0] == "interactions"
+        if self._by_interactions:
+            self.parameters = self.parameters - _NOT_IN_INTERACTIONS
+        if interactions.WIRE not in apis:
+            self.relays = gemini_relay.METHODS.keys()
+        elif "generate_content" not in apis:
+            self.relays = self.relays - {"gemini_generate"}
 
     def request_headers(self) -> dict[str, str]:
         """The key."""
@@ -104,6 +131,8 @@ class GeminiProvider(
         Raises:
             APIError: whatever went wrong with the vendor.
         """
+        if call.operation.name == interactions.WIRE:
+            return await interactions.relay(self.id, self.upstream, call, target)
         return await gemini_relay.relay(self.id, self.upstream, call, target)
 
     async def chat_completion(
@@ -111,7 +140,14 @@ class GeminiProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
         messages = await self.images.inline(request.messages)
-        body = encode(gemini.render_request(structs.replace(request, messages=messages)))
+        request = structs.replace(request, messages=messages)
+        if self._by_interactions:
+            said = interactions.chat(self.id, self.upstream, request)
+            async with aclosing(said) as events:
+                async for event in events:
+                    yield event
+            return
+        body = encode(gemini.render_request(request))
         method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"/{gemini.model_path(request.model)}:{method}"
         said = read_reply(

@@ -19,7 +19,8 @@ from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.openai import PREFIXES
 from routing.ingress.websocket.session import open_websocket
 from routing.runtime import runtime_of
-from routing.storage.responses import Items, ResponseStore, response_not_found
+from routing.storage.kept import RESPONSES_KEPT
+from routing.storage.responses import Items, ResponseStore
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -34,7 +35,7 @@ def _add_routes(app: Application) -> None:
     def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
         store = runtime_of(request).responses
         if store is None:
-            error = response_not_found(response_id)
+            error = RESPONSES_KEPT.not_found(response_id)
             error.message += f" {HOW_TO_KEEP}"
             raise error
         return store, request.scope["principal"]

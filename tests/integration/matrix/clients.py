@@ -14,11 +14,13 @@ import anthropic
 import ollama
 import openai
 from google import genai
+from google.genai import _interactions as interactions_errors
 from google.genai import errors as genai_errors
 from google.genai import types as genai_types
 from pydantic import BaseModel
 
 from tests.integration.matrix.said import PIXEL, Ask, Refused, Said
+from tests.sdk_interactions import check_event, check_interaction
 
 
 class Client(ABC):
@@ -509,6 +511,108 @@ class GeminiClient(Client):
         }
 
 
+class InteractionsClient(Client):
+    name = "interactions"
+
+    def __init__(self, url: str) -> None:
+        options = genai_types.HttpOptions(
+            base_url=url,
+            timeout=60_000,
+            retry_options=genai_types.HttpRetryOptions(attempts=1),
+        )
+        self.sdk = genai.Client(api_key="x", http_options=options)
+
+    @_raises(interactions_errors.APIError)
+    def ask(self, ask: Ask, *, stream: bool) -> Said:
+        if not stream:
+            whole = self.sdk.interactions.create(**self._body(ask))
+            check_interaction(whole.model_dump(by_alias=True, exclude_unset=True))
+            return self._said(whole.steps, whole)
+        said, ended = Said(), None
+        arguments: dict[int, str] = {}
+        for event in self.sdk.interactions.create(**self._body(ask), stream=True):
+            check_event(event.model_dump_json(by_alias=True, exclude_unset=True).encode())
+            match event.event_type:
+                case "error":
+                    raise Refused(0, str(event.error))
+                case "step.start" if event.step.type == "function_call":
+                    arguments[event.index] = ""
+                    said.calls.append((event.step.name, {"at": event.index}))
+                case "step.delta" if event.delta.type == "text":
+                    said.text += event.delta.text
+                case "step.delta" if event.delta.type == "thought_summary":
+                    said.thoughts += event.delta.content.text
+                case "step.delta" if event.delta.type == "arguments_delta":
+                    arguments[event.index] += event.delta.arguments
+                case "interaction.completed":
+                    ended = event.interaction
+        assert ended is not None
+        said.calls = [(name, _arguments(arguments[at["at"]] or "{}")) for name, at in said.calls]
+        return self._ended(said, ended)
+
+    @contextmanager
+    def begin(self, ask: Ask) -> Iterator[Iterator[Any]]:
+        with self.sdk.interactions.create(**self._body(ask), stream=True) as events:
+            yield iter(events)
+
+    def _said(self, steps: Any, ended: Any) -> Said:
+        said = Said()
+        for step in steps or ():
+            if step.type == "model_output":
+                said.text += "".join(each.text for each in step.content or ())
+            elif step.type == "thought":
+                said.thoughts += "".join(each.text for each in step.summary or ())
+            elif step.type == "function_call":
+                said.calls.append((step.name, dict(step.arguments)))
+        return self._ended(said, ended)
+
+    def _ended(self, said: Said, ended: Any) -> Said:
+        blocked = any(error["code"] == "content_blocked" for error in _errors(ended))
+        stops = {"completed": "end", "requires_action": "calls", "incomplete": "length"}
+        said.stop = "filter" if blocked else stops[ended.status]
+        usage = ended.usage
+        said.tokens = (
+            usage.total_input_tokens,
+            usage.total_output_tokens + (usage.total_thought_tokens or 0),
+        )
+        return said
+
+    def _body(self, ask: Ask) -> dict[str, Any]:
+        content: list[Any] = [{"type": "text", "text": ask.text}]
+        if ask.image:
+            content.append({"type": "image", "data": PIXEL, "mime_type": "image/png"})
+        config: dict[str, Any] = {"thinking_summaries": "auto"}
+        if ask.max_tokens is not None:
+            config["max_output_tokens"] = ask.max_tokens
+        if ask.forced:
+            config["tool_choice"] = {"allowed_tools": {"mode": "any", "tools": [ask.forced]}}
+        if ask.stop:
+            config["stop_sequences"] = list(ask.stop)
+        if ask.effort:
+            config["thinking_level"] = ask.effort
+        body: dict[str, Any] = {
+            "model": ask.model,
+            "input": [{"type": "user_input", "content": content}],
+            "generation_config": config,
+            "store": False,
+        }
+        if ask.tools:
+            body["tools"] = [{"type": "function", **tool} for tool in ask.tools]
+        if ask.schema:
+            body["response_format"] = {
+                "type": "text",
+                "mime_type": "application/json",
+                "schema": ask.schema,
+            }
+        return body
+
+
+def _errors(interaction: Any) -> list[dict[str, Any]]:
+    """What an interaction says went wrong; the SDK's event has no member for it."""
+    told = interaction.model_dump(exclude_none=True).get("errors")
+    return list(told or ())
+
+
 CLIENTS: dict[str, type[Client]] = {
     client.name: client
     for client in (
@@ -518,5 +622,6 @@ CLIENTS: dict[str, type[Client]] = {
         MessagesClient,
         OllamaClient,
         GeminiClient,
+        InteractionsClient,
     )
 }

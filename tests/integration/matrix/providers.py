@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import STARTER_MODEL
+from tests.integration.interactions_vendor import InteractionsVendor
 from tests.integration.native_suite import Reply, Vendor
 from tests.integration.native_vendor import Answer, NativeVendor
 from tests.integration.openai_vendor import OpenAIVendor
@@ -42,6 +43,7 @@ KINDS: dict[str, Kind] = {
     "openai": Kind("openai", ALL, OpenAIVendor),
     "anthropic-messages": Kind("anthropic", ALL, AnthropicVendor),
     "gemini-native": Kind("gemini", ALL, GeminiVendor),
+    "gemini-interactions": Kind("interactions", ALL, InteractionsVendor),
     "ollama-native": Kind(
         "ollama", ALL - {"forced"}, OllamaVendor, stops=frozenset({"end", "length"})
     ),
@@ -50,6 +52,9 @@ KINDS: dict[str, Kind] = {
     "llama_cpp": Kind("starter-gguf", frozenset({"tools", "forced", "schema", "stop"})),
     "echo": Kind("echo", frozenset({"tools", "forced", "stop"})),
 }
+
+GOOGLES = {"gemini-native": "generate_content", "gemini-interactions": "interactions"}
+"""The kinds that are one type, and the API of Google's that each is scripted for."""
 
 STARTERS = {"torch": "starter", "llama_cpp": "starter.gguf"}
 """The kinds that run a model, which is small and says what it likes, and what they call it."""
@@ -90,15 +95,20 @@ def everything(folder: Path) -> Iterator[Everything]:
         fastchat = FastChat(folder)
         stack.callback(fastchat.close)
         fastchat.start_worker("greets", "holds")
+
+        def keyed(name: str) -> dict[str, Any]:
+            return {"base_url": servers[name].url, "api_key": "sk-x"}
+
         configs: dict[str, tuple[str, dict[str, Any]]] = {
             "openai": ("remote::passthrough", {"base_url": f"{servers['openai'].url}/v1"}),
             "fastchat": ("remote::fastchat", {"base_url": fastchat.controller}),
             **{name: (f"local::{name}", {}) for name in STARTERS},
             "echo": ("local::echo", {}),
             **{
-                name: (f"remote::{name}", {"base_url": servers[name].url, "api_key": "sk-x"})
-                for name in ("anthropic-messages", "gemini-native")
+                name: ("remote::gemini-native", {**keyed(name), "apis": [api]})
+                for name, api in GOOGLES.items()
             },
+            "anthropic-messages": ("remote::anthropic-messages", keyed("anthropic-messages")),
             "ollama-native": (
                 "remote::ollama-native",
                 {"base_url": servers["ollama-native"].url},

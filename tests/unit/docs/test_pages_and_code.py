@@ -57,7 +57,7 @@ def _api_row(name: str, relayed: set[str], embeddings: str) -> list[str]:
         cells[2] = embeddings
     natives = [
         "relayed" if set(operations) & relayed else "translated"
-        for operations in (("ollama_chat",), ("gemini_generate",))
+        for operations in (("ollama_chat",), ("gemini_generate",), ("interactions",))
     ]
     return [name, *cells, *natives]
 

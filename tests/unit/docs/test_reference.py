@@ -101,10 +101,13 @@ def codes_of_tables() -> Iterator[str]:
     from llama_compat.dialects.fastchat import REQUEST_ERRORS, UPSTREAM_ERRORS
     from llama_compat.error_classes import OPENAI_CODES
     from providers.remote.upstream.connection_errors import _BROKEN_OFF
+    from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT
 
     yield from OPENAI_CODES.values()
     yield from (code for _, code in (REQUEST_ERRORS | UPSTREAM_ERRORS).values())
     yield from (code for _, (_, code) in _BROKEN_OFF)
+    for api in (RESPONSES_KEPT, INTERACTIONS_KEPT):
+        yield from (api.code, api.previous_code)
 
 
 def test_every_error_code_has_its_cause_and_its_cure() -> None:

@@ -34,6 +34,12 @@ C = ErrorClass
         (429, "insufficient_quota", "insufficient_quota", "You exceeded ...", C.quota),
         (429, "requests", "rate_limit_exceeded", "Rate limit reached", C.rate_limit),
         (400, "invalid_request_error", "content_filter", "", C.content_filter),
+        # Google's words for interactions, which in a stream come without a status.
+        (502, None, "content_blocked", "", C.content_filter),
+        (502, None, "quota_exceeded", "", C.quota),
+        (502, None, "rate_limit_exceeded", "", C.rate_limit),
+        (502, None, "authentication", "", C.authentication),
+        (502, None, "service_unavailable", "", C.overloaded),
         (400, "invalid_request_error", None, "Unknown parameter: 'x'.", C.bad_request),
         (404, "invalid_request_error", "model_not_found", "No such model", C.not_found),
         (503, None, None, "The engine is currently overloaded", C.overloaded),

@@ -13,6 +13,7 @@ from msgspec import Raw
 from llama_compat.dialects.anthropic_messages import operations as messages
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.gemini import operations as gemini
+from llama_compat.dialects.gemini_interactions import operations as interactions
 from llama_compat.dialects.ollama import operations as ollama
 from llama_compat.dialects.openai import operations as openai
 from llama_compat.dialects.openai_responses import operations as responses
@@ -40,6 +41,7 @@ ASKED: dict[str, tuple[Operation, dict[str, Any]]] = {
         gemini.BATCH_EMBED,
         {"requests": [{"content": {"parts": [{"text": "Hello there"}]}}]},
     ),
+    "interactions.INTERACTIONS": (interactions.INTERACTIONS, {"input": "Hello there"}),
     "ollama.CHAT": (ollama.CHAT, {"messages": SAID}),
     "ollama.GENERATE": (ollama.GENERATE, {"prompt": "Hello there"}),
     "ollama.RAW_GENERATE": (ollama.RAW_GENERATE, {"prompt": "Hello there", "raw": True}),
@@ -97,6 +99,12 @@ def options(**members: Any) -> dict[str, Any]:
         ("gemini.STREAM_EVENTS", config(maxOutputTokens=1000, candidateCount=8), 8000),
         ("gemini.STREAM_ARRAY", config(maxOutputTokens=1000, candidateCount=8), 8000),
         ("gemini.COUNT_TOKENS", config(maxOutputTokens=1000), 0),
+        (
+            "interactions.INTERACTIONS",
+            {"generation_config": {"max_output_tokens": 1000}},
+            1000,
+        ),
+        ("interactions.INTERACTIONS", {}, 512),
         ("gemini.EMBED", {}, 0),
         ("gemini.BATCH_EMBED", {}, 0),
         ("ollama.CHAT", options(num_predict=1000), 1000),
@@ -170,6 +178,8 @@ LONG = "word " * 800
         ("gemini.GENERATE", {"tools": [{"functionDeclarations": [{"description": LONG}]}]}),
         ("gemini.EMBED", {"content": {"parts": [{"text": LONG}]}}),
         ("gemini.BATCH_EMBED", {"requests": [{"content": {"parts": [{"text": LONG[:400]}]}}] * 10}),
+        ("interactions.INTERACTIONS", {"system_instruction": LONG}),
+        ("interactions.INTERACTIONS", {"tools": [{"description": LONG}]}),
         ("ollama.CHAT", {"tools": [{"function": {"description": LONG}}]}),
         ("ollama.GENERATE", {"system": LONG}),
         ("ollama.GENERATE", {"suffix": LONG}),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.anthropic_messages.seals import parse_seal, with_call_seals
+from llama_compat.dialects.anthropic_messages.seals import parse_seal
 from llama_compat.dialects.members import (
     as_object,
     object_in,
@@ -19,6 +19,7 @@ from llama_compat.dialects.members import (
     text_in,
     wrong_type,
 )
+from llama_compat.dialects.seals import with_call_seals
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (

@@ -162,13 +162,29 @@ def _unknown_part(part: Mapping[str, Any], path: str) -> APIError:
 
 
 def _parse_inline_data(data: Mapping[str, Any], path: str) -> ImageContent:
-    media_type = text_in(data, "mimeType", path) or ""
-    encoded = text_in(data, "data", path)
+    media_type, encoded = text_in(data, "mimeType", path), text_in(data, "data", path)
+    return parse_inline(media_type or "", encoded, f"{path}.mimeType", f"{path}.data")
+
+
+def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
+    uri, media_type = text_in(file, "fileUri", path), text_in(file, "mimeType", path)
+    where = f"{path}.fileUri"
+    return parse_file(uri or "", media_type or "image/*", where, inline="inlineData")
+
+
+def parse_inline(
+    media_type: str, encoded: str | None, type_path: str, data_path: str
+) -> ImageContent:
+    """The image that is `encoded`.
+
+    Raises:
+        APIError: 400 naming `type_path` or `data_path`, it is none.
+    """
     if not encoded:
-        raise missing_parameter(f"{path}.data")
+        raise missing_parameter(data_path)
     if not media_type.startswith("image/"):
         raise invalid_parameter(
-            f"{path}.mimeType",
+            type_path,
             f"Invalid value: {media_type!r}. This model's provider takes images only.",
         )
     # Google takes both of the alphabets of base64, and its own clients write the other one.
@@ -180,17 +196,26 @@ def _standard(encoded: str) -> str:
     return standard + "=" * (-len(standard) % 4)
 
 
-def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
-    uri = text_in(file, "fileUri", path) or ""
-    media_type = text_in(file, "mimeType", path) or "image/*"
+def parse_file(uri: str, media_type: str, path: str, *, inline: str) -> ImageContent:
+    """The image at `uri`.
+
+    Args:
+        uri: its address.
+        media_type: what it is, or may be.
+        path: where the address stands.
+        inline: where an image may stand itself.
+
+    Raises:
+        APIError: 400 naming `path`, it is none that can be fetched.
+    """
     is_image = uri.startswith("data:image/") or (
         is_remote(uri) and not uri.startswith(_GOOGLES_FILES)
     )
     if not is_image or not media_type.startswith("image/"):
         raise invalid_parameter(
-            f"{path}.fileUri",
+            path,
             f"Invalid value: '{uri[:60]}'. This server keeps no files, and of others it takes"
-            " images with an http(s) address; send the file as 'inlineData'.",
+            f" images with an http(s) address; send the file as '{inline}'.",
         )
     return ImageContent(uri)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llama_compat.dialects import anthropic_messages, gemini, ollama
+from llama_compat.dialects import anthropic_messages, gemini, gemini_interactions, ollama
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.openai import chat
 from llama_compat.types import ChatCompletionRequest
@@ -23,6 +23,7 @@ FRAMES_ABOVE = 150
 RENDERERS: list[Callable[[ChatCompletionRequest], Any]] = [
     partial(anthropic_messages.render_request, default_max_tokens=5),
     gemini.render_request,
+    gemini_interactions.render_request,
     ollama.render_request,
     chat.render_request,
 ]

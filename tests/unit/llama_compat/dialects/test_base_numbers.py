@@ -19,6 +19,7 @@ from llama_compat.dialects.anthropic_messages import operations as messages
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.counts import MAX_COUNT
 from llama_compat.dialects.gemini import operations as gemini
+from llama_compat.dialects.gemini_interactions import operations as interactions
 from llama_compat.dialects.ollama import operations as ollama
 from llama_compat.dialects.openai import operations as openai
 from llama_compat.dialects.openai_responses import operations as responses
@@ -119,6 +120,14 @@ CALLS: list[tuple[Operation, dict[str, Any], set[str]]] = [
     (gemini.STREAM_EVENTS, {"contents": CONTENT}, _GEMINI),
     (gemini.STREAM_ARRAY, {"contents": CONTENT}, _GEMINI),
     (gemini.COUNT_TOKENS, {"contents": CONTENT}, _GEMINI),
+    (
+        interactions.INTERACTIONS,
+        {"model": "m", "input": "Hi"},
+        {
+            f"generation_config.{name}"
+            for name in ("max_output_tokens", "temperature", "top_p", "seed")
+        },
+    ),
     (gemini.EMBED, {"content": CONTENT}, {"outputDimensionality", "output_dimensionality"}),
     (ollama.CHAT, {"model": "m", "messages": HI, "logprobs": True}, _OLLAMA),
     (ollama.GENERATE, {"model": "m", "prompt": "Hi"}, _OLLAMA),

@@ -46,6 +46,8 @@ def shape(body: Any) -> str:
             return "openai"
         case {"type": "error", "error": {"type": str(), "message": str()}}:
             return "messages"
+        case {"error": {"code": str(), "message": str(), **others}} if not others:
+            return "interactions"
     return "none"
 
 
@@ -57,6 +59,9 @@ PATHS = [
     ("POST", "/v1/models/echo:generateContent", "gemini"),
     ("POST", "/v1/models/echo:streamGenerateContent", "gemini"),
     ("GET", "/v1beta/models", "gemini"),
+    ("POST", "/v1beta/interactions", "interactions"),
+    ("POST", "/v1/interactions", "interactions"),
+    ("GET", "/v1beta/interactions/int_1", "interactions"),
     ("GET", "/v1/models", "openai"),
     ("POST", "/v1/chat/completions", "openai"),
 ]
@@ -89,6 +94,12 @@ NOWHERE: list[tuple[str, str, dict[str, str], str]] = [
     ("POST", "/v1/models/echo:nothing", {}, "gemini"),
     ("POST", "/v1/cachedContents", GOOGLE, "gemini"),
     ("GET", "/v1/tunedModels/x", GOOGLE, "gemini"),
+    ("GET", "/v1beta/interactions", {}, "interactions"),
+    ("GET", "/v1/interactions/none", {}, "interactions"),
+    ("DELETE", "/v1beta/interactions/resp_1", {}, "interactions"),
+    ("POST", "/v1beta/interactions/none/cancel", {}, "interactions"),
+    ("PUT", "/v1beta/interactions/none", {}, "interactions"),
+    ("POST", "/v1beta/interactions:nothing", {}, "gemini"),
     ("GET", "/v1/messages/batches", {}, "messages"),
     ("GET", "/v1/messages", {}, "messages"),
     ("POST", "/v1/complete", CLAUDE, "messages"),
@@ -231,7 +242,9 @@ async def test_an_array_is_what_a_stream_fails_with() -> None:
 async def test_an_api_that_is_closed(method: str, path: str, api: str) -> None:
     if api == "openai":
         return
-    others = ["openai", *({"ollama", "gemini"} - {api})]
+    # What is below Google's versions is Gemini's, unless an API has it.
+    closed = {"gemini", "interactions"} if api == "interactions" else {api}
+    others = ["openai", *({"ollama", "gemini"} - closed)]
     reply = await ask(application(apis=others), method, path)
     assert (reply.status_code in (404, 405), shape(reply.json())) == (True, "openai")
 

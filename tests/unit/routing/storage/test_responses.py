@@ -21,6 +21,7 @@ from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from routing.layers.background import MAX_RUNNING, BackgroundResponses
 from routing.storage import responses as module
+from routing.storage.kept import INTERACTIONS_KEPT
 from routing.storage.responses import ALIVE_SECONDS, ResponseStore
 from routing.storage.storage import StorageError
 
@@ -428,3 +429,77 @@ async def test_a_file_of_the_old_way_is_understood_and_says_so(
         assert list(await store.items(OWNER, ["msg_r1"])) == ["msg_r1"]
         assert await rows(store, "SELECT bytes FROM stored_total") == [(size,)]
         await store.stop()
+
+
+# Interactions, which are kept beside responses ----------------------------------------------------
+
+
+def interaction(interaction_id: str, status: str = "completed") -> dict[str, Any]:
+    call = {"type": "function_call", "id": "call_1", "name": "f", "arguments": {}}
+    return {"id": interaction_id, "status": status, "steps": [call]}
+
+
+STEPS = [{"type": "user_input", "content": [{"type": "text", "text": "Hi"}]}]
+
+
+async def test_an_interaction_goes_on_from_its_steps(store: ResponseStore) -> None:
+    await store.save(OWNER, interaction("int_1"), STEPS)
+    await store.save(OWNER, interaction("int_2"), STEPS, "int_1")
+    told = [*STEPS, *interaction("int_1")["steps"]]
+    assert await store.history(OWNER, "int_2", INTERACTIONS_KEPT) == told * 2
+    assert await store.items(OWNER, ["call_1"]) == {}
+    await store.delete(OWNER, "int_1", INTERACTIONS_KEPT)
+    lost = store.history(OWNER, "int_2", INTERACTIONS_KEPT)
+    assert await code_of(lost) == (400, "previous_interaction_not_found")
+
+
+async def test_no_api_is_told_of_the_others_replies(store: ResponseStore) -> None:
+    await store.save(OWNER, interaction("int_1"), STEPS)
+    await save(store, "resp_1")
+    for stray in (store.get(OWNER, "int_1"), store.cancel(OWNER, "int_1")):
+        assert await code_of(stray) == (404, "response_not_found")
+    assert await code_of(store.delete(OWNER, "int_1")) == (404, "response_not_found")
+    assert await code_of(store.history(OWNER, "int_1")) == (400, "previous_response_not_found")
+    for stray in (
+        store.get(OWNER, "resp_1", INTERACTIONS_KEPT),
+        store.cancel(OWNER, "resp_1", INTERACTIONS_KEPT),
+    ):
+        assert await code_of(stray) == (404, "interaction_not_found")
+    gone = store.delete(OWNER, "resp_1", INTERACTIONS_KEPT)
+    assert await code_of(gone) == (404, "interaction_not_found")
+    history = store.history(OWNER, "resp_1", INTERACTIONS_KEPT)
+    assert await code_of(history) == (400, "previous_interaction_not_found")
+
+
+async def test_an_interaction_that_nobody_works_on_has_failed(
+    store: ResponseStore, clock: Clock
+) -> None:
+    await store.save(OWNER, interaction("int_1", "in_progress"), STEPS)
+    running = store.history(OWNER, "int_1", INTERACTIONS_KEPT)
+    assert (await code_of(running))[0] == 400
+    clock.now += ALIVE_SECONDS + 1
+    kept = (await store.get(OWNER, "int_1", INTERACTIONS_KEPT)).response
+    assert kept["status"] == "failed"
+    assert [error["code"] for error in kept["errors"]] == ["server_error"]
+
+
+async def test_an_interaction_is_cancelled_while_it_runs(store: ResponseStore) -> None:
+    await store.save(OWNER, interaction("int_1", "in_progress"), STEPS)
+    for _ in range(2):
+        cancelled = await store.cancel(OWNER, "int_1", INTERACTIONS_KEPT)
+        assert cancelled["status"] == "cancelled"
+    await store.save(OWNER, interaction("int_2"), STEPS)
+    assert (await store.cancel(OWNER, "int_2", INTERACTIONS_KEPT))["status"] == "completed"
+
+
+async def test_an_interaction_that_fails_in_the_background_says_so(store: ResponseStore) -> None:
+    background = BackgroundResponses(store)
+    queued = interaction("int_1", "in_progress")
+    await store.save(OWNER, queued, STEPS)
+
+    async def work() -> dict[str, Any]:
+        raise APIError(503, "Busy.")
+
+    await background.run(queued, work)
+    kept = (await store.get(OWNER, "int_1", INTERACTIONS_KEPT)).response
+    assert kept["errors"] == [{"code": "service_unavailable", "message": "Busy."}]

@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
+from llama_compat.dialects.gemini import render_seal
 from llama_compat.dialects.gemini.frames import ArrayFrame, EventFrame, Frame
+from llama_compat.dialects.gemini_interactions.events import DONE as INTERACTION_DONE
 from llama_compat.errors import APIError
-from llama_compat.types import Usage
+from llama_compat.types import ReasoningContent, Usage
 from llama_compat.wire.json_fields import to_raw
 from llama_compat.wire.sse import DONE
+from providers.remote.gemini.interactions import InteractionStream, without_foreign_thoughts
 from providers.remote.gemini.relay import GeminiEvents
 from providers.remote.ollama.relay import OllamaLines
+from tests import sdk_interactions as interactions
 from tests.unit import vocabulary
 
 lines = st.lists(vocabulary.json_objects.filter(lambda line: "error" not in line), max_size=4)
@@ -141,3 +146,94 @@ def test_openais_end_of_a_stream_is_no_response_of_gemini() -> None:
     out = pushed(stream, [b"data: " + encoded({"candidates": [candidate]}) + b"\n\n", DONE])
     assert len(out) == 1
     assert stream.complete
+
+
+# Google's interactions ----------------------------------------------------------------------------
+
+
+WHOLE = interactions.interaction(
+    [
+        interactions.thought("Hm."),
+        interactions.output(interactions.text("It is 20 °C. 🌞")),
+        interactions.function_call("c1", "f", {"a": 1}),
+    ]
+)
+SENT = interactions.stream_bytes(interactions.stream_events(WHOLE))
+
+
+@given(st.sampled_from([SENT, SENT.replace(b"\n", b"\r\n")]).flatmap(vocabulary.cuts))
+def test_an_interaction_is_the_same_wherever_it_is_cut(pieces: list[bytes]) -> None:
+    stream = InteractionStream("gemini")
+    assert b"".join(pushed(stream, pieces)) + INTERACTION_DONE == SENT
+    assert (stream.complete, stream.ended, stream.begun, stream.spoken) == (True,) * 4
+    assert stream.usage == Usage(30, 25, cached_tokens=10, reasoning_tokens=5)
+
+
+def test_an_interaction_says_nothing_before_its_first_step_has_content() -> None:
+    stream = InteractionStream("gemini")
+    spoken = []
+    for event in SENT.split(b"\n\n")[:4]:
+        pushed_so_far: list[bytes] = []
+        stream.push(event + b"\n\n", pushed_so_far)
+        spoken.append(stream.spoken)
+    assert spoken == [False, False, False, True]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "incomplete"])
+def test_an_interaction_may_end_with_its_status_alone(status: str) -> None:
+    update = {"event_type": "interaction.status_update", "interaction_id": "x", "status": status}
+    stream = InteractionStream("gemini")
+    pushed(stream, [b"data: " + encoded(update) + b"\n\n"])
+    assert stream.complete
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'event: error\ndata: {"error":{"code":"service_unavailable","message":"Busy."}}\n\n',
+        b'data: {"event_type":"error","error":{"code":"x","message":"Busy."}}\n\n',
+        b"event: error\ndata: Busy.\n\n",
+        b"data: nonsense\n\n",
+        b'data: {"event_type":"interaction.completed","interaction":3}\n\n',
+    ],
+)
+def test_an_interaction_that_fails_is_no_reply(event: bytes) -> None:
+    stream = InteractionStream("gemini")
+    out: list[bytes] = []
+    with pytest.raises(APIError):
+        stream.push(SENT[: SENT.index(b"event: step.stop")] + event, out)
+    assert out
+    assert not stream.complete
+
+
+def wrapped(family: str, seal: str) -> str:
+    signature = render_seal(ReasoningContent("", seal, family, redacted=True))
+    assert signature is not None
+    return signature
+
+
+def test_thoughts_that_google_has_not_sealed_are_left_out() -> None:
+    own = interactions.thought("Hm.", "c2VhbA==")
+    steps = [
+        {"type": "user_input", "content": "Hi", "novelty": 1.0},
+        own,
+        {"type": "thought", "summary": [interactions.text("Plain.")]},
+        interactions.thought("Foreign.", wrapped("anthropic", "x")),
+        interactions.thought("", wrapped("call", "c2VhbA== call_1")),
+        interactions.function_call("call_1", "f", {}),
+    ]
+    kept = json.loads(bytes(without_foreign_thoughts(to_raw(steps))))
+    assert kept == [steps[0], own, interactions.thought("", "c2VhbA=="), steps[-1]]
+
+
+@pytest.mark.parametrize(
+    "input",
+    [
+        b'"thought"',
+        b'[ {"type" : "thought", "signature": "c2VhbA=="} ]',
+        b'[{"type":"user_input","content":"\\"thought\\""}]',
+        b'{"type":"thought"}',
+    ],
+)
+def test_all_other_input_keeps_its_bytes(input: bytes) -> None:
+    assert bytes(without_foreign_thoughts(Raw(input))) == input

@@ -1,0 +1,178 @@
+"""One request for an interaction: what it asks, and the way back to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.gemini_interactions.generation import (
+    UNKNOWN,
+    asked_by_config,
+    asked_by_format,
+    asked_by_tools,
+    config_in,
+    hides_thoughts,
+    parse_format,
+    parse_sampling_config,
+    parse_thinking,
+    parse_tools,
+)
+from llama_compat.dialects.gemini_interactions.input import (
+    hosted_steps,
+    parse_input,
+    parse_system,
+)
+from llama_compat.dialects.gemini_interactions.streams import ShownInteraction, StreamRenderer
+from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.errors import invalid_parameter
+from llama_compat.events import reply_events
+from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
+from llama_compat.wire.json_fields import encode_json
+
+HOW_TO_KEEP = (
+    "This server keeps no interactions. Send all steps of the conversation in 'input', or turn its"
+    " store on in the template: `server: {responses_store: {}}`."
+)
+
+
+class InteractionCall(Struct, frozen=True):
+    """One request as it came: what is asked of the model, and how to answer."""
+
+    request: ChatCompletionRequest
+    shown: ShownInteraction = ShownInteraction()
+    keeping: Keeping | None = None
+
+    @property
+    def requests(self) -> list[ChatCompletionRequest]:
+        """The one request: an interaction has one choice."""
+        return [self.request]
+
+    @property
+    def choices_per_prompt(self) -> int:
+        return 1
+
+    def render_reply(
+        self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
+    ) -> bytes:
+        """The interaction: where the stream of the same reply would have led."""
+        renderer = self.stream_renderer(labels)
+        for event in reply_events(responses[0]):
+            renderer.render(0, event)
+        renderer.finish(usage)
+        assert renderer.interaction is not None
+        return encode_json(renderer.interaction)
+
+    def stream_renderer(self, labels: Labels) -> StreamRenderer:
+        """A renderer of the interaction's events."""
+        return StreamRenderer(self.shown, labels, self.keeping)
+
+    def queued(self, labels: Labels) -> dict[str, Any]:
+        """The interaction before anything has been done for it."""
+        return self.stream_renderer(labels).object("in_progress")
+
+
+def parse_request(
+    body: Mapping[str, Any], model: str, *, keeping: Keeping | None = None
+) -> InteractionCall:
+    """The request `body` for the provider's `model`.
+
+    Raises:
+        APIError: 400 naming what is malformed, or what is not kept here.
+    """
+    _refuse_unkept(body, is_kept=keeping is not None)
+    if body.get("model") is None:
+        raise invalid_parameter(
+            "agent",
+            "Agents are Google's, and this model's provider has none. Name a 'model'.",
+            "unsupported_parameter",
+        )
+    config = config_in(body)
+    tools, choice = parse_tools(body)
+    request = ChatCompletionRequest(
+        model=model,
+        messages=(
+            *parse_system(body.get("system_instruction")),
+            *parse_input(body.get("input"), keeping.earlier if keeping is not None else ()),
+        ),
+        sampling=parse_sampling_config(config),
+        tools=tools,
+        tool_choice=choice,
+        response_format=parse_format(body),
+        reasoning_effort=parse_thinking(config),
+        stream=bool(body.get("stream")),
+    )
+    shown = ShownInteraction(hides_thoughts(config), body.get("previous_interaction_id"))
+    return InteractionCall(request, shown, keeping)
+
+
+def _refuse_unkept(body: Mapping[str, Any], *, is_kept: bool) -> None:
+    """Refuse what the request asks of a store that is not there.
+
+    It is never dropped, whatever the template says: a part of the question would be missing.
+    """
+    if is_kept:
+        return
+    previous = body.get("previous_interaction_id")
+    if previous is not None:
+        raise invalid_parameter(
+            "previous_interaction_id",
+            f"The interaction '{previous}' is not known. {HOW_TO_KEEP}",
+            "previous_interaction_not_found",
+        )
+    if body.get("background"):
+        raise invalid_parameter(
+            "background",
+            f"Nothing runs in the background here. {HOW_TO_KEEP}",
+            "unsupported_parameter",
+        )
+
+
+# What a request asks of the provider --------------------------------------------------------------
+
+_NOTHING_ASKED = frozenset(
+    {
+        "model",
+        "input",
+        "system_instruction",
+        "stream",
+        # What this side of the provider sees to, or refuses itself.
+        "store",
+        "previous_interaction_id",
+        "background",
+        # Mere hints.
+        "labels",
+        "safety_settings",
+        "service_tier",
+    }
+)
+
+_LOOKED_INTO = frozenset(
+    {
+        "generation_config",
+        "response_format",
+        "response_mime_type",
+        "response_modalities",
+        "tools",
+    }
+)
+
+
+def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    """The members of a request that ask something of the provider, and chat's names for them.
+
+    Raises:
+        APIError: 400, one has another shape than it should.
+    """
+    asked = {
+        name: UNKNOWN
+        for name, value in body.items()
+        if value is not None and name not in _NOTHING_ASKED | _LOOKED_INTO
+    }
+    asked.update(asked_by_config(body))
+    asked.update(asked_by_format(body))
+    asked.update(asked_by_tools(body))
+    asked.update(dict.fromkeys(hosted_steps(body.get("input")), UNKNOWN))
+    return asked

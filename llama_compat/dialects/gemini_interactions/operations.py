@@ -1,0 +1,76 @@
+"""The Interactions API as a way in: its call, and the look at a request before it goes anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.gemini_interactions.call import parameters, parse_request
+from llama_compat.dialects.gemini_interactions.errors import (
+    DIALECT,
+    render_error,
+    render_stream_error,
+)
+from llama_compat.dialects.gemini_interactions.events import DONE
+from llama_compat.dialects.gemini_interactions.generation import CONFIG, parse_max_tokens
+from llama_compat.dialects.openai.operations import required_model
+from llama_compat.dialects.openai.parameters import CHECKS, Check, check_parameters
+from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.extent import Extent, Prompt
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import JSONFields, from_raw
+
+INTERACTIONS_API = Dialect(
+    name=DIALECT,
+    render_error=render_error,
+    render_stream_error=render_stream_error,
+    stream_end=DONE,
+    keep_alive=sse.encode_comment(b" keepalive"),
+    forwarded_headers=frozenset({"api-revision"}),
+)
+
+_CHECKS: dict[str, Check] = {
+    "stream": CHECKS["stream"],
+    "store": CHECKS["stream"],
+    "background": CHECKS["stream"],
+    "previous_interaction_id": CHECKS["user"],
+}
+
+
+def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
+    checked = check_parameters(fields, _CHECKS)
+    config = from_raw(fields[CONFIG]) if CONFIG in fields else None
+    # An agent is asked for as a model is, so that it can be routed to whoever has it.
+    agent = "agent" in fields and "model" not in fields
+    model = required_model({"model": fields["agent"]} if agent else fields)
+    extent = Extent(
+        Prompt(fields, "system_instruction", "input", "tools"),
+        # What holds no number is for whoever answers to refuse.
+        max_tokens=parse_max_tokens(config) if isinstance(config, dict) else None,
+    )
+    return Asked(model, checked.get("stream", False), extent)
+
+
+INTERACTIONS = Operation(
+    dialect=INTERACTIONS_API,
+    name="interactions",
+    kind="chat",
+    shows_images=True,
+    look=_look,
+    parameters=parameters,
+    parse=parse_request,
+)
+
+
+def kept(operation: Operation, keeping: Keeping) -> Operation:
+    """`operation` for one request, with what a store brings to it: each time that it is parsed, for
+    an interaction of its own."""
+    parse: Callable[..., Any] = operation.parse
+
+    def parse_kept(body: Mapping[str, Any], model: str) -> Any:
+        return parse(body, model, keeping=copy(keeping))
+
+    return replace(operation, parse=parse_kept)

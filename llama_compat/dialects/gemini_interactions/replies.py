@@ -1,0 +1,246 @@
+"""What the Interactions API answers: wire -> vocabulary.
+
+A stream's events are its steps as they come; a whole interaction is a stream whose steps are whole
+where they begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_compat.dialects.gemini import FAMILY
+from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
+from llama_compat.dialects.gemini_interactions.events import interaction_events
+from llama_compat.dialects.gemini_interactions.usage import parse_usage
+from llama_compat.dialects.seals import parse_seal
+from llama_compat.events import Collector, ReplyParts
+from llama_compat.images import EncodedImage
+from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.tools.calls import ToolCallAssembler, arguments_text
+from llama_compat.types import (
+    ChatCompletionResponse,
+    Delta,
+    ImageContent,
+    ImageDelta,
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    Usage,
+)
+
+_STOP_REASONS = {
+    "completed": StopReason.end_of_turn,
+    "requires_action": StopReason.end_of_message,
+    "incomplete": StopReason.out_of_tokens,
+    "requires_continuation": StopReason.out_of_tokens,
+    "budget_exceeded": StopReason.out_of_tokens,
+}
+"""Of all other statuses a reply is none."""
+
+
+def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
+    """The reply in a whole interaction.
+
+    Raises:
+        ValueError: it is none, or has come to no end, or to a bad one.
+    """
+    parser, collector = StreamParser(), Collector()
+    for event in (*parser.push(body), *parser.finish()):
+        collector.add(event)
+    return collector.chat_completion()
+
+
+class StreamParser:
+    """Parses the events of one interaction's stream."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[int, str] = {}
+        self._text = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
+        self._parts = ReplyParts()
+        self._calls = ToolCallAssembler()
+        self._inputs: dict[int, Any] = {}
+        self._signatures: dict[int, str | None] = {}
+        self._seal: str | None = None
+        self._thought = False
+        self._called = False
+        self._ended = False
+
+    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
+        """The vocabulary's events for one of the vendor's; kinds that are not known give none.
+
+        Raises:
+            ValueError: it is not an event of this API, or says that there is no reply.
+        """
+        try:
+            if "event_type" not in event and "status" in event:
+                whole = interaction_events(event)
+                return [said for each in whole for said in self._push(each)]
+            return self._push(event)
+        except (AttributeError, TypeError, KeyError) as error:
+            raise ValueError(f"the event is not one of an interaction: {error!r}") from error
+
+    def finish(self) -> Iterator[StreamEvent]:
+        """What is due at the end of the stream.
+
+        Raises:
+            ValueError: it broke off; the calls that it broke off in have failed before.
+        """
+        if not self._ended:
+            yield from self._progress(self._calls.finish(cut=True))
+            raise ValueError("the stream broke off before its interaction.completed")
+
+    def _push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
+        match event["event_type"]:
+            case "step.delta":
+                return self._progress(self._parse_delta(event["index"], event["delta"]))
+            case "step.start":
+                return self._progress(self._begin_step(event["index"], event["step"]))
+            case "step.stop":
+                return self._progress(self._end_step(event["index"]))
+            case "interaction.created":
+                return [StreamStart()]
+            case "interaction.completed":
+                return self._complete(event["interaction"])
+            case "interaction.status_update":
+                if event["status"] in ("failed", "cancelled"):
+                    raise ValueError(f"the interaction ended as {event['status']}")
+        return []
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    def _begin_step(self, index: int, step: Mapping[str, Any]) -> Sequence[Delta]:
+        kind = self._kinds[index] = step["type"]
+        if kind == "model_output":
+            self._refuse_error(step)
+            return [
+                delta
+                for content in step.get("content") or ()
+                for delta in self._parse_content(content)
+            ]
+        if kind == "thought":
+            self._signatures[index] = step.get("signature")
+            self._thought = False
+            self._parts.end_part()
+            return self._think("".join(map(_summary_text, step.get("summary") or ())))
+        if kind == "function_call":
+            self._called = True
+            self._inputs[index] = step.get("arguments")
+            seal, self._seal = self._seal, None
+            return self._calls.push(
+                index=index,
+                call_id=step["id"],
+                tool_name=step["name"],
+                thought_signature=seal,
+            )
+        # What the vendor's own tools do is nothing that is said.
+        return ()
+
+    def _parse_delta(self, index: int, delta: Mapping[str, Any]) -> Sequence[Delta]:
+        match delta["type"]:
+            case "arguments_delta" if index in self._inputs:
+                arguments = delta.get("arguments") or ""
+                if arguments:
+                    self._inputs[index] = None
+                return self._calls.push(index=index, arguments=arguments)
+            case "thought_signature":
+                self._signatures[index] = delta.get("signature")
+            case "thought_summary":
+                return self._think(_summary_text(delta.get("content") or {}))
+            case _ if self._kinds.get(index) == "model_output":
+                return self._parse_content(delta)
+        return ()
+
+    def _end_step(self, index: int) -> list[Delta]:
+        kind = self._kinds.get(index)
+        deltas: list[Delta] = []
+        if kind == "thought":
+            signature = parse_seal(self._signatures.pop(index, None) or None)
+            text = self._reasoning.flush()
+            if signature is not None:
+                # Clients whose API has thoughts nowhere else send it back with the call.
+                self._seal = signature
+                redacted = not (self._thought or text)
+                deltas.append(ReasoningDelta(text, signature, FAMILY, redacted))
+            else:
+                deltas += _reasoning(text)
+        elif kind == "model_output":
+            deltas += _text(self._text.flush())
+        elif index in self._inputs:
+            given = self._inputs.pop(index)
+            if given:
+                deltas += self._calls.push(index=index, arguments=arguments_text(given))
+            deltas += self._calls.end(index)
+        return deltas
+
+    def _think(self, text: str) -> Sequence[Delta]:
+        self._thought = self._thought or bool(text)
+        return _reasoning(self._reasoning.push(text))
+
+    def _parse_content(self, content: Mapping[str, Any]) -> Sequence[Delta]:
+        kind = content["type"]
+        if kind == "text":
+            return _text(self._text.push(content.get("text") or ""))
+        if kind == "image":
+            return [*_text(self._text.flush()), _parse_image(content)]
+        if kind in ("audio", "video", "document"):
+            raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
+        return ()
+
+    def _refuse_error(self, step: Mapping[str, Any]) -> None:
+        error = step.get("error")
+        if error:
+            raise ValueError(f"the model failed: {error.get('message') or error}")
+
+    def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
+        return [self._parts.progress(delta) for delta in deltas]
+
+    # The end --------------------------------------------------------------------------------------
+
+    def _complete(self, interaction: Mapping[str, Any]) -> list[StreamEvent]:
+        status = interaction["status"]
+        errors = interaction.get("errors") or []
+        if any(error.get("code") == CONTENT_BLOCKED for error in errors):
+            reason = StopReason.content_filter
+        elif status in _STOP_REASONS:
+            reason = _STOP_REASONS[status]
+        else:
+            why = "; ".join(str(error.get("message")) for error in errors)
+            raise ValueError(f"the interaction ended as {status}{f': {why}' if why else ''}")
+        self._ended = True
+        left = [
+            *_reasoning(self._reasoning.flush()),
+            *_text(self._text.flush()),
+            *self._calls.finish(cut=reason is StopReason.out_of_tokens),
+        ]
+        if self._called and reason is StopReason.end_of_turn:
+            reason = StopReason.end_of_message
+        usage = parse_usage(interaction.get("usage")) or Usage()
+        return [*self._progress(left), StreamComplete(reason, usage)]
+
+
+def _summary_text(content: Mapping[str, Any]) -> str:
+    # A thought may be drawn, too, for which there is no place.
+    return str(content.get("text") or "") if content.get("type") == "text" else ""
+
+
+def _parse_image(content: Mapping[str, Any]) -> ImageDelta:
+    if content.get("data"):
+        media_type = content.get("mime_type") or "image/png"
+        return ImageDelta(ImageContent(EncodedImage(media_type, content["data"]).data_url))
+    uri = content["uri"]
+    if not isinstance(uri, str):
+        raise TypeError("the address of an image is no text")
+    return ImageDelta(ImageContent(uri))
+
+
+def _text(text: str) -> list[Delta]:
+    return [TextDelta(text)] if text else []
+
+
+def _reasoning(text: str) -> list[Delta]:
+    return [ReasoningDelta(text)] if text else []

@@ -1,0 +1,236 @@
+"""Requests for an interaction: vocabulary -> wire.
+
+The whole conversation goes along every time, and nothing is kept at Google's: a vendor's store
+would hold what the client has not asked it to, for 55 days as of 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llama_compat.dialects.gemini import FAMILY
+from llama_compat.dialects.gemini_interactions.generation import LEVELS
+from llama_compat.errors import invalid_parameter
+from llama_compat.images import images_in, parse_data_url
+from llama_compat.tools.calls import arguments_object
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Content,
+    ContentPart,
+    GreedySamplingStrategy,
+    ImageContent,
+    Message,
+    ReasoningContent,
+    SamplingParams,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolDefinition,
+    ToolResponseMessage,
+    UnparseableToolCall,
+    content_text,
+)
+
+Step = dict[str, Any]
+
+
+def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
+    """The body of `POST /interactions`.
+
+    Images have to be there as `data:` URLs, as for generateContent.
+
+    Raises:
+        APIError: 400 naming what the API has no form for.
+    """
+    body: dict[str, Any] = {
+        "model": request.model.removeprefix("models/"),
+        "input": _render_steps(request.messages),
+        "store": False,
+    }
+    if request.stream:
+        body["stream"] = True
+    system = _render_system(request.messages)
+    if system:
+        body["system_instruction"] = system
+    if request.tools:
+        body["tools"] = [_render_tool(tool) for tool in request.tools]
+    config = _render_config(request)
+    if config:
+        body["generation_config"] = config
+    wanted = request.response_format
+    if wanted is not None and wanted.type != "text":
+        shape: dict[str, Any] = {"type": "text", "mime_type": "application/json"}
+        if wanted.schema is not None:
+            shape["schema"] = wanted.schema
+        body["response_format"] = shape
+    return body
+
+
+# Steps --------------------------------------------------------------------------------------------
+
+
+def _render_system(messages: Sequence[Message]) -> str:
+    texts = []
+    for index, message in enumerate(messages):
+        if isinstance(message, SystemMessage):
+            path = f"messages[{index}].content"
+            if images_in(message.content):
+                raise invalid_parameter(
+                    path, f"'{path}' has an image; a system instruction is text alone."
+                )
+            texts.append(content_text(message.content))
+    return "\n\n".join(text for text in texts if text)
+
+
+def _render_steps(messages: Sequence[Message]) -> list[Step]:
+    steps: list[Step] = []
+    tool_names: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        if isinstance(message, SystemMessage):
+            continue
+        if isinstance(message, ToolResponseMessage):
+            steps.append(_render_result(message, tool_names, path))
+        elif isinstance(message, CompletionMessage):
+            tool_names.update((call.call_id, call.tool_name) for call in message.tool_calls)
+            steps += _render_said(message, f"{path}.content")
+        else:
+            content = _render_content(message.content, f"{path}.content")
+            if not content:
+                raise invalid_parameter(
+                    f"{path}.content", f"'{path}.content' is empty, which Google does not take."
+                )
+            steps.append({"type": "user_input", "content": content})
+    if not steps:
+        raise invalid_parameter(
+            "messages", "An interaction wants at least one message that is no system message."
+        )
+    return steps
+
+
+def _render_said(message: CompletionMessage, path: str) -> list[Step]:
+    steps: list[Step] = []
+    seals: set[str | None] = {None}
+    for said in message.parts:
+        if isinstance(said, ReasoningContent):
+            if said.signature is not None and said.sealed_by == FAMILY:
+                seals.add(said.signature)
+                steps.append(_render_thought(said.signature, said.text))
+        elif isinstance(said, TextContent | ImageContent):
+            content = _render_content((said,), path)
+            if content and steps and steps[-1]["type"] == "model_output":
+                steps[-1]["content"] += content
+            elif content:
+                steps.append({"type": "model_output", "content": content})
+        elif isinstance(said, ToolCall | UnparseableToolCall):
+            if isinstance(said, ToolCall) and said.thought_signature not in seals:
+                # Another API has it on the call; here it stands before that.
+                steps.append(_render_thought(str(said.thought_signature), ""))
+            steps.append(_render_call(said))
+    if not steps and message.refusal:
+        content = [{"type": "text", "text": message.refusal}]
+        steps.append({"type": "model_output", "content": content})
+    return steps
+
+
+def _render_thought(signature: str, text: str) -> Step:
+    thought: Step = {"type": "thought", "signature": signature}
+    if text:
+        thought["summary"] = [{"type": "text", "text": text}]
+    return thought
+
+
+def _render_call(call: AnyToolCall) -> Step:
+    return {
+        "type": "function_call",
+        "id": call.call_id,
+        "name": call.tool_name,
+        "arguments": arguments_object(call),
+    }
+
+
+def _render_result(message: ToolResponseMessage, tool_names: Mapping[str, str], path: str) -> Step:
+    name = tool_names.get(message.call_id)
+    if name is None:
+        raise invalid_parameter(
+            f"{path}.tool_call_id",
+            f"'{path}' answers the tool call '{message.call_id}', which no assistant message"
+            " before it makes.",
+        )
+    result: Any = content_text(message.content)
+    if images_in(message.content):
+        result = _render_content(message.content, f"{path}.content")
+    step = {"type": "function_result", "call_id": message.call_id, "name": name, "result": result}
+    return {**step, "is_error": True} if message.is_error else step
+
+
+def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    parts = (TextContent(content),) if isinstance(content, str) else content
+    return [
+        _render_part(part, path) for part in parts if isinstance(part, ImageContent) or part.text
+    ]
+
+
+def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
+    if isinstance(part, TextContent):
+        return {"type": "text", "text": part.text}
+    encoded = parse_data_url(part.url, path)
+    return {"type": "image", "data": encoded.base64, "mime_type": encoded.media_type}
+
+
+# Tools and generation -----------------------------------------------------------------------------
+
+
+def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
+    function: dict[str, Any] = {"type": "function", "name": tool.tool_name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    if tool.parameters and tool.parameters.get("properties") != {}:
+        function["parameters"] = tool.parameters
+    return function
+
+
+_TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+
+
+def _render_config(request: ChatCompletionRequest) -> dict[str, Any]:
+    config = _render_sampling(request.sampling)
+    choice = request.tool_choice
+    if request.tools and choice is not None:
+        config["tool_choice"] = (
+            _TOOL_CHOICES[choice.mode]
+            if choice.tool_name is None
+            else {"allowed_tools": {"mode": "any", "tools": [choice.tool_name]}}
+        )
+    effort = request.reasoning_effort
+    if effort is not None:
+        if effort not in LEVELS:
+            raise invalid_parameter(
+                "reasoning_effort",
+                f"Invalid value: {effort!r}. Supported values for '{request.model}' are:"
+                f" {', '.join(map(repr, LEVELS))}.",
+            )
+        config |= {"thinking_level": effort, "thinking_summaries": "auto"}
+    return config
+
+
+def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    strategy = sampling.strategy
+    if isinstance(strategy, GreedySamplingStrategy):
+        config["temperature"] = 0.0
+    else:
+        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
+            config["temperature"] = strategy.temperature
+        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
+            config["top_p"] = strategy.top_p
+    if sampling.max_tokens is not None:
+        config["max_output_tokens"] = sampling.max_tokens
+    if sampling.stop:
+        config["stop_sequences"] = list(sampling.stop)
+    if sampling.seed is not None:
+        config["seed"] = sampling.seed
+    return config

@@ -1,0 +1,36 @@
+"""The `usage` of an interaction: thoughts are counted beside the answer, not as part of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llama_compat.dialects.counts import count, members
+from llama_compat.types import Usage
+
+
+def render_usage(usage: Usage) -> dict[str, int]:
+    """What an interaction says of its tokens."""
+    thoughts = usage.reasoning_tokens or 0
+    return {
+        "total_input_tokens": usage.prompt_tokens,
+        "total_cached_tokens": usage.cached_tokens or 0,
+        "total_output_tokens": usage.completion_tokens - thoughts,
+        "total_thought_tokens": thoughts,
+        "total_tool_use_tokens": 0,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def parse_usage(usage: Any) -> Usage | None:
+    """A vendor's `usage`; None where it tells none."""
+    usage = members(usage)
+    if not usage:
+        return None
+    thoughts = count(usage.get("total_thought_tokens"))
+    return Usage(
+        prompt_tokens=(count(usage.get("total_input_tokens")) or 0)
+        + (count(usage.get("total_tool_use_tokens")) or 0),
+        completion_tokens=(count(usage.get("total_output_tokens")) or 0) + (thoughts or 0),
+        cached_tokens=count(usage.get("total_cached_tokens")),
+        reasoning_tokens=thoughts,
+    )

@@ -1,0 +1,264 @@
+"""Google's Interactions API: relayed for its own clients, and asked in the vocabulary.
+
+Relayed interactions keep their bytes. Of the request only the name of the model, or of the agent,
+is replaced; and thoughts are left out that Google has not sealed, and would refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+from msgspec import Raw
+
+from llama_compat.dialects import gemini, gemini_interactions
+from llama_compat.dialects.gemini_interactions.errors import DIALECT
+from llama_compat.dialects.gemini_interactions.events import encode_event, interaction_events
+from llama_compat.dialects.gemini_interactions.usage import parse_usage
+from llama_compat.dialects.seals import OF_A_CALL
+from llama_compat.events import reply_events
+from llama_compat.exchange import Call, Reply, Target
+from llama_compat.types import ChatCompletionRequest, StreamEvent, Usage
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    encode_fields,
+    from_raw,
+    parse_fields,
+    parse_object,
+    parse_objects,
+    to_raw,
+)
+from providers.remote.relaying.json_objects import encode, read_events
+from providers.remote.relaying.json_objects import parse_object as parse_answer
+from providers.remote.relaying.native import speaking, whole_reply
+from providers.remote.relaying.server_sent import ServerSentStream
+from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.whole_replies import reply_fields
+from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, says_error
+
+WIRE = "interactions"
+"""The name of the operation."""
+
+PATH = "/interactions"
+
+_HEADERS = {"api-revision": gemini_interactions.REVISION}
+
+_REQUIRED = ("status",)
+"""What every interaction has."""
+
+
+# In the vocabulary --------------------------------------------------------------------------------
+
+
+async def chat(
+    provider: str, upstream: Upstream, request: ChatCompletionRequest
+) -> AsyncGenerator[StreamEvent, None]:
+    """Say the next message of a conversation.
+
+    Raises (from the generator):
+        APIError: whatever went wrong with the vendor.
+    """
+    body = encode(gemini_interactions.render_request(request))
+    async with upstream.post(
+        PATH, body, headers=_HEADERS, request_id=request.request_id
+    ) as response:
+        if not request.stream:
+            answer = await response.read()
+            reply = parse_answer(provider, answer, gemini_interactions.parse_reply, _REQUIRED)
+            for event in reply_events(reply):
+                yield event
+            return
+        parser = gemini_interactions.StreamParser()
+        async with aclosing(read_events(provider, response, parser)) as events:
+            async for event in events:
+                yield event
+
+
+# Relayed ------------------------------------------------------------------------------------------
+
+
+async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
+    """Pass a call on to Google, and its reply back.
+
+    Raises:
+        APIError: whatever went wrong with Google.
+    """
+    body = encode_fields(_vendor_fields(call, target.model.removeprefix("models/")))
+    headers = {**_HEADERS, **call.headers}
+    exchange = upstream.post(PATH, body, headers=headers, request_id=call.request_id)
+    exchange = speaking(DIALECT, exchange)
+    if not call.stream:
+        return await whole_reply(exchange, lambda answer: _checked(provider, answer))
+    return await stream_reply(provider, exchange, InteractionStream(provider))
+
+
+def _vendor_fields(call: Call, model: str) -> JSONFields:
+    fields = dict(call.fields)
+    fields["model" if "model" in fields else "agent"] = to_raw(model)
+    with suppress(ValueError):  # Google says better what is wrong with them.
+        fields["input"] = without_foreign_thoughts(fields["input"])
+    return fields
+
+
+def without_foreign_thoughts(input: Raw) -> Raw:
+    """The `input` of a request without the thoughts that others had; all else keeps its bytes. A
+    seal that generateContent has on a call is a thought's here.
+
+    Raises:
+        ValueError: it is no list of objects.
+    """
+    if b'"thought"' not in bytes(input) or not bytes(input).lstrip().startswith(b"["):
+        return input
+    steps = parse_objects(input)
+    kept = [fitted for step in steps if (fitted := _fitted(step)) is not None]
+    return input if all(map(_same, kept, steps)) and len(kept) == len(steps) else to_raw(kept)
+
+
+def _same(new: JSONFields, old: JSONFields) -> bool:
+    return new is old
+
+
+def _fitted(step: JSONFields) -> JSONFields | None:
+    if _text(step.get("type")) != "thought":
+        return step
+    thought = gemini.parse_seal("", _text(step.get("signature")) or None)
+    if thought.sealed_by == gemini.FAMILY:
+        return step
+    if thought.sealed_by != OF_A_CALL:
+        return None
+    seal, _, _ = (thought.signature or "").partition(" ")
+    return {**step, "signature": to_raw(seal)}
+
+
+def _checked(provider: str, body: bytes) -> tuple[bytes, Usage | None]:
+    return body, _usage(reply_fields(provider, body, _REQUIRED))
+
+
+def _usage(interaction: Mapping[str, Raw]) -> Usage | None:
+    return parse_usage(from_raw(interaction["usage"])) if "usage" in interaction else None
+
+
+_PLAIN_EVENTS = re.compile(rb"(?:event: step\.(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
+"""Nearly all of a stream: what is passed on without a look inside."""
+
+_LAST = ("completed", "failed", "cancelled", "incomplete", "requires_action", "budget_exceeded")
+"""Statuses after which nothing comes."""
+
+
+class InteractionStream(ServerSentStream):
+    """Takes an interaction's stream apart; what the client gets of it are the same events.
+
+    Args:
+        provider: its id, for messages.
+
+    Attributes:
+        begun: whether the client has got anything.
+        spoken: whether the model has said anything, or has come to its end.
+        ended: whether the interaction has come to its end; what follows is left out.
+    """
+
+    def __init__(self, provider: str) -> None:
+        super().__init__(provider)
+        self._usage: Usage | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the interaction has come."""
+        return self.ended
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the vendor counted, if it counted."""
+        return self._usage
+
+    def end(self) -> bytes:
+        """Nothing: the dialect has the last word."""
+        return b""
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole interaction, which ignores that a stream was asked for, as the events of one.
+
+        Raises:
+            APIError: 502, it is none.
+        """
+        fields = reply_fields(self._provider, body, _REQUIRED)
+        self._usage = _usage(fields)
+        interaction: dict[str, Any] = {name: from_raw(raw) for name, raw in fields.items()}
+        try:
+            events = list(interaction_events(interaction))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        self.ended = self.spoken = True
+        return b"".join(encode_event(event.pop("event_type"), event) for event in events)
+
+    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
+        """Pass on what needs no look inside."""
+        plain = _PLAIN_EVENTS.match(chunk, position) if self.spoken else None
+        if plain is None:
+            return position
+        out.append(plain[0])
+        return plain.end()
+
+    def relay_event(self, event: sse.Event) -> bytes:
+        """What the client gets for an event; empty for one that it does not get."""
+        data = event.data
+        if data is None:
+            shown = self.begun and event.comment is not None
+            return sse.encode_comment(event.comment or b"") if shown else b""
+        if data.strip() == b"[DONE]":
+            return b""  # which is the dialect's to say
+        fields = self._fields(data, event.name)
+        kind = _text(fields.get("event_type")) or event.name.decode(errors="replace")
+        if kind == "interaction.completed":
+            self._complete(fields)
+        elif kind == "interaction.status_update":
+            self.ended = _text(fields.get("status")) in _LAST
+        self.spoken = self.spoken or self.ended or _says_something(kind, fields)
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), _in_one_line(data))
+
+    def _complete(self, fields: JSONFields) -> None:
+        try:
+            interaction = parse_object(fields.get("interaction", Raw(b"null")))
+        except ValueError as error:
+            raise makes_no_sense(self._provider, error) from None
+        self._usage = _usage(interaction) or self._usage
+        self.ended = True
+
+    def _fields(self, data: bytes, name: bytes) -> JSONFields:
+        try:
+            fields = parse_fields(data)
+        except ValueError as error:
+            if name == b"error":
+                raise error_in_stream(self._provider, data) from None
+            raise makes_no_sense(self._provider, error) from None
+        if name == b"error" or says_error(fields.get("error")):
+            raise error_in_stream(self._provider, data)
+        return fields
+
+
+def _in_one_line(data: bytes) -> bytes:
+    return data.replace(b"\n", b" ") if b"\n" in data else data
+
+
+def _text(raw: Raw | None) -> str:
+    value = from_raw(raw) if raw is not None else None
+    return value if isinstance(value, str) else ""
+
+
+_NOTHING = (b'""', b"null", b"{}", b"[]")
+
+
+def _says_something(kind: str, fields: JSONFields) -> bool:
+    """Whether an event has content: a step that has not begun has none, the name of a function is
+    some."""
+    if kind not in ("step.start", "step.delta"):
+        return False
+    try:
+        said = parse_object(fields.get("step") or fields.get("delta") or Raw(b"{}"))
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return any(bytes(value) not in _NOTHING for name, value in said.items() if name != "type")
