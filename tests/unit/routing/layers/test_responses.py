@@ -14,7 +14,11 @@ from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import ANYBODY, Reply
-from routing.layers.responses import Turn
+from llama_compat.wire.json_fields import from_raw
+from routing.ingress.body import Bodies
+from routing.layers.recall import ConnectionMemory, Known, Recall
+from routing.layers.recall import Turn as Answered
+from routing.layers.responses import Turn, _expanded
 from routing.storage.responses import ResponseStore
 from tests.unit.calls import call_of
 
@@ -171,3 +175,21 @@ async def test_what_is_wanted_of_the_store(
 async def test_nothing_runs_in_the_background_that_is_not_stored(store: ResponseStore) -> None:
     with pytest.raises(APIError, match="background"):
         await turn_of(store, background=True, store=False)
+
+
+@pytest.mark.parametrize("at_vendor", [True, False])
+async def test_what_a_connection_knows_is_sent_to_who_does_not_keep_it(at_vendor: bool) -> None:
+    memory = ConnectionMemory(1 << 20, Bodies(1 << 20).one())
+    memory.keep("resp_1", Known((Answered(b'[{"id":"i","role":"user"}]'),), at_vendor))
+    recall = Recall(memory, None, "resp_1")
+    call = call_of({"input": "Hi", "previous_response_id": "resp_1"}, RESPONSES)
+    relayed = await _expanded(call, recall)
+    if at_vendor:
+        assert relayed is None
+    else:
+        assert relayed is not None
+        assert "previous_response_id" not in relayed
+        assert from_raw(relayed["input"]) == [{"role": "user"}, {"role": "user", "content": "Hi"}]
+    # Either way the connection knows what comes of it.
+    recall.answered({"id": "resp_2", "output": []})
+    assert memory.find("resp_2") is not None
