@@ -42,7 +42,13 @@ ROUNDS = 20
 
 
 class Text(str):
-    """A text that tells when it is gone."""
+    """A text that tells when it is gone; to the process that renders templates it is any text.
+
+    That would import this module otherwise, and with it all that the module imports.
+    """
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str.__str__(self),)
 
 
 Request = ChatCompletionRequest | CompletionRequest
