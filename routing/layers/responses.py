@@ -18,6 +18,7 @@ from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.operations import RESPONSES, RESPONSES_API, kept
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.fitting.fit import Fitted
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
@@ -91,7 +92,7 @@ class Responses:
                 code="unsupported_parameter",
             )
         self._background.check_room()
-        translation, dropped = await off_loop(call.size, _translated, call, route)
+        translation, fitted = await off_loop(call.size, _translated, call, route)
         queued = translation.queued(Labels(call.model, call.request_id))
         await turn.save(queued)
         request.goes_on = True
@@ -115,7 +116,12 @@ class Responses:
         self._owner.hold()
         running = self._background.run(queued, work)
         running.add_done_callback(lambda _: self._owner.release())
-        return Reply(encode_json(queued), headers=JSON_HEADERS, dropped=dropped)
+        return Reply(
+            encode_json(queued),
+            headers=JSON_HEADERS,
+            dropped=tuple(fitted.dropped),
+            adapted=tuple(fitted.adapted),
+        )
 
     async def _finished(self, request: Request) -> dict[str, Any]:
         reply = await self._next(request)
@@ -133,8 +139,8 @@ def _keeping(reply: Reply) -> Keeping | None:
     return translation.keeping if isinstance(translation, ResponsesCall) else None
 
 
-def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...]]:
-    """The call as the first target takes it that can, and what that one drops.
+def _translated(call: Call, route: Route) -> tuple[ResponsesCall, Fitted]:
+    """The call as the first target takes it that can, and what became of the rest.
 
     Raises:
         APIError: 400, it is malformed, or no target takes it.
@@ -143,11 +149,11 @@ def _translated(call: Call, route: Route) -> tuple[ResponsesCall, tuple[str, ...
     for each in route.targets:
         try:
             provider = cast(VocabularyProvider, each.provider)
-            translation, dropped = honoured(provider, provider.parameters, call, each.target)
+            translation, fitted = honoured(provider, provider.parameters, call, each.target)
         except UnsupportedHere as error:
             refusal = refusal or error
         else:
-            return cast(ResponsesCall, translation), dropped
+            return cast(ResponsesCall, translation), fitted
     assert refusal is not None
     raise refusal
 

@@ -13,7 +13,12 @@ from llama_compat.dialects.anthropic_messages.errors import (
     status,
 )
 from llama_compat.dialects.anthropic_messages.events import PING
-from llama_compat.dialects.anthropic_messages.parameters import parameters_asked, usual_parameters
+from llama_compat.dialects.anthropic_messages.parameters import (
+    effort_in,
+    parameters_asked,
+    say_effort,
+    usual_parameters,
+)
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.members import optional_flag_in, optional_integer_in
@@ -77,6 +82,8 @@ MESSAGES = Operation(
     parameters=parameters_asked,
     usual=usual_parameters,
     parse=parse_request,
+    effort=effort_in,
+    say_effort=say_effort,
 )
 COUNT_TOKENS = Operation(
     dialect=ANTHROPIC,
