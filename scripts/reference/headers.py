@@ -31,8 +31,8 @@ SENT = {
     "x-llama-compat-attempts": "How many requests were sent to targets for it.",
     "x-llama-compat-skipped": "The targets that were not asked, each with the reason in brackets.",
     "x-llama-compat-dropped": "The parameters that were asked for and left out: all that can't be"
-    " honoured where the template has `unsupported: drop`, mere wishes where calls are adapted; cut at"
-    " 2,000 characters, where it ends in `and N more`.",
+    " honoured where the template has `unsupported: drop`, mere wishes where calls are adapted; cut"
+    " at 2,000 characters, where it ends in `and N more`.",
     "x-llama-compat-adapted": "The parameters that are said to the model in another way, as in"
     " `max_tokens=64000`, or were left out as they are so anyway; cut in the same way.",
     "retry-after": "In how many seconds to come back: with 429 and 503.",

@@ -218,10 +218,8 @@ class StrictModels(StrictVendors):
         choice = body.get("tool_choice")
         message: dict[str, Any] = {"content": "Sunny."}
         if isinstance(choice, dict):
-            function = {
-                "name": choice["function"]["name"],
-                "arguments": json.dumps({"city": "Bern"}),
-            }
+            name = choice["function"]["name"]
+            function = {"name": name, "arguments": json.dumps({"city": "Bern"})}
             call = {"id": "call_1", "type": "function", "function": function}
             message = {"content": None, "tool_calls": [call]}
         if body.get("stream"):

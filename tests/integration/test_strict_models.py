@@ -118,7 +118,6 @@ def ask(server: ServerProcess, model: str, stream: bool = False, **asked: Any) -
 
 def ask_messages(server: ServerProcess, model: str, **asked: Any) -> tuple[str, Any]:
     sdk = anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
-    asked = {"max_tokens": 5000, **asked}
     raw = sdk.messages.with_raw_response.create(
         model=model,
         messages=[{"role": "user", "content": "Weather?"}],
@@ -169,7 +168,7 @@ def test_a_schema_is_kept_to(server: ServerProcess, model: str, stream: bool) ->
 def test_what_is_left_out_is_named(server: ServerProcess, vendors: StrictModels) -> None:
     _, headers = ask(server, "claude-opus-5", temperature=0.2, top_p=1, max_tokens=200_000)
     assert headers["x-llama-compat-dropped"] == "temperature"
-    assert headers["x-llama-compat-adapted"] == "top_p, max_tokens=128000"
+    assert headers["x-llama-compat-adapted"] == "max_tokens=128000, top_p"
     sent = vendors.seen["claude"].body
     assert sent["max_tokens"] == 128_000
     assert not {"temperature", "top_p"} & sent.keys()
@@ -281,20 +280,16 @@ def test_other_vendors_models_take_what_is_adapted_for_them(
     assert ask_messages(server, model, **asked)[0] == "Sunny."
 
 
+@pytest.mark.parametrize(("model", "role"), [("o3", "developer"), ("deepseek-v4-flash", "system")])
 def test_instructions_are_in_the_role_that_a_model_takes(
-    server: ServerProcess, vendors: StrictModels
+    server: ServerProcess, vendors: StrictModels, model: str, role: str
 ) -> None:
-    for model, role in (("o3", "developer"), ("deepseek-v4-flash", "system")):
-        response = client(server).responses.with_raw_response.create(
-            model=model,
-            input=[
-                {"role": "developer", "content": "Be brief."},
-                {"role": "system", "content": "!"},
-            ],
-        )
-        roles = [message["role"] for message in vendors.seen["chat"].body["messages"]]
-        assert set(roles) == {role}
-        assert response.headers["x-llama-compat-adapted"] == f"messages.role={role}"
+    said: Any = [{"role": "developer", "content": "Be brief."}, {"role": "system", "content": "!"}]
+    response = client(server).responses.with_raw_response.create(model=model, input=said)
+    assert {each["role"] for each in vendors.seen["chat"].body["messages"]} == {role}
+    # The Responses API's own words are the older ones already.
+    adapted = response.headers.get("x-llama-compat-adapted")
+    assert adapted == ("messages.role=developer" if role == "developer" else None)
 
 
 def test_a_schema_is_a_forced_call_where_a_vendor_has_none(server: ServerProcess) -> None:
@@ -310,3 +305,35 @@ def test_a_schema_is_a_forced_call_where_a_vendor_has_none(server: ServerProcess
 def test_gemini_thinks_as_much_as_it_can(server: ServerProcess, model: str, effort: str) -> None:
     said, _ = ask(server, model, reasoning_effort=effort, max_tokens=100_000)
     assert said == "Sunny."
+
+
+# Lists of models ---------------------------------------------------------------------------------
+
+
+def test_the_list_of_models_says_what_clients_use(server: ServerProcess) -> None:
+    listed = {each.id: each for each in client(server).models.list()}
+    assert listed["gpt-5"].shutdown_date == "2026-12-11"
+    assert listed["claude-opus-5"].shutdown_date is None
+    assert listed["claude-opus-5"].model_extra == {
+        "context_length": 1_000_000,
+        "max_output_tokens": 128_000,
+        "architecture": {
+            "input_modalities": ["text", "image", "file"],
+            "output_modalities": ["text"],
+        },
+    }
+    sdk = anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
+    model = sdk.models.retrieve("claude-opus-5-5")
+    assert (model.max_input_tokens, model.max_tokens) == (1_000_000, 128_000)
+    assert model.lifecycle == "active"
+    ending = sdk.models.retrieve("gpt-5")
+    assert ending.lifecycle == "deprecated"
+    assert ending.retires_at is not None
+    assert ending.retires_at.year == 2026
+
+
+def test_a_strict_client_takes_it(server: ServerProcess) -> None:
+    strict = openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="x", max_retries=0, _strict_response_validation=True
+    )
+    assert {each.id for each in strict.models.list()} >= CLAUDE.keys()

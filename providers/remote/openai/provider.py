@@ -202,8 +202,9 @@ class RemoteOpenAIProvider(
         return await relay_responses(self.id, call, model, post)
 
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
-        drop = self.config.unsupported == "drop"
-        fields, dropped = vendor_fields(call, target, self._refusing, self.id, drop=drop)
+        fields, dropped = vendor_fields(
+            call, target, self._refusing, self.id, unsupported=self.config.unsupported
+        )
         await self._fit_reasoning(fields)
         exchange = self._exchange(call, target, encode_fields(fields))
         if call.operation.name == "embeddings":
