@@ -282,8 +282,8 @@ def honoured(
     fitted = Fitted()
     if fit is not None:
         fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
-        gone = {*fitted.adapted, *fitted.dropped}
-        asked = {path: name for path, name in asked.items() if path not in gone}
+        if gone := {*fitted.adapted, *fitted.dropped}:
+            asked = {path: name for path, name in asked.items() if path not in gone}
 
     def settle(refused: Mapping[str, str]) -> None:
         for path, why in refused.items():

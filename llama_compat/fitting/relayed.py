@@ -12,7 +12,15 @@ from msgspec import Raw, Struct
 
 from llama_compat.dialects.base import Operation
 from llama_compat.exchange import Call
-from llama_compat.fitting.fit import Fit, Fitted, features, fit_members, form_of, set_member
+from llama_compat.fitting.fit import (
+    Fit,
+    Fitted,
+    features,
+    fit_members,
+    member_at,
+    set_member,
+)
+from llama_compat.types import ThinkingForm
 from llama_compat.wire.json_depth import too_deep
 from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
 
@@ -68,11 +76,12 @@ def _member(entry: str, body: Mapping[str, Any]) -> str:
 
 
 def _unstated(fit: Fit, body: dict[str, Any], operation: Operation, fitted: Fitted) -> set[str]:
-    """Leave out what is at its default, but refused all the same: only OpenAI's APIs have it there,
-    and do not count it among what is asked."""
+    """Leave out what asks for nothing, but is refused all the same: an empty list, a penalty of 0.
+    It is not among what is asked, and OpenAI's APIs alone have it there."""
     if operation.dialect.name != "openai":
         return set()
-    names = {name for name in fit.refused & body.keys() if not body[name]}
+    refused = (fit.refused - fit.unthinking) & body.keys()
+    names = {name for name in refused if not body[name]}
     for name in names:
         del body[name]
         fitted.adapted.append(name)
@@ -87,16 +96,14 @@ def _fit_effort(
         if wanted is None:
             return set()
         effort = fit.effort(wanted)
-        changed = set(operation.say_effort(body, effort, form_of(fit)))
+        changed = set(operation.say_effort(body, effort, fit.form or ThinkingForm()))
         fitted.adapted += [f"{name}={effort}" for name in sorted(changed)]
         return changed
     for path, name in asked.items():
         if name != "reasoning_effort" or path in fitted.dropped or path in fitted.adapted:
             continue
-        inner: Any = body
-        for part in path.split("."):
-            inner = inner.get(part) if isinstance(inner, dict) else None
-        if isinstance(inner, str) and (effort := fit.effort(inner)) != inner:
+        value = member_at(body, path)
+        if isinstance(value, str) and (effort := fit.effort(value)) != value:
             set_member(body, path, effort)
             fitted.adapted.append(f"{path}={effort}")
             return {path.partition(".")[0]}

@@ -50,6 +50,12 @@ def test_members_that_nothing_is_done_about_keep_their_bytes() -> None:
     [
         ({"temperature": 1}, {"sampling": "default"}, {}, ["temperature"]),
         ({"stop": []}, {"refuses": ("stop",)}, {}, ["stop"]),
+        (
+            {"temperature": 0, "reasoning_effort": "none"},
+            {"sampling": "unthinking"},
+            {"temperature": 0, "reasoning_effort": "none"},
+            [],
+        ),
         ({"stop": ["x"]}, {"refuses": ("stop",)}, {"stop": ["x"]}, []),  # for the vendor to say
         (
             {"max_tokens": 5},
