@@ -697,7 +697,7 @@ def test_models_in_anthropics_shape(client: anthropic.Anthropic) -> None:
     page = client.models.list(limit=2)
     assert [model.id for model in page.data] == ["echo", "my/anthropic"]
     assert (page.has_more, page.first_id, page.last_id) == (True, "echo", "my/anthropic")
-    assert len({model.id for model in page}) == 7  # the client asks for the other pages
+    assert len({model.id for model in page}) == 8  # the client asks for the other pages
     model = client.models.retrieve("my/anthropic")
     assert (model.id, model.type) == ("my/anthropic", "model")
     assert client.models.retrieve("echo").max_input_tokens == 200
