@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llama_compat.dialects.base import Operation
     from llama_compat.distribution import BudgetSettings, LimitSettings
     from llama_compat.errors import APIError
+    from llama_compat.fitting.fit import Fit
 
 
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
@@ -93,10 +94,12 @@ class Target(Struct, frozen=True):
     Attributes:
         model: what the provider calls it.
         context_length: tokens that it may hold, where the template says so.
+        fit: what its facts make of a call; None where there is nothing to do.
     """
 
     model: str
     context_length: int | None = None
+    fit: Fit | None = None
 
 
 class Reply(Struct, eq=False):
@@ -112,7 +115,9 @@ class Reply(Struct, eq=False):
     Attributes:
         body: all of it, or what follows `first`, in whole events.
         headers: in lower case; the content type of a stream is the dialect's to say.
-        dropped: names of parameters left out because the template sets `unsupported: drop`.
+        dropped: names of parameters that were asked for and left out.
+        adapted: names of those that were said in another way, or were so anyway, with what they are
+            now.
         read_usage: gives the usage, once the body has come to its end.
         render_error: how this stream tells of an error, where that depends on what it has said.
         at_end: called once when the reply closes; what they return sees to the rest.
@@ -127,6 +132,7 @@ class Reply(Struct, eq=False):
     status: int = 200
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    adapted: tuple[str, ...] = ()
     read_usage: Callable[[], Usage | None] = lambda: None
     render_error: Callable[[APIError], bytes] | None = None
     at_end: tuple[Callable[[Reply], asyncio.Task[None] | None], ...] = ()

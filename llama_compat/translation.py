@@ -7,7 +7,7 @@ as one reply or one stream of the client's API.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar, cast
 
@@ -29,6 +29,8 @@ from llama_compat.errors import (
 from llama_compat.events import Collector, add_usage, says_something
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target, until_content
 from llama_compat.fan_out import Events, interleave
+from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
+from llama_compat.fitting.forced_reply import as_text
 from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
 from llama_compat.types import (
@@ -53,7 +55,7 @@ class Settings(Protocol):
     """What is needed of a provider's settings."""
 
     @property
-    def unsupported(self) -> str: ...
+    def unsupported(self) -> str | None: ...
 
 
 class VocabularyProvider(Protocol):
@@ -85,12 +87,14 @@ async def answer_generation(
     Raises:
         APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    translation, dropped = await off_loop(
+    parsed, fitted = await off_loop(
         call.size, honoured, provider, provider.parameters, call, target
     )
-    translation = cast(Translation, translation)
-    requests = _choices(provider, translation, call, target)
+    translation = cast(Translation, parsed)
+    requests = _choices(provider, translation, call, target, fitted)
     streams = [generate(cast(Asked, request)) for request in requests]
+    if fitted.reply_tool:
+        streams = [as_text(stream) for stream in streams]
     if getattr(requests[0], "parallel_tool_calls", None) is False:
         streams = [_first_call_only(stream) for stream in streams]
     if not call.operation.shows_images:
@@ -105,7 +109,8 @@ async def answer_generation(
         return Reply(
             body,
             first=await until_content(body, lambda: generation.spoken),
-            dropped=dropped,
+            dropped=tuple(fitted.dropped),
+            adapted=tuple(fitted.adapted),
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
             translation=translation,
@@ -117,16 +122,22 @@ async def answer_generation(
     return Reply(
         translation.render_reply(responses, generation.usage, labels),
         headers=JSON_HEADERS,
-        dropped=dropped,
+        dropped=tuple(fitted.dropped),
+        adapted=tuple(fitted.adapted),
         read_usage=lambda: generation.usage,
         translation=translation,
     )
 
 
 def _choices(
-    provider: VocabularyProvider, translation: Translation, call: Call, target: Target
+    provider: VocabularyProvider,
+    translation: Translation,
+    call: Call,
+    target: Target,
+    fitted: Fitted,
 ) -> list[GenerationRequest]:
-    """The request of each choice; those of one prompt, in a row, share what is made of it."""
+    """The request of each choice, as the target takes it; those of one prompt, in a row, share what
+    is made of it."""
     requests: list[GenerationRequest] = []
     prepared = Once()
     for index, request in enumerate(translation.requests):
@@ -137,9 +148,19 @@ def _choices(
             request_id=call.request_id,
             context_length=target.context_length,
             prepared=prepared,
+            **_changes(request, fitted),
         )
         requests.append(own)
     return requests
+
+
+def _changes(request: Any, fitted: Fitted) -> dict[str, Any]:
+    """What is different in one choice's request: the seed is its own."""
+    changes = fitted.changes
+    if "sampling" not in changes:
+        return changes
+    stated = changes["sampling"].stated
+    return {**changes, "sampling": structs.replace(request.sampling, stated=stated)}
 
 
 def _without_what_is_unknown(
@@ -165,10 +186,10 @@ async def answer_embedding(
         APIError: 400 for what the provider can't honour, 502 for other than one vector a text, or
             what the provider raised itself.
     """
-    translation, dropped = await off_loop(
+    parsed, fitted = await off_loop(
         call.size, honoured, provider, provider.embedding_parameters, call, target
     )
-    translation = cast(EmbeddingTranslation, translation)
+    translation = cast(EmbeddingTranslation, parsed)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: EmbeddingResponse = await embed(request)
     texts, vectors = len(request.inputs), len(response.vectors)
@@ -177,7 +198,7 @@ async def answer_embedding(
     return Reply(
         translation.render_reply(response, Labels(call.model, call.request_id)),
         headers=JSON_HEADERS,
-        dropped=dropped,
+        dropped=tuple(fitted.dropped),
         read_usage=lambda: Usage(prompt_tokens=response.prompt_tokens),
     )
 
@@ -247,51 +268,52 @@ class _Generation:
 
 def honoured(
     provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
-) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation, tuple[str, ...]]:
-    """The request without what the provider can't honour, and the names of what was dropped.
+) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation, Fitted]:
+    """The request as the provider and its model take it, and what became of the rest.
 
     Raises:
-        APIError: 400 for what it can't honour and is not told to drop, or what is malformed.
+        APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
     """
     operation, body = call.operation, _decoded(call)
-    asked = operation.parameters(body)
-    refused = {path: "" for path, name in asked.items() if name not in honoured}
+    asked, mode = operation.parameters(body), provider.config.unsupported or "adapt"
     usual = operation.usual(body)
-    _refuse_or_drop(provider, refused, body, usual)
+    generates = operation.kind in ("chat", "completion")
+    fit = target.fit if generates else None
+    fitted = Fitted()
+    if fit is not None:
+        fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
+        if gone := {*fitted.adapted, *fitted.dropped}:
+            asked = {path: name for path, name in asked.items() if path not in gone}
+
+    def settle(refused: Mapping[str, str]) -> None:
+        for path, why in refused.items():
+            wish = mode == "adapt" and asked.get(path) in WISHES
+            if not (mode == "drop" or wish or path in usual):
+                raise unsupported_parameter(path, provider.id, why)
+            remove(body, path)
+        fitted.dropped += [path for path in refused if path not in fitted.dropped]
+
+    known = {path: "" for path, name in asked.items() if name not in honoured} | fitted.refused
+    settle(known)
     translation = operation.parse(body, target.model)
-    if operation.kind in ("chat", "completion"):
-        whys = provider.unsupported_values(cast(Translation, translation).requests[0])
-        values = {
-            path: whys[name] for path, name in asked.items() if name in whys and path not in refused
-        }
-        if values:
-            _refuse_or_drop(provider, values, body, usual)
+    if not generates:
+        return translation, fitted
+    request = cast(Translation, translation).requests[0]
+    whys = provider.unsupported_values(request)
+    values = {
+        path: whys[name] for path, name in asked.items() if name in whys and path not in known
+    }
+    if values:
+        settle(values)
+        translation = operation.parse(body, target.model)
+        request = cast(Translation, translation).requests[0]
+    if fit is not None:
+        fitted.refused = {}
+        fit_request(fit, request, asked, fitted, adapt=mode == "adapt")
+        if fitted.refused:
+            settle(fitted.refused)
             translation = operation.parse(body, target.model)
-            refused |= values
-    return translation, tuple(refused)
-
-
-def _refuse_or_drop(
-    provider: VocabularyProvider,
-    refused: Mapping[str, str],
-    body: dict[str, Any],
-    usual: Collection[str],
-) -> None:
-    for path, why in refused.items():
-        if provider.config.unsupported != "drop" and path not in usual:
-            raise unsupported_parameter(path, provider.id, why)
-        _remove(body, path)
-
-
-def _remove(body: dict[str, Any], path: str) -> None:
-    """Take the member at `path` (`a.b`) out of a body that is this module's own."""
-    *parents, name = path.split(".") if path not in body else [path]
-    for parent in parents:
-        inner = body.get(parent)
-        if not isinstance(inner, dict):
-            return
-        body = inner
-    body.pop(name, None)
+    return translation, fitted
 
 
 def _parsed(

@@ -347,10 +347,25 @@ class CompletionRequest(Struct, frozen=True):
     prepared: Once | None = None
 
 
+class ThinkingForm(Struct, frozen=True):
+    """In which form a model is told how hard to think; None for what its dialect does anyway.
+
+    Attributes:
+        how: OpenAI's word (`effort`), Anthropic's (`adaptive`), a number of tokens (`budget`), or
+            Gemini's word (`level`).
+        off: how it is told not to think: it is `disabled`, or thinks only `between_tools`, or is
+            told nothing (`omitted`).
+    """
+
+    how: Literal["effort", "adaptive", "budget", "level"] | None = None
+    off: Literal["disabled", "between_tools", "omitted"] | None = None
+
+
 class ChatCompletionRequest(Struct, frozen=True):
     """Say the next message of a conversation.
 
-    `verbosity` is OpenAI's (`low`, `medium`, `high`). `logprobs`, `stream`, `request_id`,
+    `verbosity` is OpenAI's (`low`, `medium`, `high`). `thinking` is how the model has to be told of
+    `reasoning_effort`, where that is known. `logprobs`, `stream`, `request_id`,
     `context_length`, `return_token_ids` and `prepared` as in `CompletionRequest`.
     """
 
@@ -369,6 +384,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     context_length: int | None = None
     return_token_ids: bool = False
     prepared: Once | None = None
+    thinking: ThinkingForm | None = None
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -469,12 +485,20 @@ class ModelInfo(Struct, frozen=True):
         created: in seconds since 1970.
         owned_by: the provider's id.
         context_length: in tokens, if it is known.
+        max_output_tokens: of a reply, if it is known.
+        input, output: what it reads and gives (`text`, `image`, `audio`, `video`, `document`); None
+            where nobody knows.
+        shutdown: when its vendor ends it, if that is announced: a date such as 2027-01-14.
     """
 
     id: str
     created: int
     owned_by: str
     context_length: int | None = None
+    max_output_tokens: int | None = None
+    input: tuple[str, ...] | None = None
+    output: tuple[str, ...] | None = None
+    shutdown: str | None = None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -8,6 +8,9 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import Kind
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.fitting.fit import Fit
+from llama_compat.fitting.relayed import fit_fields
+from llama_compat.off_loop import off_loop
 from providers.base import Provider
 
 METHODS: Mapping[Kind, str] = {
@@ -30,12 +33,29 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     operation = call.operation
     if call.may_be_relayed and operation.name in provider.relays:
         relayed = call if call.relayed is None else replace(call, fields=call.relayed)
+        if target.fit is not None and target.fit.adapts_relayed:
+            return _relay_fitted(provider, relayed, target, target.fit)
         return provider.relay(relayed, target)
     nothing = operation.nothing(call.fields, call.model)
     if nothing is not None:
         return _said(nothing)
     method: Callable[[Call, Target], Awaitable[Reply]] = getattr(provider, METHODS[operation.kind])
     return method(call, target)
+
+
+async def _relay_fitted(provider: Provider, call: Call, target: Target, fit: Fit) -> Reply:
+    """Relay `call` as the model takes it; one whose reply has to be rendered anew is translated.
+
+    Raises:
+        APIError: the call can't be answered, or was not.
+    """
+    fitted = await off_loop(call.size, fit_fields, fit, call)
+    if fitted is None:
+        return await answer(provider, replace(call, may_be_relayed=False), target)
+    reply = await provider.relay(replace(call, fields=fitted.fields), target)
+    reply.dropped = (*reply.dropped, *fitted.dropped)
+    reply.adapted = (*reply.adapted, *fitted.adapted)
+    return reply
 
 
 async def _said(nothing: bytes) -> Reply:

@@ -31,8 +31,11 @@ class ProviderConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    unsupported: Literal["refuse", "drop"] = "refuse"
-    """What to do with a parameter that the provider can't honour."""
+    unsupported: Literal["refuse", "drop", "adapt"] | None = None
+    """What to do with a parameter that the provider or its model can't honour: `refuse` the
+    request, `drop` the parameter, or `adapt`: say it in another way, leave mere wishes out, and
+    refuse the rest. Without it, translated calls are adapted, and relayed ones pass as they are but
+    for what the vendor never takes, which is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from llama_compat.catalog import Catalog, Facts
+from llama_compat.catalog.facts import INPUTS, latest
 from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
 from llama_compat.distribution.aliases import letters, matches
 from llama_compat.distribution.routing import flat_targets, routing_of
 from llama_compat.errors import APIError, model_not_allowed, model_not_found
 from llama_compat.exchange import ANYBODY, Principal, Target
+from llama_compat.fitting.fit import fit_of
 from llama_compat.types import ModelInfo
 from providers.base import Provider
 from routing.policy.group import Targets
@@ -85,6 +88,14 @@ def _most(lengths: Iterable[int | None]) -> int | None:
     return None if None in known else max(length for length in known if length is not None)
 
 
+def _any_of(facts: Sequence[Facts], kinds: str) -> tuple[str, ...] | None:
+    """What any of these models reads, or makes; None where nobody knows of all of them."""
+    found = [getattr(each, kinds) for each in facts]
+    if None in found:
+        return None
+    return tuple(kind for kind in INPUTS if any(kind in each for each in found))
+
+
 class ModelTable:
     """The models that the distribution offers: those it lists, and those that vendors list.
 
@@ -96,6 +107,7 @@ class ModelTable:
         providers: by id.
         routing: the policies that count for every model, unless it says otherwise.
         states: what is known of the targets.
+        catalog: what is known of vendors' models.
 
     Attributes:
         has_mirrors: whether requests for any of them are mirrored.
@@ -107,8 +119,11 @@ class ModelTable:
         providers: Mapping[str, Provider],
         routing: RoutingSettings | None = None,
         states: States | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         self._providers = providers
+        self._catalog = Catalog() if catalog is None else catalog
+        self._made: dict[FlatTarget, LiveTarget] = {}
         self._states = States() if states is None else states
         self._created = int(time.time())
         self._routes: dict[str, Route] = {}
@@ -126,13 +141,25 @@ class ModelTable:
         self.has_mirrors = any(each.mirrors for each in policies)
 
     def _live(self, flat: FlatTarget) -> LiveTarget:
+        provider = self._providers[flat.provider]
+        facts = self._catalog.target_facts(flat.provider, flat.model, flat.facts)
+        fit = fit_of(facts, adapts_relayed=provider.config.unsupported == "adapt")
         return LiveTarget(
-            self._providers[flat.provider],
-            Target(flat.model, flat.context_length),
+            provider,
+            Target(flat.model, flat.context_length, fit),
             self._states.provider(flat.provider).target(flat.model),
             flat.weight,
             flat.priority,
+            facts,
         )
+
+    def _discovered_target(self, provider: str, model: str) -> LiveTarget:
+        """A target that the template does not list, made when it is first asked for."""
+        flat = FlatTarget(provider, model)
+        live = self._made.get(flat)
+        if live is None:
+            live = self._made[flat] = self._live(flat)
+        return live
 
     def look_up(
         self, model: str, principal: Principal = ANYBODY, others: Sequence[str] = ()
@@ -176,7 +203,7 @@ class ModelTable:
             if model.startswith(f"{provider.id}/"):
                 for name in provider.discovered_models():
                     if _public_id(provider, name) == model:
-                        live = self._live(FlatTarget(provider.id, name))
+                        live = self._discovered_target(provider.id, name)
                         return Route([live], name=f"{provider.id}/*", names=(model,))
         return None
 
@@ -198,11 +225,8 @@ class ModelTable:
             for name in provider.discovered_models():
                 public_id = _public_id(provider, name)
                 if public_id not in self._routes and principal.may_use(public_id):
-                    entries.append(
-                        ModelInfo(
-                            public_id, self._created, provider.id, provider.context_length(name)
-                        )
-                    )
+                    live = self._discovered_target(provider.id, name)
+                    entries.append(self._info(public_id, [live], live.known_room))
         return entries
 
     async def get(self, model: str, principal: Principal = ANYBODY) -> ModelInfo:
@@ -215,7 +239,23 @@ class ModelTable:
 
     def describe(self, public_id: str, route: Route) -> ModelInfo:
         """What a list shows of the model that `route` leads to."""
-        return ModelInfo(public_id, self._created, route.provider.id, route.context_length)
+        rooms = [each.known_room for each in route.targets]
+        return self._info(public_id, route.targets, _most(rooms))
+
+    def _info(self, public_id: str, targets: Sequence[LiveTarget], room: int | None) -> ModelInfo:
+        """What is told of a model: what one of its targets does, the model does."""
+        facts = [each.facts for each in targets]
+        ends = latest(each.shutdown for each in facts)
+        return ModelInfo(
+            public_id,
+            self._created,
+            targets[0].provider.id,
+            room,
+            _most(each.output for each in facts),
+            _any_of(facts, "input"),
+            _any_of(facts, "makes"),
+            None if ends is None else ends.isoformat(),
+        )
 
 
 def _public_id(provider: Provider, name: str) -> str:

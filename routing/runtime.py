@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request as HTTPRequest
 
+from llama_compat.catalog import Catalog
 from llama_compat.distribution import Distribution, ServerSettings
 from llama_compat.errors import APIError
 from llama_compat.text.one_line import one_line
@@ -83,8 +84,9 @@ class Runtime:
         self._providers: Mapping[str, Shared[Provider]] = _providers(distribution, previous)
         self.providers = {id: shared.value for id, shared in self._providers.items()}
         self.states: States = States(distribution.providers, previous.states if previous else None)
+        catalog = Catalog.of(distribution)
         self.models = ModelTable(
-            distribution.models, self.providers, distribution.routing, self.states
+            distribution.models, self.providers, distribution.routing, self.states, catalog
         )
         self._access = _access(distribution, previous)
         self.access = self._access.value if self._access else None
@@ -97,7 +99,7 @@ class Runtime:
         self._store = _response_store(distribution.server, previous)
         self.responses = self._store.value if self._store else None
         self.limits = _limits(distribution, self.access)
-        self.ledger = _ledger(distribution, self.limits)
+        self.ledger = _ledger(distribution, self.limits, catalog)
         self.observers = (
             observers_of(distribution, self.providers, self.states, self.ledger)
             if self.ledger is not None
@@ -306,14 +308,16 @@ def _access(distribution: Distribution, previous: Runtime | None) -> Shared[Acce
     return Shared(access, access.stop)
 
 
-def _ledger(distribution: Distribution, limits: RequestLimits | None) -> Ledger | None:
+def _ledger(
+    distribution: Distribution, limits: RequestLimits | None, catalog: Catalog
+) -> Ledger | None:
     server = distribution.server
     if not (server.records or server.traces or server.metrics or limits is not None):
         return None
     from routing.observability.records.ledger import Ledger
     from routing.observability.records.prices import Prices
 
-    return Ledger(Prices(distribution))
+    return Ledger(Prices(distribution, catalog))
 
 
 def _sample_bytes(observers: Observers | None, ledger: Ledger | None) -> int:

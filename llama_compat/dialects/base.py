@@ -25,6 +25,7 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     StreamEvent,
+    ThinkingForm,
     Usage,
 )
 from llama_compat.wire.json_fields import JSONFields
@@ -118,6 +119,11 @@ class Operation:
             with every request: a provider that can't honour them leaves them out, and they are
             named, but never refused.
         shows_images: whether its replies have a place for what a model draws.
+        say_effort: says in a decoded request how hard to think, in the form that a model takes, if
+            that is not said so already; None where OpenAI's word stands at its own place. Returns
+            the names of the members that it changed.
+        effort: OpenAI's word for how hard a decoded request wants a model to think; goes together
+            with `say_effort`.
         parse: a decoded request and the provider's name for the model, in the vocabulary. Raises
             APIError (400).
         nothing: the whole reply to a request that asks nothing of the model, given its members and
@@ -135,6 +141,8 @@ class Operation:
     nothing: Callable[[Mapping[str, Raw], str], bytes | None] = _something
     usual: Callable[[Mapping[str, Any]], Collection[str]] = lambda body: ()
     shows_images: bool = False
+    say_effort: Callable[[dict[str, Any], str, ThinkingForm], Collection[str]] | None = None
+    effort: Callable[[Mapping[str, Any]], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from llama_compat.distribution.problems import KeyPath
 from llama_compat.distribution.yaml_positions import Document
+from llama_compat.text.one_line import one_line
 
 _REFERENCE = re.compile(
     r"\$\$\{"
@@ -106,7 +107,8 @@ class ResolvedDocument(Document):
         if reference == "$${":
             return "${"
         if name is None:
-            self._complain(path, f"'{reference}' is not a reference{_corrected(reference)}")
+            shown = one_line(reference)
+            self._complain(path, f"'{shown}' is not a reference{_corrected(reference)}")
             return ""
         text = self._environ.get(name, "").strip()
         if text:

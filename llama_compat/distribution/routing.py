@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import PriceSettings
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ class TargetSettings(_Settings):
     price: PriceSettings | None = None
     """What it costs; None leaves that to the model and the list of known prices."""
 
+    facts: FactsSettings | None = None
+    """What it takes, over what the catalogue knows of it; None leaves that to the model."""
+
 
 @dataclass(frozen=True, slots=True)
 class FlatTarget:
@@ -181,6 +185,7 @@ class FlatTarget:
     weight: float = 1.0
     priority: int = 0
     price: PriceSettings | None = None
+    facts: FactsSettings | None = None
 
 
 def merged(defaults: RoutingSettings | None, own: RoutingSettings | None) -> RoutingSettings | None:
@@ -232,14 +237,21 @@ def _in_order(model: ModelSettings, models: Mapping[str, ModelSettings]) -> Sequ
     """The targets as they are asked, with priorities from 0 on without a gap."""
     if model.provider is not None:
         name = model.provider_model or model.id
-        return [FlatTarget(model.provider, name, model.context_length, price=model.price)]
+        length, price, facts = model.context_length, model.price, model.facts
+        return [FlatTarget(model.provider, name, length, price=price, facts=facts)]
     # The rank of a target is its own priority, and then that within the model whose place it has.
     ranked: list[tuple[tuple[int, int], FlatTarget]] = []
     for target in model.targets:
         if target.provider is not None:
             length = _least(target.context_length, model.context_length)
-            name, price = target.model or model.id, target.price or model.price
-            flat = FlatTarget(target.provider, name, length, target.weight, price=price)
+            flat = FlatTarget(
+                target.provider,
+                target.model or model.id,
+                length,
+                target.weight,
+                price=target.price or model.price,
+                facts=target.facts or model.facts,
+            )
             ranked.append(((target.priority, 0), flat))
             continue
         assert target.model is not None

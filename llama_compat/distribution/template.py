@@ -33,6 +33,7 @@ from llama_compat.distribution.access import (
 )
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.env_references import ResolvedDocument
+from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import (
     PriceSettings,
     RecordsSettings,
@@ -290,6 +291,9 @@ class ModelSettings(_Settings):
 
     price: PriceSettings | None = None
     """What it costs; None leaves that to the list of known prices."""
+
+    facts: FactsSettings | None = None
+    """What it takes, over what the catalogue knows of it."""
 
     @property
     def names(self) -> tuple[str, ...]:

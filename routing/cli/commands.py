@@ -256,7 +256,19 @@ def _show(template: str, distribution: Distribution) -> None:
             places = ", ".join(leads_to[model.id])
             models.add_row(model.id, places, context, ", ".join(model.aliases))
         _print(models)
+    _warn(distribution)
     _print(f"{template} is fine. Serve it:  llama-compat run {template}")
+
+
+def _warn(distribution: Distribution) -> None:
+    """Say what a template can be served in spite of, for now."""
+    from datetime import date
+
+    from llama_compat.catalog import Catalog
+    from llama_compat.catalog.warnings import warnings_of
+
+    for warning in warnings_of(distribution, Catalog.of(distribution), date.today()):
+        _print(f"Warning: {warning}.")
 
 
 def _check_live(distribution: Distribution) -> None:

@@ -71,6 +71,8 @@ class Answer:
         headers = {**reply.headers}
         if reply.dropped:
             headers["x-llama-compat-dropped"] = _listed(reply.dropped)
+        if reply.adapted:
+            headers["x-llama-compat-adapted"] = _listed(reply.adapted)
         if isinstance(reply.body, bytes):
             await self._settled(reply)
             headers["content-length"] = str(len(reply.body))

@@ -17,6 +17,7 @@ from llama_compat.dialects.openai_responses.input.items import item_type
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.fitting.fit import Fitted
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
@@ -110,7 +111,7 @@ class Responses:
                 code="unsupported_parameter",
             )
         self._background.check_room()
-        translation, dropped = await off_loop(call.size, _translated, call, route)
+        translation, fitted = await off_loop(call.size, _translated, call, route)
         queued = translation.queued(Labels(call.model, call.request_id))
         await turn.save(queued)
         request.goes_on = True
@@ -134,7 +135,12 @@ class Responses:
         self._owner.hold()
         running = self._background.run(queued, work)
         running.add_done_callback(lambda _: self._owner.release())
-        return Reply(encode_json(queued), headers=JSON_HEADERS, dropped=dropped)
+        return Reply(
+            encode_json(queued),
+            headers=JSON_HEADERS,
+            dropped=tuple(fitted.dropped),
+            adapted=tuple(fitted.adapted),
+        )
 
     async def _finished(self, request: Request) -> dict[str, Any]:
         reply = await self._next(request)
@@ -152,8 +158,8 @@ def _keeping(reply: Reply) -> Keeping | None:
     return translation.keeping if isinstance(translation, KeptCall) else None
 
 
-def _translated(call: Call, route: Route) -> tuple[KeptCall, tuple[str, ...]]:
-    """The call as the first target takes it that can, and what that one drops.
+def _translated(call: Call, route: Route) -> tuple[KeptCall, Fitted]:
+    """The call as the first target takes it that can, and what became of the rest.
 
     Raises:
         APIError: 400, it is malformed, or no target takes it.
@@ -162,11 +168,11 @@ def _translated(call: Call, route: Route) -> tuple[KeptCall, tuple[str, ...]]:
     for each in route.targets:
         try:
             provider = cast(VocabularyProvider, each.provider)
-            translation, dropped = honoured(provider, provider.parameters, call, each.target)
+            translation, fitted = honoured(provider, provider.parameters, call, each.target)
         except UnsupportedHere as error:
             refusal = refusal or error
         else:
-            return cast(KeptCall, translation), dropped
+            return cast(KeptCall, translation), fitted
     assert refusal is not None
     raise refusal
 

@@ -63,6 +63,7 @@ async def _ask_by_plan(
         call.extent.max_tokens,
         of_one_model(call),
         pinned_target(attempts.headers, targets, call.model, allowed=policy.pin),
+        targets.abilities.lacking(call),
     )
     plan = Plan(policy, targets, wanted, now)
     attempts.passed_over = plan.passed_over

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from routing.policy.abilities import Abilities
 from routing.policy.wanted import same_model
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class Targets(tuple["LiveTarget", ...]):
                 if not target.holds(tokens):
                     return False
         return True
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        """What differs between what they can do."""
+        return Abilities(self)
 
     @cached_property
     def of_one_model(self) -> Targets:

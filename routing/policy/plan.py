@@ -7,7 +7,7 @@ another one, at once. A *cooldown* keeps later requests away from a target that 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -119,6 +119,16 @@ class Plan:
             self.passed_over = [
                 f"{each.id} ({wanted.of_one_model})" for each in targets if each not in same
             ]
+        if wanted.unable and wanted.pinned is None:
+            self._pass_over(wanted.unable)
+
+    def _pass_over(self, unable: Mapping[str, str]) -> None:
+        """Leave out the targets that can't do what is asked, if any is left."""
+        able = [each for each in self._targets if each.id not in unable]
+        if able and len(able) < len(self._targets):
+            others = [each.id for each in self._targets if each.id in unable]
+            self.passed_over = [*self.passed_over, *(f"{id} ({unable[id]})" for id in others)]
+            self._targets = Targets(able)
 
     # Steps ----------------------------------------------------------------------------------------
 

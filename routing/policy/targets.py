@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from llama_compat.catalog.facts import NOTHING, Facts
 from llama_compat.error_classes import ErrorClass
 from llama_compat.exchange import Target
 from routing.policy.cooldown import Cooldown
@@ -194,6 +195,7 @@ class LiveTarget:
         state: what is known of it now.
         weight: its share, beside the others of its priority.
         priority: 0 for those that are asked first; the others only when none before them can.
+        facts: what is known of its model.
     """
 
     provider: Provider
@@ -201,6 +203,7 @@ class LiveTarget:
     state: TargetState
     weight: float = 1.0
     priority: int = 0
+    facts: Facts = NOTHING
 
     @property
     def id(self) -> str:
@@ -215,6 +218,13 @@ class LiveTarget:
         if limit is None or own is None:
             return own if limit is None else limit
         return min(limit, own)
+
+    @property
+    def known_room(self) -> int | None:
+        """The same for people, who are told what the catalogue says too: it may be wrong, so no
+        request is refused by it."""
+        room, known = self.room, self.facts.context
+        return known if room is None else room
 
     def holds(self, tokens: int) -> bool:
         """Whether it holds so many tokens, as far as anybody knows."""

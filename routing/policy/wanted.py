@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call
 from llama_compat.wire.json_fields import from_raw
+from routing.policy.abilities import NOTHING
 from routing.policy.targets import LiveTarget, header_text
 
 PIN_HEADER = b"x-llama-compat-target"
@@ -33,6 +34,7 @@ class Wanted(Struct, frozen=True):
         max_tokens: how many tokens may be generated, where the request says so.
         of_one_model: what in it means something else to another model; empty for nothing.
         pinned: the id of the only target that it may go to; None for any.
+        unable: the ids of targets that would refuse it, and what each of them can't do.
     """
 
     stream: bool = False
@@ -40,6 +42,7 @@ class Wanted(Struct, frozen=True):
     max_tokens: int | None = None
     of_one_model: str = ""
     pinned: str | None = None
+    unable: Mapping[str, str] = NOTHING
 
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -22,6 +22,7 @@ NAMES = {
     bool: "true or false",
     SecretStr: "text, a secret",
     Path: "path",
+    date: "date",
     datetime: "time",
     Any: "anything",
     object: "anything",

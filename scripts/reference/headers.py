@@ -31,8 +31,11 @@ SENT = {
     "x-llama-compat-target": "Which target of the model gave it, as `provider/model`.",
     "x-llama-compat-attempts": "How many requests were sent to targets for it.",
     "x-llama-compat-skipped": "The targets that were not asked, each with the reason in brackets.",
-    "x-llama-compat-dropped": "The parameters that were left out, where the template has"
-    " `unsupported: drop`; cut at 2,000 characters, where it ends in `and N more`.",
+    "x-llama-compat-dropped": "The parameters that were asked for and left out: all that can't be"
+    " honoured where the template has `unsupported: drop`, mere wishes where calls are adapted; cut"
+    " at 2,000 characters, where it ends in `and N more`.",
+    "x-llama-compat-adapted": "The parameters that are said to the model in another way, as in"
+    " `max_tokens=64000`, or were left out as they are so anyway; cut in the same way.",
     "retry-after": "In how many seconds to come back: with 429 and 503.",
     "retry-after-ms": "The same in milliseconds.",
     "x-should-retry": "`false` where coming back is no use: the request could never be let in, or"
@@ -85,7 +88,7 @@ x-request-id: req_4f0c6d1e2b7a
 x-llama-compat-provider: gpu-box
 x-llama-compat-target: gpu-box/meta-llama/Llama-3.3-70B-Instruct
 x-llama-compat-attempts: 2
-x-llama-compat-skipped: anthropic/claude-sonnet-4-5 (logprobs)
+x-llama-compat-skipped: anthropic/claude-sonnet-5-5 (logprobs)
 ```"""
 
 

@@ -12,7 +12,8 @@ A request is relayed to it as it comes, but for the model's name and for what it
 Providers that speak something else are in [what providers honour](parameters.md).
 
 A field that a vendor refuses, or ignores, is answered with 400 and its name here; with
-`unsupported: drop` it is left out, and named in the header `x-llama-compat-dropped`. For
+`unsupported: drop` it is left out, and named in the header `x-llama-compat-dropped`, and with
+`unsupported: adapt` it is if it is [a mere wish](../concepts/models.md). For
 `remote::passthrough`, which stands for any other server, `base_url` has to be given."""
 
 

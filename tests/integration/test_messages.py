@@ -57,6 +57,12 @@ def messages_template(path: Path, native: str, chatting: str) -> Path:
             **key,
             "unsupported_parameters": ["reasoning_effort"],
         },
+        "refusing": {
+            "base_url": f"{chatting}/v1",
+            **key,
+            "unsupported_parameters": ["reasoning_effort"],
+            "unsupported": "refuse",
+        },
         "dropping": {"base_url": f"{chatting}/v1", **key, "unsupported": "drop"},
     }
     kinds = {"anthropic": "remote::anthropic-messages", "alive": "remote::vllm"}
@@ -515,10 +521,20 @@ def test_what_clients_always_say_is_passed_on_or_named_and_never_refused(
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking"),
     ],
 )
-def test_what_is_asked_for_besides_is_refused_where_there_is_no_thinking(
+def test_what_is_asked_for_besides_is_left_out_where_there_is_no_thinking(
     setting: Setting, model: str, members: Any, path: str
 ) -> None:
+    chat_says(setting.openai, {"content": "Hi"})
     reply = post(setting, model, **members)
+    assert reply.status == 200
+    assert reply.headers["x-llama-compat-dropped"] == path
+
+
+@pytest.mark.parametrize("path", ["output_config.effort", "thinking"])
+def test_or_refused_where_the_template_says_so(setting: Setting, path: str) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 2000}
+    asked = {"thinking": thinking} if path == "thinking" else {"output_config": {"effort": "low"}}
+    reply = post(setting, "my/refusing", **asked)
     assert reply.status == 400
     assert path in reply.json()["error"]["message"]
 
@@ -653,7 +669,7 @@ async def test_asynchronously(async_client: anthropic.AsyncAnthropic) -> None:
         ({"max_tokens": -1}, anthropic.BadRequestError),
         ({"max_tokens": 201}, anthropic.BadRequestError),
         ({"messages": []}, anthropic.BadRequestError),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, anthropic.BadRequestError),
+        ({"extra_body": {"mcp_servers": [{"url": "x"}]}}, anthropic.BadRequestError),
         (
             {"messages": [{"role": "user", "content": "x" * 1_000_000}]},
             anthropic.RequestTooLargeError,
@@ -681,7 +697,7 @@ def test_models_in_anthropics_shape(client: anthropic.Anthropic) -> None:
     page = client.models.list(limit=2)
     assert [model.id for model in page.data] == ["echo", "my/anthropic"]
     assert (page.has_more, page.first_id, page.last_id) == (True, "echo", "my/anthropic")
-    assert len({model.id for model in page}) == 7  # the client asks for the other pages
+    assert len({model.id for model in page}) == 8  # the client asks for the other pages
     model = client.models.retrieve("my/anthropic")
     assert (model.id, model.type) == ("my/anthropic", "model")
     assert client.models.retrieve("echo").max_input_tokens == 200

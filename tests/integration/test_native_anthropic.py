@@ -127,11 +127,9 @@ class TestAnthropic(NativeSuite):
     @pytest.mark.parametrize(
         ("name", "value", "others"),
         [
-            ("temperature", 1.5, {}),
             ("response_format", {"type": "json_object"}, {"tools": [WEATHER_TOOL]}),
-            ("seed", 7, {}),
             ("logprobs", True, {}),
-            ("presence_penalty", 0.5, {}),
+            ("logit_bias", {"1": 5}, {}),
         ],
     )
     def test_refuses_what_the_api_has_no_form_for(
@@ -147,6 +145,20 @@ class TestAnthropic(NativeSuite):
             self.chat(client, **{name: value}, **others)
         assert refused.value.param == name
         assert vendor.server.received == []
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("temperature", 1.5), ("seed", 7), ("presence_penalty", 0.5)]
+    )
+    def test_leaves_wishes_out_that_the_api_has_no_form_for(
+        self, vendor: Vendor, client: openai.OpenAI, name: str, value: Any
+    ) -> None:
+        vendor.will_say(Reply(text="Hi"))
+        raw = client.chat.completions.with_raw_response.create(
+            model=MODEL, messages=[{"role": "user", "content": "Hi"}], **{name: value}
+        )
+        assert raw.headers["x-llama-compat-dropped"] == name
+        vendor.check_request(vendor.server.last.body)
+        assert name not in vendor.server.last.body
 
     def test_keeps_an_overloaded_vendors_status(
         self, vendor: Vendor, client: openai.OpenAI

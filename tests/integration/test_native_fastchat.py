@@ -245,15 +245,23 @@ def test_refuses_what_does_not_fit_the_context(
     [
         ("tools", [{"type": "function", "function": {"name": "f"}}]),
         ("response_format", {"type": "json_object"}),
-        ("seed", 1),
         ("logit_bias", {"5": 1}),
-        ("reasoning_effort", "low"),
     ],
 )
 def test_refuses_what_workers_can_t_do(client: openai.OpenAI, name: str, value: Any) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(**{"model": "greets", "messages": MESSAGES, name: value})
     assert refused.value.param == name
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 1), ("reasoning_effort", "low")])
+def test_leaves_wishes_out_that_workers_can_t_fulfil(
+    client: openai.OpenAI, name: str, value: Any
+) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        **{"model": "greets", "messages": MESSAGES, name: value}
+    )
+    assert raw.headers["x-llama-compat-dropped"] == name
 
 
 def test_refuses_the_answer_of_a_tool(client: openai.OpenAI) -> None:

@@ -224,8 +224,8 @@ class TestGemini(NativeSuite):
     ) -> None:
         vendor.will_say(Reply(text="Hi"))
         with pytest.raises(openai.BadRequestError) as refused:
-            self.chat(client, extra_body={"repetition_penalty": 1.2})
-        assert refused.value.param == "repetition_penalty"
+            self.chat(client, extra_body={"stop_token_ids": [5]})
+        assert refused.value.param == "stop_token_ids"
         assert vendor.server.received == []
 
     def test_fetches_images_for_the_vendor(self, vendor: Vendor, client: openai.OpenAI) -> None:

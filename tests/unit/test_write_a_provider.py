@@ -96,9 +96,15 @@ async def test_it_streams(client: httpx.AsyncClient) -> None:
 
 
 async def test_what_it_does_not_know_is_refused(client: httpx.AsyncClient) -> None:
+    body = {"model": "backwards", "messages": SAID, "logprobs": True}
+    answer = await client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logprobs")
+
+
+async def test_but_for_a_mere_wish(client: httpx.AsyncClient) -> None:
     body = {"model": "backwards", "messages": SAID, "seed": 1}
     answer = await client.post("/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "seed")
+    assert answer.headers["x-llama-compat-dropped"] == "seed"
 
 
 def test_the_table_names_what_there_is() -> None:

@@ -37,6 +37,11 @@ def render_model(model: ModelInfo) -> dict[str, Any]:
     }
     if model.context_length is not None:
         rendered["max_input_tokens"] = model.context_length
+    if model.max_output_tokens is not None:
+        rendered["max_tokens"] = model.max_output_tokens
+    if model.shutdown is not None:
+        rendered["lifecycle"] = "deprecated"
+        rendered["retires_at"] = f"{model.shutdown}T00:00:00Z"
     return rendered
 
 

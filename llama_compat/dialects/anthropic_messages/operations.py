@@ -14,7 +14,9 @@ from llama_compat.dialects.anthropic_messages.errors import (
 from llama_compat.dialects.anthropic_messages.events import PING
 from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
 from llama_compat.dialects.anthropic_messages.input.parameters import (
+    effort_in,
     parameters_asked,
+    say_effort,
     usual_parameters,
 )
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
@@ -80,6 +82,8 @@ MESSAGES = Operation(
     parameters=parameters_asked,
     usual=usual_parameters,
     parse=parse_request,
+    effort=effort_in,
+    say_effort=say_effort,
 )
 COUNT_TOKENS = Operation(
     dialect=ANTHROPIC,

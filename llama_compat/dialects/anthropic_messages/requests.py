@@ -70,10 +70,12 @@ class Thinking(Struct, frozen=True):
         mode: `adaptive`, the model decides how much (Claude 4.6 and later), or `budget`, a number
             of tokens (Claude 4.5 and earlier).
         display: whether thinking is shown, where that is not to be as the model has it by default.
+        off: how a model is told not to think.
     """
 
     mode: Literal["adaptive", "budget"] = "adaptive"
     display: Literal["summarized", "omitted"] | None = None
+    off: Literal["disabled", "between_tools", "omitted"] = "disabled"
 
 
 ADAPTIVE_THINKING = Thinking()
@@ -337,7 +339,7 @@ def _render_thinking(
     if request.reasoning_effort is None:
         return {}
     if _effort(request) is None:
-        return {"type": "disabled"}
+        return {} if thinking.off == "omitted" else {"type": thinking.off}
     block: dict[str, Any] = {"type": "adaptive"}
     if thinking.mode == "budget":
         if not budget:

@@ -38,6 +38,8 @@ def render_model(model: ModelInfo) -> dict[str, Any]:
     }
     if model.context_length is not None:
         rendered["inputTokenLimit"] = model.context_length
+    if model.max_output_tokens is not None:
+        rendered["outputTokenLimit"] = model.max_output_tokens
     return rendered
 
 

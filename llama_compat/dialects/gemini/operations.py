@@ -23,8 +23,10 @@ from llama_compat.dialects.gemini.input.call import parse_count, parse_generate
 from llama_compat.dialects.gemini.input.generation_config import (
     CONFIG,
     config_asked,
+    effort_in,
     parse_candidate_count,
     parse_max_tokens,
+    say_effort,
 )
 from llama_compat.dialects.gemini.input.tools import tools_asked
 from llama_compat.dialects.gemini.members import spelling, spellings, the_member
@@ -123,6 +125,8 @@ GENERATE = Operation(
     look=_look,
     parameters=_parameters,
     parse=parse_generate,
+    effort=effort_in,
+    say_effort=say_effort,
 )
 STREAM_EVENTS = replace(
     GENERATE,

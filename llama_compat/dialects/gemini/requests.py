@@ -282,7 +282,7 @@ def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:
         if wanted.schema is not None:
             config.update(_render_schema(wanted.schema, "responseSchema", "responseJsonSchema"))
     if request.reasoning_effort is not None:
-        config["thinkingConfig"] = _render_thinking(request.model, request.reasoning_effort)
+        config["thinkingConfig"] = _render_thinking(request, request.reasoning_effort)
     return config
 
 
@@ -311,8 +311,13 @@ def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
     return config
 
 
-def _render_thinking(model: str, effort: str) -> dict[str, Any]:
-    if any(name in model for name in MODELS_WITH_BUDGETS):
+def _render_thinking(request: ChatCompletionRequest, effort: str) -> dict[str, Any]:
+    model, form = request.model, request.thinking
+    if form is not None and form.how is not None:
+        has_budgets = form.how == "budget"
+    else:
+        has_budgets = any(name in model for name in MODELS_WITH_BUDGETS)
+    if has_budgets:
         efforts: Mapping[str, Any] = THINKING_BUDGETS
         member = "thinkingBudget"
     else:

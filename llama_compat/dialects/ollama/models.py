@@ -90,6 +90,8 @@ def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]
     if model.context_length is not None:
         info[f"{family}.context_length"] = model.context_length
     known = [word for name, word in _CAPABILITIES.items() if name in parameters]
+    if model.input is not None and "image" in model.input:
+        known.append("vision")
     return {
         "modelfile": "",
         "parameters": "",

@@ -10,16 +10,31 @@ from llama_compat.types import ModelInfo
 
 
 def render_model(model: ModelInfo) -> dict[str, Any]:
-    """A `model` object; the context's length, where it is known, is an extension that many have."""
+    """A `model` object. What is not OpenAI's is called as OpenRouter has it, whose names clients
+    look for (https://openrouter.ai/docs/api-reference/list-available-models); what nobody knows is
+    left out."""
     rendered: dict[str, Any] = {
         "id": model.id,
         "object": "model",
         "created": model.created,
         "owned_by": model.owned_by,
     }
+    if model.shutdown is not None:
+        rendered["shutdown_date"] = model.shutdown
     if model.context_length is not None:
         rendered["context_length"] = model.context_length
+    if model.max_output_tokens is not None:
+        rendered["max_output_tokens"] = model.max_output_tokens
+    if model.input is not None and model.output is not None:
+        rendered["architecture"] = {
+            "input_modalities": [_MODALITIES.get(each, each) for each in model.input],
+            "output_modalities": [_MODALITIES.get(each, each) for each in model.output],
+        }
     return rendered
+
+
+_MODALITIES = {"document": "file"}
+"""OpenRouter's words."""
 
 
 def parse_models(body: bytes, prefix: str = "") -> list[str]:

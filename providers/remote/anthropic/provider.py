@@ -19,9 +19,10 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
     StreamEvent,
+    ThinkingForm,
     temperature_of,
 )
-from providers.base import ProviderConfig, ProviderModel
+from providers.base import ProviderConfig
 from providers.remote.anthropic.relay import VERSION, relay_messages
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.provider import RemoteProvider
@@ -49,9 +50,10 @@ class AnthropicMessagesConfig(RemoteConfig):
     """The limit where the caller sets none: the API wants one. It is no more than the model's
     `context_length`."""
 
-    thinking: Literal["adaptive", "budget"] = "adaptive"
+    thinking: Literal["adaptive", "budget"] | None = None
     """How `reasoning_effort` is said: as an effort, to Claude 4.6 and later, or as a number of
-    tokens, to Claude 4.5 and earlier."""
+    tokens, to Claude 4.5 and earlier. Without it, as the catalogue has it of the model, and as an
+    effort where that does not know it."""
 
     thinking_display: Literal["summarized", "omitted"] | None = None
     """Whether thinking is shown; by default as the model has it."""
@@ -88,14 +90,6 @@ class AnthropicMessagesProvider(
             "top_p",
         }
     )
-
-    def __init__(
-        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
-    ) -> None:
-        super().__init__(provider_id, config, models)
-        self._thinking = anthropic_messages.Thinking(
-            self.config.thinking, self.config.thinking_display
-        )
 
     def request_headers(self) -> dict[str, str]:
         """The key, the version and the betas."""
@@ -170,7 +164,7 @@ class AnthropicMessagesProvider(
         body = anthropic_messages.render_request(
             request,
             default_max_tokens=self._default_max_tokens(request),
-            thinking=self._thinking,
+            thinking=self._thinking(request),
         )
         json_object = anthropic_messages.wants_json_object(request)
         return read_reply(
@@ -187,7 +181,7 @@ class AnthropicMessagesProvider(
         rendered = anthropic_messages.render_request(
             request,
             default_max_tokens=self._default_max_tokens(request),
-            thinking=self._thinking,
+            thinking=self._thinking(request),
         )
         body = {name: rendered[name] for name in _COUNTED if name in rendered}
         async with self.upstream.post(
@@ -196,6 +190,13 @@ class AnthropicMessagesProvider(
             return await read_object(
                 self.id, response, anthropic_messages.parse_token_reply, required=["input_tokens"]
             )
+
+    def _thinking(self, request: ChatCompletionRequest) -> anthropic_messages.Thinking:
+        form = request.thinking or ThinkingForm()
+        known: Literal["adaptive", "budget"] = "budget" if form.how == "budget" else "adaptive"
+        return anthropic_messages.Thinking(
+            self.config.thinking or known, self.config.thinking_display, form.off or "disabled"
+        )
 
     def _default_max_tokens(self, request: ChatCompletionRequest) -> int:
         default = self.config.default_max_tokens

@@ -201,8 +201,9 @@ class RemoteOpenAIProvider(
         return await relay_responses(self.id, call, model, post)
 
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
-        drop = self.config.unsupported == "drop"
-        fields, dropped = vendor_fields(call, target, self._refusing, self.id, drop=drop)
+        fields, dropped = vendor_fields(
+            call, target, self._refusing, self.id, unsupported=self.config.unsupported
+        )
         if self._reasoning_fields is not None:
             await self._fit_reasoning(fields, self._reasoning_fields)
         exchange = self._exchange(call, target, encode_fields(fields))

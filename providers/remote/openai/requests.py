@@ -9,12 +9,13 @@ from msgspec import Raw
 
 from llama_compat.errors import unsupported_parameter
 from llama_compat.exchange import Call, Target
+from llama_compat.fitting.fit import WISHES
 from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
 from providers.remote.openai.vendors import NEUTRAL_VALUES, Vendor
 
 
 def vendor_fields(
-    call: Call, target: Target, vendor: Vendor, provider: str, *, drop: bool
+    call: Call, target: Target, vendor: Vendor, provider: str, *, unsupported: str | None
 ) -> tuple[JSONFields, tuple[str, ...]]:
     """The members to send: the client's, with the vendor's name for the model.
 
@@ -22,7 +23,8 @@ def vendor_fields(
         call, target: what to ask, and of which model.
         vendor: what it refuses, and what it calls otherwise.
         provider: the provider's id, for messages.
-        drop: leave out what the vendor can't honour, rather than refuse the request.
+        unsupported: what the template says to do with what the vendor can't honour: `drop` it, or
+            `adapt` to it, which drops mere wishes; otherwise the request is refused.
 
     Returns:
         The members, and the names of those left out although they ask for something.
@@ -43,8 +45,10 @@ def vendor_fields(
             name for name, known in vendor.renamed.items() if name in fields and known in fields
         ]
     dropped = tuple(name for name in left_out if _asks_for_something(name, fields[name]))
-    if dropped and not drop:
-        raise unsupported_parameter(dropped[0], provider)
+    if dropped and unsupported != "drop":
+        missed = [name for name in dropped if unsupported != "adapt" or name not in WISHES]
+        if missed:
+            raise unsupported_parameter(missed[0], provider)
     for name in left_out:
         del fields[name]
     if call.operation.name == "chat" and not vendor.renamed.keys().isdisjoint(fields):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from routing.observability.records.prices import NANO_DOLLARS
+from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.records.record import COLUMNS, Record
 from routing.observability.records.reports import PAGE, record_pages
 from routing.storage.storage import Storage

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from routing.observability.records.prices import NANO_DOLLARS
+from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.records.recorder import DAY_SECONDS
 from routing.observability.records.reports import Key, Use, parse_since, usage
 from routing.storage.storage import Row, Storage

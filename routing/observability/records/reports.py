@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from routing.observability.records.prices import NANO_DOLLARS
+from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
 from routing.observability.records.recorder import DAY_SECONDS, daily_sums
 from routing.storage.storage import Row, Storage

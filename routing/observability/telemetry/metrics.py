@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.observers import Batch
-from routing.observability.records.prices import NANO_DOLLARS
 from routing.observability.records.record import Record
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.sharing import FOLDER

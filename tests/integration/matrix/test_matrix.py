@@ -213,9 +213,10 @@ def test_effort(behind: Everything, client: Client, name: str, kind: Kind) -> No
         assert client.ask(ask, stream=False).text == "Hi"
         assert b'"low"' in behind.vendors[name].server.last.content.lower()
         return
-    with pytest.raises(Refused) as refused:
-        client.ask(ask, stream=False)
-    assert refused.value.status == 400
+    # It is a mere wish: a model that does not think answers all the same.
+    assert client.ask(ask, stream=False).stop in ("end", "length")
+    if kind.vendor is not None:
+        assert b'"low"' not in behind.vendors[name].server.last.content.lower()
 
 
 # What goes wrong ----------------------------------------------------------------------------------

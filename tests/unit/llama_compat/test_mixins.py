@@ -358,7 +358,7 @@ async def test_a_value_that_is_not_honoured_is_refused_with_the_reason():
         def unsupported_values(self, request):
             return {"temperature": "too hot"} if temperature_of(request.sampling) > 1 else {}
 
-    picky = Picky(say_again)
+    picky = Picky(say_again, unsupported="refuse")
     assert whole(await picky.openai_chat_completion(chat(temperature=1), OWN))
     with pytest.raises(APIError, match="too hot") as raised:
         await picky.openai_chat_completion(chat(temperature=2), OWN)

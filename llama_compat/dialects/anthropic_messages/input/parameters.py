@@ -22,8 +22,14 @@ from llama_compat.dialects.members import (
     wrong_type,
 )
 from llama_compat.dialects.openai.parameters import parse_sampling
-from llama_compat.errors import invalid_parameter
-from llama_compat.types import ResponseFormat, SamplingParams, ToolChoice, ToolDefinition
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.types import (
+    ResponseFormat,
+    SamplingParams,
+    ThinkingForm,
+    ToolChoice,
+    ToolDefinition,
+)
 
 _ALWAYS_HONOURED = frozenset({"model", "messages", "system", "stream"})
 
@@ -241,6 +247,51 @@ def _effort_of_thinking(value: Any) -> str | None:
     wanted = MIN_THINKING_BUDGET if budget is None else budget
     # Not every vendor knows the efforts past `high`, which mean as much as there is.
     return next(each for each in ("high", "medium", "low") if wanted >= THINKING_BUDGETS[each])
+
+
+def effort_in(body: Mapping[str, Any]) -> str | None:
+    """How hard to think, `none` for not at all; None where that is left open, or malformed."""
+    thinking = body.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") in ("disabled", "between_tools"):
+        return "none"
+    try:
+        return parse_effort(body)
+    except APIError:
+        return None  # for the vendor to say
+
+
+def say_effort(body: dict[str, Any], effort: str, form: ThinkingForm) -> Collection[str]:
+    """Say in a request how hard to think, in the form that a model takes.
+
+    Returns:
+        The names of the members that it changed.
+    """
+    before = {name: body.get(name) for name in ("thinking", "output_config")}
+    thinking, output = body.get("thinking") or {}, body.get("output_config") or {}
+    kind = thinking.get("type")
+    shown = {name: thinking[name] for name in ("display",) if name in thinking}
+    others = {name: value for name, value in output.items() if name != "effort"}
+    if effort == "none":
+        if form.off is not None:
+            body["thinking"] = {} if form.off == "omitted" else {"type": form.off}
+    elif form.how == "budget" and (kind == "adaptive" or "effort" in output):
+        limit = body.get("max_tokens")
+        budget = THINKING_BUDGETS[effort]
+        if isinstance(limit, int):
+            budget = min(budget, limit - 1)
+        body["output_config"] = others
+        fits = budget >= MIN_THINKING_BUDGET
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget, **shown} if fits else {}
+    elif form.how == "adaptive" and (kind in ("enabled", "disabled") or "effort" in output):
+        body["output_config"] = {**others, "effort": EFFORTS[effort]}
+        if kind == "enabled":
+            body["thinking"] = {"type": "adaptive", **shown}
+        elif kind == "disabled":
+            body["thinking"] = {}
+    for name in before:
+        if not body.get(name):
+            body.pop(name, None)
+    return [name for name, value in before.items() if body.get(name) != value]
 
 
 def parse_format(body: Mapping[str, Any]) -> ResponseFormat | None:

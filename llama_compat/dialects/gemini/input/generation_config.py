@@ -5,7 +5,7 @@ Source: https://ai.google.dev/api/generate-content#v1beta.GenerationConfig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from llama_compat.dialects.counts import MAX_INT32
@@ -16,11 +16,12 @@ from llama_compat.dialects.gemini.members import (
     spelling,
     the_member,
 )
+from llama_compat.dialects.gemini.requests import THINKING_BUDGETS
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
 from llama_compat.dialects.stop_lists import parse_stop_list
-from llama_compat.errors import invalid_parameter
-from llama_compat.types import ResponseFormat, SamplingParams
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.types import ResponseFormat, SamplingParams, ThinkingForm
 
 CONFIG = "generationConfig"
 
@@ -226,6 +227,38 @@ def parse_thinking(config: Mapping[str, Any]) -> str | None:
             f"'thinkingBudget' must be an integer from -1 to {MAX_INT32}.",
         )
     return next((effort for most, effort in _EFFORT_OF_BUDGET if budget <= most), "high")
+
+
+def effort_in(body: Mapping[str, Any]) -> str | None:
+    """How hard a request wants the model to think; None where that is left open, or malformed."""
+    try:
+        return parse_thinking(config_in(body))
+    except APIError:
+        return None  # for the vendor to say
+
+
+def say_effort(body: dict[str, Any], effort: str, form: ThinkingForm) -> Collection[str]:
+    """Say in a request how hard to think, in the form that a model takes.
+
+    Returns:
+        The names of the members that it changed.
+    """
+    config = member(body, CONFIG)
+    thinking = member(config, "thinkingConfig") if isinstance(config, dict) else None
+    if not isinstance(thinking, dict):
+        return ()
+    before = dict(thinking)
+    level, budget = spelling(thinking, "thinkingLevel"), spelling(thinking, "thinkingBudget")
+    if form.how == "level":
+        thinking.pop(budget, None)
+        thinking[level] = effort.upper()
+    elif form.how == "budget" and level in thinking:
+        thinking.pop(level)
+        thinking[budget] = THINKING_BUDGETS.get(effort, THINKING_BUDGETS["high"])
+    same = {name: str(value).upper() for name, value in before.items()} == {
+        name: str(value).upper() for name, value in thinking.items()
+    }
+    return () if same else (spelling(body, CONFIG),)
 
 
 def includes_thoughts(config: Mapping[str, Any]) -> bool:

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import os
+import re
+from datetime import date
 
 import pytest
 
+from llama_compat.catalog import Catalog
+from llama_compat.catalog.warnings import DAYS, warnings_of
 from llama_compat.distribution import list_templates, load_distribution
 from llama_compat.distribution.problems import TemplateError
 from providers.registry import config_model
 from providers.remote.openai.vendors import VENDORS
+from tests.documents import ROOT
 
 NAMES = [name for name, _ in list_templates()]
 
@@ -104,3 +109,42 @@ def test_vendors_keys_are_those_of_the_environment(monkeypatch: pytest.MonkeyPat
         vendor = VENDORS[provider.type]
         if vendor.key_variable:
             assert provider.config.api_key.get_secret_value() == f"key of {vendor.name}"
+
+
+def released() -> date:
+    """The date of the newest entry of the changelog: what ships is as of then."""
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    dates = re.findall(r"^## \[\d[^\]]*\] - (\d{4}-\d{2}-\d{2})$", changelog, re.MULTILINE)
+    return max(map(date.fromisoformat, dates))
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("name", NAMES)
+def test_none_names_a_model_that_ends_soon(name: str) -> None:
+    distribution = load_distribution(name, config_model)
+    catalog = Catalog.of(distribution)
+    targets = [each for model in distribution.models for each in distribution.targets_of(model)]
+    ending = {
+        each.model: facts.shutdown
+        for each in targets
+        if (facts := catalog.target_facts(each.provider, each.model)).ends_within(DAYS, released())
+    }
+    assert ending == {}
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("name", NAMES)
+def test_there_is_nothing_to_warn_of(name: str) -> None:
+    distribution = load_distribution(name, config_model)
+    assert list(warnings_of(distribution, Catalog.of(distribution), released())) == []
+
+
+@pytest.mark.usefixtures("environment")
+def test_each_model_of_a_vendor_s_is_known() -> None:
+    for name in ("openai", "resilient"):
+        distribution = load_distribution(name, config_model)
+        catalog = Catalog.of(distribution)
+        for model in distribution.models:
+            for each in distribution.targets_of(model):
+                if each.provider != "torch":
+                    assert catalog.target_facts(each.provider, each.model).context, each

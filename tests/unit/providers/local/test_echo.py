@@ -221,8 +221,14 @@ async def test_the_context_length_counts() -> None:
 )
 async def test_what_it_cannot_do_is_refused_by_name(parameter: dict[str, Any]) -> None:
     with pytest.raises(APIError) as raised:
-        await chat(messages=user("a"), **parameter)
+        await chat(provider(unsupported="refuse"), messages=user("a"), **parameter)
     assert (raised.value.status, raised.value.param) == (400, next(iter(parameter)))
+
+
+async def test_a_mere_wish_is_left_out_and_named() -> None:
+    request = call_of({"messages": user("a"), "frequency_penalty": 1, "reasoning_effort": "low"})
+    reply = await provider().openai_chat_completion(request, ECHO)
+    assert sorted(reply.dropped) == ["frequency_penalty", "reasoning_effort"]
 
 
 async def test_or_dropped_where_the_template_says_so() -> None:

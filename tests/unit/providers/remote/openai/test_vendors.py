@@ -33,7 +33,9 @@ def sent(
     raw = body if isinstance(body, bytes) else json.dumps({"model": "mine", **body}).encode()
     call = call_of(raw, CHAT if chat else COMPLETIONS)
     vendor = VENDORS[provider_type]
-    fields, dropped = vendor_fields(call, Target("theirs"), vendor, "p", drop=drop)
+    fields, dropped = vendor_fields(
+        call, Target("theirs"), vendor, "p", unsupported="drop" if drop else None
+    )
     return encode_fields(fields), dropped
 
 
@@ -149,5 +151,16 @@ def test_who_wants_usage(options: Any, expected: tuple[bool, bool]) -> None:
 )
 def test_a_vendors_prefix_is_put_before_plain_names(model: str, expected: str) -> None:
     call, target = call_of({"model": "m"}), Target(model)
-    fields, _ = vendor_fields(call, target, VENDORS["remote::fireworks"], "p", drop=False)
+    fields, _ = vendor_fields(call, target, VENDORS["remote::fireworks"], "p", unsupported=None)
     assert json.loads(encode_fields(fields)) == {"model": expected}
+
+
+def test_what_a_vendor_refuses_is_adapted_to_where_it_is_a_mere_wish() -> None:
+    vendor, target = VENDORS["remote::anthropic"], Target("theirs")
+    call = call_of({"seed": 7, "frequency_penalty": 1, "temperature": 0.5})
+    fields, dropped = vendor_fields(call, target, vendor, "p", unsupported="adapt")
+    assert sorted(dropped) == ["frequency_penalty", "seed"]
+    assert "temperature" in fields
+    with pytest.raises(APIError) as raised:
+        vendor_fields(call_of({"logprobs": True}), target, vendor, "p", unsupported="adapt")
+    assert raised.value.param == "logprobs"

@@ -1,0 +1,61 @@
+"""A reply that a model gave as the arguments of a call, as the text that its client asked for.
+
+A model that can't be held to a JSON Schema can be made to call a tool whose parameters are that
+schema (`llama_compat.fitting.fit`); what it calls it with is the reply.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from msgspec import structs
+
+from llama_compat.fan_out import Events
+from llama_compat.types import (
+    StopReason,
+    StreamComplete,
+    StreamProgress,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallParseStatus,
+)
+
+
+async def as_text(events: Events) -> Events:
+    """`events`, in which the first call's arguments are text.
+
+    What the model says besides, and further calls, are left out: the text has to be what the schema
+    says, and nothing more.
+    """
+    part: int | None = None
+    given = False
+    async with aclosing(events) as stream:
+        async for event in stream:
+            if isinstance(event, StreamComplete):
+                called = event.stop_reason is StopReason.end_of_message
+                yield (
+                    structs.replace(event, stop_reason=StopReason.end_of_turn) if called else event
+                )
+                continue
+            if not isinstance(event, StreamProgress):
+                yield event
+                continue
+            delta = event.delta
+            if isinstance(delta, TextDelta):
+                continue
+            if not isinstance(delta, ToolCallDelta):
+                yield event
+                continue
+            if delta.index != 0:
+                continue
+            part = event.part if part is None else part
+            text = delta.arguments
+            is_whole = delta.parse_status in (
+                ToolCallParseStatus.succeeded,
+                ToolCallParseStatus.failed,
+            )
+            if not text and is_whole and not given and delta.tool_call is not None:
+                text = delta.tool_call.arguments_json
+            if text:
+                given = True
+                yield structs.replace(event, delta=TextDelta(text), part=part)

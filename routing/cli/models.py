@@ -1,0 +1,101 @@
+"""The command that shows the catalogue: models."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from routing.cli.commands import app
+from routing.cli.terminal import fail, print_, table
+
+if TYPE_CHECKING:
+    from llama_compat.catalog import Facts, KnownModel
+
+
+@app.command()
+def models(
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PATTERN]", help="VENDOR/MODEL, a part of it, or a pattern: 'claude-*-5*'."
+        ),
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="JSON in place of a table.")] = False,
+) -> None:
+    """Show what is known of vendors' models: what they take and hold, and when they end."""
+    from llama_compat.catalog import Catalog
+    from llama_compat.catalog.listed import listed_vendors
+    from llama_compat.catalog.vendors import VENDORS
+
+    known = {each.listed for each in VENDORS.values()}
+    vendor = pattern.partition("/")[0]
+    vendors = {vendor} if vendor in listed_vendors() else known
+    found = [each for each in Catalog(vendors).models() if _fits(each, pattern)]
+    if json:
+        typer.echo(_json(found))
+        return
+    if not found:
+        fail(f"no model that is known fits '{pattern}'; without a pattern all are shown")
+    shown = table("Model", "Holds", "Says", "$/M in, out", "Ends", "Takes")
+    for column in shown.columns[:-1]:
+        column.no_wrap = True
+    for each in found:
+        facts = each.facts
+        shown.add_row(
+            f"{each.vendor}/{each.model}",
+            _tokens(facts.context),
+            _tokens(facts.output),
+            _price(each),
+            "" if facts.shutdown is None else str(facts.shutdown),
+            _takes(facts),
+        )
+    print_(shown)
+
+
+def _fits(model: KnownModel, pattern: str) -> bool:
+    whole = f"{model.vendor}/{model.model}"
+    if any(letter in pattern for letter in "*?["):
+        return fnmatchcase(whole, pattern) or fnmatchcase(model.model, pattern)
+    return pattern in whole
+
+
+def _takes(facts: Facts) -> str:
+    """In a few words, what tells models apart."""
+    words = [kind for kind in facts.input or () if kind != "text"]
+    if facts.sampling is not None:
+        words.append(_SAMPLING[facts.sampling])
+    if facts.reasoning:
+        words.append(f"thinking ({facts.thinking})" if facts.thinking else "thinking")
+    words += ["tools"] * bool(facts.tools) + ["schemas"] * bool(facts.structured_output)
+    words += [f"successor: {facts.successor}"] * bool(facts.successor)
+    return ", ".join(words)
+
+
+_SAMPLING = {
+    "any": "sampling",
+    "default": "no sampling",
+    "unthinking": "sampling unless thinking",
+}
+
+
+def _tokens(count: int | None) -> str:
+    """`1M`, `128K`: about, as vendors say it."""
+    if count is None:
+        return ""
+    return f"{count / 1e6:.3g}M" if count >= 1_000_000 else f"{count / 1e3:.3g}K"
+
+
+def _price(model: KnownModel) -> str:
+    from llama_compat.catalog.prices import known_rates
+
+    rates = known_rates(model.vendor, model.model, model.facts.price)
+    return "" if rates is None else f"{rates.input.base:g}, {rates.output.base:g}"
+
+
+def _json(found: list[KnownModel]) -> str:
+    import msgspec
+
+    listed = [{"vendor": each.vendor, "model": each.model, **each.facts.known()} for each in found]
+    return msgspec.json.format(msgspec.json.encode(listed)).decode()

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+
+from llama_compat.events import Collector
+from llama_compat.fitting.forced_reply import as_text
+from llama_compat.types import (
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallParseStatus,
+    UnparseableToolCall,
+)
+
+STATUS = ToolCallParseStatus
+WHOLE = ToolCall("c", "reply", {"a": 1}, '{"a": 1}')
+STARTED = ToolCallDelta(0, STATUS.started, "c", "reply")
+PIECES = [ToolCallDelta(0, STATUS.in_progress, arguments=each) for each in ('{"a"', ": 1}")]
+DONE = ToolCallDelta(0, STATUS.succeeded, tool_call=WHOLE)
+
+
+async def said(deltas: Sequence[object], stop: StopReason) -> Collector:
+    async def events() -> AsyncGenerator[StreamEvent, None]:
+        yield StreamStart(3)
+        for part, delta in enumerate(deltas):
+            yield StreamProgress(delta, part=part)  # type: ignore[arg-type]
+        yield StreamComplete(stop)
+
+    collector = Collector()
+    async for event in as_text(events()):
+        collector.add(event)
+    return collector
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [STARTED, *PIECES, DONE],
+        [DONE],
+        [TextDelta("Here you are: "), STARTED, *PIECES, DONE],
+        [STARTED, *PIECES, DONE, ToolCallDelta(1, STATUS.started, "d", "reply")],
+    ],
+)
+async def test_the_arguments_are_the_text_and_nothing_else_is(deltas: list[object]) -> None:
+    message = (await said(deltas, StopReason.end_of_message)).chat_completion().completion_message
+    assert (message.content, message.tool_calls) == ('{"a": 1}', ())
+    assert message.stop_reason is StopReason.end_of_turn
+
+
+async def test_thoughts_stay() -> None:
+    reply = (await said([ReasoningDelta("hm"), DONE], StopReason.end_of_message)).chat_completion()
+    assert reply.completion_message.reasoning == "hm"
+
+
+async def test_what_is_cut_off_says_so() -> None:
+    broken = ToolCallDelta(0, STATUS.failed, tool_call=UnparseableToolCall("c", "reply", '{"a"'))
+    reply = (await said([STARTED, broken], StopReason.out_of_tokens)).chat_completion()
+    assert reply.completion_message.content == '{"a"'
+    assert reply.completion_message.stop_reason is StopReason.out_of_tokens

@@ -1,0 +1,86 @@
+"""The command that shows the catalogue, and what `check` says by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from llama_compat.catalog.vendors import VENDORS
+from routing.cli import app
+
+
+def llama_compat(*arguments: str, columns: int = 200) -> Result:
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": str(columns)})
+
+
+def listed(*arguments: str) -> list[dict[str, object]]:
+    result = llama_compat("models", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, object]] = json.loads(result.stdout)
+    return found
+
+
+def names(*arguments: str) -> set[str]:
+    return {f"{each['vendor']}/{each['model']}" for each in listed(*arguments)}
+
+
+def test_a_pattern_is_of_a_model_s_name_or_of_all_of_it() -> None:
+    assert names("anthropic/claude-*-5-5") == {
+        f"anthropic/claude-{name}-5-5" for name in ("haiku", "opus", "sonnet")
+    }
+    assert names("openai/gpt-6.1") == {"openai/gpt-6.1-sol", "openai/gpt-6.1-terra"}
+    assert names("gpt-6.1-s*") == {"openai/gpt-6.1-sol"}
+
+
+def test_without_one_every_model_of_a_vendor_that_there_is_a_provider_for() -> None:
+    vendors = {each["vendor"] for each in listed()}
+    assert vendors == {each.listed for each in VENDORS.values()}
+
+
+def test_another_vendor_of_the_list_is_shown_if_it_is_named() -> None:
+    assert names("perplexity/")
+    assert {each.partition("/")[0] for each in names("perplexity/")} == {"perplexity"}
+
+
+def test_all_facts_are_in_the_json() -> None:
+    (facts,) = listed("openai/gpt-4o-mini")
+    assert facts["shutdown"] == "2027-01-14"
+    assert facts["successor"] == "gpt-6-luna"
+    assert facts["input"] == ["text", "image", "document"]
+
+
+def test_the_table_says_what_tells_models_apart() -> None:
+    result = llama_compat("models", "anthropic/claude-opus-4-7")
+    assert result.exit_code == 0
+    row = " ".join(result.stdout.splitlines()[3].split())
+    assert row == (
+        "anthropic/claude-opus-4-7 1M 128K 5, 25 image, document, no sampling, thinking"
+        " (adaptive), tools, schemas"
+    )
+
+
+def test_the_table_fits_a_terminal() -> None:
+    result = llama_compat("models", "openai/gpt-4", columns=100)
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert "2027-01-14" in result.stdout
+    assert "successor: gpt-6-luna" in " ".join(result.stdout.split())
+
+
+def test_what_nobody_knows_is_an_error() -> None:
+    result = llama_compat("models", "no-such-model")
+    assert result.exit_code == 1
+    assert "no model that is known fits 'no-such-model'" in result.stderr
+    assert listed("no-such-model") == []
+
+
+def test_check_warns_and_does_not_fail(tmp_path: Path) -> None:
+    template = tmp_path / "t.yaml"
+    template.write_text(
+        "providers: [{id: openai, type: 'remote::openai', config: {api_key: k}}]\n"
+        "models: [{id: old, provider: openai, provider_model: o1-mini}]\n"
+    )
+    result = llama_compat("check", str(template))
+    assert result.exit_code == 0
+    assert "Warning: openai/o1-mini was shut down on 2025-10-27." in result.stdout
