@@ -108,7 +108,7 @@ class ResolvedDocument(Document):
             return "${"
         if name is None:
             shown = one_line(reference)
-            self._complain(path, f"'{shown}' is not a reference{_corrected(reference)}")
+            self._complain(path, f"'{shown}' is not a reference{_corrected(shown)}")
             return ""
         text = self._environ.get(name, "").strip()
         if text:

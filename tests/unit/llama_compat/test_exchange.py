@@ -34,10 +34,8 @@ def test_nobody_writes_to_a_call() -> None:
 def test_a_second_attempt_sends_the_same_bytes(provider: str) -> None:
     call = call_of(BODY)
     before = dict(call.fields)
-    sent = [
-        vendor_fields(call, Target("t"), VENDORS[provider], "p", unsupported="drop")
-        for _ in range(2)
-    ]
+    vendor = VENDORS[provider]
+    sent = [vendor_fields(call, Target("t"), vendor, "p", unsupported="drop") for _ in range(2)]
     assert sent[0] == sent[1]
     assert call.fields == before
 
