@@ -108,7 +108,7 @@ def _suites(found: dict[str, dict[str, Any]]) -> str:
                 name,
                 _passed(asked["http"]),
                 _passed(asked["websocket"]),
-                codes(test for test, status in asked["http"].items() if status == "failed"),
+                codes(sorted(test for test, got in asked["http"].items() if got == "failed")),
                 asked["machine"]["date"],
                 code(asked["suite_commit"][:7]) if asked["suite_commit"] else "",
             )
