@@ -169,7 +169,7 @@ def _told(beginning: str, wrong: Wrong) -> str:
 
 
 def _listed(sentences: list[str]) -> str:
-    """All sentences; one that several tests have stands there once, with what each of them tries."""
+    """All sentences; one that several tests have is there once, with what each of them tries."""
     tried: dict[str, list[str]] = {}
     for each in sentences:
         sentence, _, parameters = each.partition(" [")
