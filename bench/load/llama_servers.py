@@ -100,11 +100,13 @@ def ours(model: Path, threads: int, scratch: Path) -> AbstractContextManager[Lla
 
 
 @contextmanager
-def xllamacpp(model: Path, threads: int, scratch: Path) -> Iterator[LlamaServer]:
-    """llama.cpp's own server."""
+def xllamacpp(
+    model: Path, threads: int, scratch: Path, slots: int = SLOTS
+) -> Iterator[LlamaServer]:
+    """llama.cpp's own server, which answers so many requests at a time."""
     python = python_with("xllamacpp", [XLLAMACPP])
     script, port = scratch / "xllamacpp_server.py", free_port()
-    script.write_text(THEIRS.format(slots=SLOTS, cells=SLOTS * CONTEXT))
+    script.write_text(THEIRS.format(slots=slots, cells=slots * CONTEXT))
     command = [python, str(script), str(model), str(port), str(threads)]
     with serving("xllamacpp", command, port, scratch):
         url = f"http://127.0.0.1:{port}/completion"

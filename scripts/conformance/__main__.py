@@ -128,6 +128,7 @@ def ask_by_suite(address: Address, suite: Path) -> dict[str, Any]:
         bun = openresponses.find_bun(suite)
         assert bun is not None
         found = openresponses.results_of(address.base_url, address.model, suite, bun)
+        found = sorted(found, key=lambda each: str(each["id"]))
     return {
         "machine": describe(),
         "suite_commit": openresponses.suite_commit(suite),

@@ -17,6 +17,9 @@ from providers.local.models import store
 from tests.integration.server_process import running, write_template
 
 THREADS = len(os.sched_getaffinity(0))
+SLOTS = 2
+"""Of llama.cpp: where nothing else ends a reply, the context that they share does."""
+
 
 TRANSFORMERS = "transformers[serving]==5.23.0"
 
@@ -84,7 +87,7 @@ def _ours_before(upstream: str, scratch: Path) -> Iterator[Address]:
 @contextmanager
 def _llama_cpp(scratch: Path) -> Iterator[Address]:
     gguf = store.resolve_gguf(store.STARTER_GGUF)
-    with llama_servers.xllamacpp(gguf, THREADS, scratch) as server:
+    with llama_servers.xllamacpp(gguf, THREADS, scratch, SLOTS) as server:
         yield Address(_openai_routes(server), "model")
 
 
@@ -158,7 +161,7 @@ SERVERS: Mapping[str, Server] = {
     ),
     "llama.cpp": Server(
         _pinned(llama_servers.XLLAMACPP),
-        "its own server, which the wheel `xllamacpp` carries; eight slots",
+        "its own server, which the wheel `xllamacpp` carries",
         _llama_cpp,
     ),
     "llama-cpp-python": Server(

@@ -25,9 +25,10 @@ Tests that need nothing but an OpenAI-compatible server tell of any what it can 
 pytest tests/integration --base-url http://localhost:8321/v1 --text-model starter
 ```
 
-These are the servers that could be installed on one machine, with one small model,
-SmolLM2-135M-Instruct. Gateways stand before llama.cpp's own server; what that does wrong, they pass
-on or mend."""
+They are this project's own tests, so it passes them; what they expect is what OpenAI's API does and
+its SDK relies on. These are the servers that could be installed on one machine, each with its
+defaults but for what is said of it, and one small model, SmolLM2-135M-Instruct. Gateways stand
+before llama.cpp's own server; what that does wrong, they pass on or mend."""
 
 CELLS = """\
 *7 of 7* are the tests that passed. *Not offered* is what the server refuses with an error that says
@@ -108,7 +109,7 @@ def _suites(found: dict[str, dict[str, Any]]) -> str:
                 name,
                 _passed(asked["http"]),
                 _passed(asked["websocket"]),
-                codes(test for test, status in asked["http"].items() if status == "failed"),
+                codes(sorted(test for test, got in asked["http"].items() if got == "failed")),
                 asked["machine"]["date"],
                 code(asked["suite_commit"][:7]) if asked["suite_commit"] else "",
             )
@@ -163,5 +164,17 @@ def _without(one: Wrong, other: Wrong) -> Wrong:
 
 
 def _told(beginning: str, wrong: Wrong) -> str:
-    rows = [(area, "; ".join(of_it)) for area, of_it in wrong.items() if of_it]
+    rows = [(area, _listed(of_it)) for area, of_it in wrong.items() if of_it]
     return f"{beginning}\n\n{table(('area', 'what should be'), rows)}" if rows else ""
+
+
+def _listed(sentences: list[str]) -> str:
+    """All sentences; one that several tests have is there once, with what each of them tries."""
+    tried: dict[str, list[str]] = {}
+    for each in sentences:
+        sentence, _, parameters = each.partition(" [")
+        tried.setdefault(sentence, []).extend([code(parameters[:-1])] if parameters else [])
+    return "; ".join(
+        f"{sentence} ({', '.join(parameters)})" if parameters else sentence
+        for sentence, parameters in tried.items()
+    )
