@@ -22,6 +22,11 @@ NEUTRAL_VALUES: Mapping[str, frozenset[bytes]] = {
     "logit_bias": frozenset({b"{}"}),
     "frequency_penalty": frozenset({b"0", b"0.0"}),
     "presence_penalty": frozenset({b"0", b"0.0"}),
+    "metadata": frozenset({b"{}"}),
+    "modalities": frozenset({b'["text"]'}),
+    "parallel_tool_calls": frozenset({b"true"}),
+    "service_tier": frozenset({b'"auto"'}),
+    "store": frozenset({b"false"}),
 }
 """Values (JSON) that ask for nothing: with them, and with null, a field that a vendor refuses is
 just left out."""

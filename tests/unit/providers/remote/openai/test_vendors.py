@@ -126,6 +126,9 @@ def test_what_asks_for_nothing_is_just_left_out() -> None:
     assert json.loads(sent("remote::ollama", {"n": 1})[0]) == {"model": "theirs"}
     with pytest.raises(APIError):
         sent("remote::ollama", {"n": 2})
+    nothing = b'{"model":"mine","n":1,"parallel_tool_calls":true,"store":false,"metadata":{},'
+    nothing += b'"service_tier":"auto","modalities":["text"]}'
+    assert sent("remote::cohere", nothing) == (b'{"model":"theirs"}', ())
 
 
 @pytest.mark.parametrize("name", ["mistral", "cohere", "databricks"])
@@ -139,7 +142,8 @@ def test_stream_options_where_they_are_not_known(name: str) -> None:
     ("name", "field", "value"),
     [
         ("cohere", "n", 2),
-        ("cohere", "parallel_tool_calls", True),
+        ("cohere", "parallel_tool_calls", False),
+        ("cohere", "store", True),
         ("cohere", "dimensions", 256),
         ("minimax", "n", 2),
         ("minimax", "logit_bias", {"1": 5}),
