@@ -123,6 +123,44 @@ def test_parameters_go_by_the_vendors_names(
     }
 
 
+@pytest.mark.parametrize(
+    ("vendor", "api", "place"),
+    [
+        ("alibaba", "messages", "/apps/anthropic/v1/messages"),
+        ("minimax", "messages", "/anthropic/v1/messages"),
+        ("moonshot", "messages", "/anthropic/v1/messages"),
+        ("vercel", "messages", "/v1/messages"),
+        ("zai", "messages", "/api/anthropic/v1/messages"),
+        ("zai", "responses", "/v1/chat/completions"),
+        ("bedrock", "responses", "/v1/chat/completions"),
+        ("bedrock", "messages", "/v1/chat/completions"),
+        ("alibaba", "responses", "/v1/responses"),
+        ("minimax", "responses", "/v1/responses"),
+        ("moonshot", "responses", "/v1/responses"),
+        ("vercel", "responses", "/v1/responses"),
+        (CHATLESS, "responses", "/v1/responses"),
+    ],
+)
+def test_a_vendors_other_apis_are_where_it_has_them(
+    vendors: ServerProcess,
+    upstream: ScriptedUpstream,
+    request_id: str,
+    vendor: str,
+    api: str,
+    place: str,
+) -> None:
+    body = (
+        {"model": vendor, "input": "Hello", "store": False}
+        if api == "responses"
+        else {"model": vendor, "messages": MESSAGES, "max_tokens": 9}
+    )
+    url = f"{vendors.url}/v1/{'openai/v1/responses' if api == 'responses' else 'messages'}"
+    wire.request("POST", url, body, {"x-request-id": request_id})
+    recorded = upstream.request(request_id)
+    assert recorded.path == place
+    assert recorded.header("authorization") == "Bearer sk-vendor"
+
+
 def test_a_prompt_for_a_vendor_that_has_chats_alone_is_a_chat(
     vendors: ServerProcess, upstream: ScriptedUpstream, request_id: str
 ) -> None:
