@@ -19,22 +19,32 @@ class VendorNames(NamedTuple):
 
 
 VENDORS: Mapping[str, VendorNames] = {
+    "remote::alibaba": VendorNames("alibaba"),
     "remote::anthropic": VendorNames("anthropic", "anthropic"),
     "remote::anthropic-messages": VendorNames("anthropic", "anthropic"),
     "remote::azure": VendorNames("azure", "azure"),
+    "remote::bedrock": VendorNames("amazon-bedrock", "aws"),
     "remote::cerebras": VendorNames("cerebras", "cerebras"),
+    "remote::cloudflare": VendorNames("cloudflare-workers-ai", "cloudflare"),
+    "remote::cohere": VendorNames("cohere", "cohere"),
+    "remote::databricks": VendorNames("databricks", "databricks"),
     "remote::deepseek": VendorNames("deepseek", "deepseek"),
     "remote::fireworks": VendorNames("fireworks-ai", "fireworks"),
     "remote::gemini": VendorNames("google", "google"),
     "remote::gemini-native": VendorNames("google", "google"),
     "remote::groq": VendorNames("groq", "groq"),
     "remote::huggingface": VendorNames("huggingface"),
+    "remote::minimax": VendorNames("minimax", "minimax"),
     "remote::mistral": VendorNames("mistral", "mistral"),
+    "remote::moonshot": VendorNames("moonshotai", "moonshotai"),
     "remote::nvidia": VendorNames("nvidia"),
     "remote::openai": VendorNames("openai", "openai"),
     "remote::openrouter": VendorNames("openrouter", "openrouter"),
+    "remote::perplexity": VendorNames("perplexity-agent", "perplexity"),
     "remote::together": VendorNames("togetherai", "together"),
+    "remote::vercel": VendorNames("vercel"),
     "remote::xai": VendorNames("xai", "x-ai"),
+    "remote::zai": VendorNames("zai", "zai"),
 }
 """By provider type. Servers that people run themselves are not among them: what they call a model
 says nothing of it."""

@@ -51,9 +51,9 @@ def page() -> str:
 def relayed() -> str:
     """Which client APIs are relayed to which providers."""
     particular = sorted(
-        type for type, vendor in VENDORS.items() if set(vendor.wires) - set(OPENAI_WIRES)
+        type for type, vendor in VENDORS.items() if set(vendor.wires) != set(OPENAI_WIRES)
     )
-    rows = [_relayed(code(type), VENDORS[type].wires) for type in particular]
+    rows = [_of_vendor(type, VENDORS[type].wires) for type in particular]
     rows.append(_relayed("all other vendors", VENDORS["remote::passthrough"].wires))
     for type in sorted(CLASSES):
         provider = provider_type(type).provider
@@ -71,12 +71,19 @@ def relayed() -> str:
     return table(head, rows)
 
 
-def _relayed(name: str, wires: Iterable[str], embeddings: str = "") -> tuple[str, ...]:
+def _of_vendor(type: str, wires: Iterable[str]) -> tuple[str, ...]:
+    # All that a vendor does not have is translated to its chat completions.
+    return _relayed(code(type), wires, otherwise="translated" if "chat" in wires else "")
+
+
+def _relayed(
+    name: str, wires: Iterable[str], embeddings: str = "", *, otherwise: str = "translated"
+) -> tuple[str, ...]:
     has = set(wires)
-    cells = ["relayed" if each in has else "translated" for each in OPERATIONS]
+    cells = ["relayed" if each in has else otherwise for each in OPERATIONS]
     if "embeddings" not in has:
         cells[2] = embeddings
-    native = ["relayed" if set(each) & has else "translated" for each in NATIVE]
+    native = ["relayed" if set(each) & has else otherwise for each in NATIVE]
     return (name, *cells, *native)
 
 

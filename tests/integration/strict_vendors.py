@@ -39,6 +39,7 @@ class Strict:
         members, call: those of an assistant's message, and of a call, that it knows.
         reads: those in which its model sees what it thought; with none, it never does.
         needs: without these in a message that calls tools it answers 400.
+        refused: members of a request that it answers with `status`.
     """
 
     says: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Strict:
     call: frozenset[str] = CALL
     reads: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
 
 
 _CONTENT = frozenset({"reasoning_content"})
@@ -91,6 +93,43 @@ STRICT: Mapping[str, Strict] = {
         reads=_REASONING,
     ),
     "huggingface": Strict(says=("reasoning",), members=ASSISTANT),
+    "cohere": Strict(
+        status=422,
+        members=ASSISTANT,
+        # docs.cohere.com/docs/compatibility-api, on 2026-11-22: what is not supported, and what is
+        # not among what is.
+        refused=frozenset(
+            {
+                "audio",
+                "dimensions",
+                "logit_bias",
+                "max_completion_tokens",
+                "metadata",
+                "modalities",
+                "n",
+                "parallel_tool_calls",
+                "prediction",
+                "service_tier",
+                "store",
+                "stream_options",
+                "top_logprobs",
+            }
+        ),
+    ),
+    "moonshot": Strict(
+        says=("reasoning_content",), members=ASSISTANT | _CONTENT, reads=_CONTENT, needs=_CONTENT
+    ),
+    "zai": Strict(says=("reasoning_content",), members=ASSISTANT | _CONTENT, reads=_CONTENT),
+    "minimax": Strict(says=("reasoning_details",), members=ASSISTANT | {"reasoning_details"}),
+    "alibaba": Strict(says=("reasoning_content",), status=None, reads=_CONTENT),
+    "vercel": Strict(
+        says=("reasoning", "reasoning_details"),
+        members=OPENAIS | _REASONING | {"reasoning_details"},
+        reads=_REASONING,
+    ),
+    "databricks": Strict(members=ASSISTANT, refused=frozenset({"stream_options"})),
+    "cloudflare": Strict(says=("reasoning_content",), members=ASSISTANT),
+    "bedrock": Strict(members=ASSISTANT),
     "vllm": Strict(says=("reasoning",), status=None, reads=_REASONING),
     "sglang": Strict(says=("reasoning_content",), status=None, reads=_CONTENT),
     "ollama": Strict(says=("reasoning",), status=None, reads=_REASONING),
@@ -153,7 +192,7 @@ class StrictVendors:
         name = request.match_info["vendor"]
         vendor, body = STRICT[name], await request.json()
         self.seen[name] = Seen(body, _thoughts(vendor, body["messages"]))
-        complaint = next(_complaints(vendor, body["messages"]), None)
+        complaint = next(_complaints(vendor, body), None)
         if complaint is not None:
             error = {"message": complaint, "type": "invalid_request_error"}
             return web.json_response({"error": error}, status=vendor.status or 400)
@@ -171,8 +210,10 @@ def _thoughts(vendor: Strict, messages: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _complaints(vendor: Strict, messages: list[dict[str, Any]]) -> Iterator[str]:
-    for place, message in enumerate(messages):
+def _complaints(vendor: Strict, body: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(vendor.refused & body.keys()):
+        yield f'unknown field "{name}"'
+    for place, message in enumerate(body["messages"]):
         known = OTHERS.get(message["role"], vendor.members)
         calls = message.get("tool_calls") or []
         if vendor.status is not None:

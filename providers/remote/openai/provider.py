@@ -18,9 +18,10 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage
-from llama_compat.errors import upstream_error
+from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.mixins import (
+    ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
@@ -66,6 +67,9 @@ ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", 
 _ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
 """What a vendor has that has the wire."""
 
+_CAPABILITIES = {"chat": "chat completions"}
+"""What a wire is called in messages, if not by its name."""
+
 
 class RemoteOpenAIConfig(RemoteConfig):
     """The settings of a vendor that speaks OpenAI."""
@@ -77,7 +81,7 @@ class RemoteOpenAIConfig(RemoteConfig):
 
     wires: frozenset[Wire] | None = None
     """The client APIs that the vendor speaks itself, in place of those that its row in the table
-    has; calls of all others are translated to its chat completions."""
+    has; calls of all others are translated to its chat completions, and embeddings refused."""
 
     reasoning_fields: frozenset[ReasoningField] | None = None
     """In which members messages give back what a model thought, in place of those that the vendor's
@@ -125,11 +129,14 @@ class RemoteOpenAIProvider(
         named = self.config.wires
         self._wires = self.vendor.wires if named is None else self._named_wires(named)
         self.relays = self._wires.keys()
+        if "completions" not in self._wires:
+            self.parameters = chat.RENDERED_PARAMETERS
         named_fields = self.config.reasoning_fields
         self._reasoning_fields: Set[str] | None = (
             self.vendor.reasoning_fields if named_fields is None else named_fields
         )
         self.parameters = self.parameters - vendor.refused
+        self.embedding_parameters = self.embedding_parameters - vendor.refused
         refused = vendor.refused | self.config.unsupported_parameters
         self._refusing = replace(vendor, refused=refused)
         self.keepalive_seconds = self.config.keepalive_seconds
@@ -262,8 +269,14 @@ class RemoteOpenAIProvider(
         )
 
     def _place(self, wire: str, target: Target) -> tuple[str, str | None]:
-        """Where a wire is: the path, and the base URL that it is on if not the configured one."""
-        path = self._wires[wire]
+        """Where a wire is: the path, and the base URL that it is on if not the configured one.
+
+        Raises:
+            APIError: 400, the vendor does not have it.
+        """
+        path = self._wires.get(wire)
+        if path is None:
+            raise unsupported_capability(self.id, _CAPABILITIES.get(wire, wire))
         if "{" not in path:
             return path, None
         url = path.format(
@@ -288,7 +301,12 @@ class RemoteOpenAIProvider(
                 yield event
 
     async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Continue a prompt."""
+        """Continue a prompt; a vendor that has chats alone answers it."""
+        if "completions" not in self._wires:
+            async with aclosing(ChatOnlyMixin.completion(self, request)) as events:
+                async for event in events:
+                    yield event
+            return
         body = completions.render_request(request)
         read = partial(read_completion, stream=request.stream, echo=request.echo)
         async with aclosing(self._generate("completions", request, body, read)) as events:

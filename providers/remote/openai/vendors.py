@@ -22,6 +22,11 @@ NEUTRAL_VALUES: Mapping[str, frozenset[bytes]] = {
     "logit_bias": frozenset({b"{}"}),
     "frequency_penalty": frozenset({b"0", b"0.0"}),
     "presence_penalty": frozenset({b"0", b"0.0"}),
+    "metadata": frozenset({b"{}"}),
+    "modalities": frozenset({b'["text"]'}),
+    "parallel_tool_calls": frozenset({b"true"}),
+    "service_tier": frozenset({b'"auto"'}),
+    "store": frozenset({b"false"}),
 }
 """Values (JSON) that ask for nothing: with them, and with null, a field that a vendor refuses is
 just left out."""
@@ -30,7 +35,13 @@ just left out."""
 OPENAI_WIRES: Mapping[str, str] = MappingProxyType(
     {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
 )
-"""What every vendor of the table has."""
+"""What a row has that does not say otherwise."""
+
+CHAT_ONLY: Mapping[str, str] = MappingProxyType({"chat": "/chat/completions"})
+
+CHAT_AND_EMBEDDINGS: Mapping[str, str] = MappingProxyType(
+    {**CHAT_ONLY, "embeddings": "/embeddings"}
+)
 
 WITH_RESPONSES: Mapping[str, str] = MappingProxyType({**OPENAI_WIRES, "responses": "/responses"})
 
@@ -61,7 +72,9 @@ class Vendor:
             put before those without a slash.
         wires: the client APIs' operations that it has itself, by name, and where each is, from the
             base URL on (from its host on, after `{origin}`); `{model}` is the model and
-            `{api_version}` the template's.
+            `{api_version}` the template's. Calls of others are translated to chat completions, but
+            for embeddings. A wire that only some of its models have is not among them: the
+            template's `wires` name it.
         models_path, models_headers: the same for the list of models; `{key}` is the key.
         renamed: chat parameters that it knows by another name.
         refused: parameters that it refuses or ignores.
@@ -263,6 +276,151 @@ VENDORS: dict[str, Vendor] = {
         # It passes requests on to others, Groq and Cerebras among them: no name is good for all of
         # them (2026-11).
         reasoning_fields=_NONE,
+    ),
+    "remote::cohere": Vendor(
+        name="Cohere",
+        base_url="https://api.cohere.ai/compatibility/v1",
+        key_variable="COHERE_API_KEY",
+        wires=CHAT_AND_EMBEDDINGS,
+        renamed=MAX_TOKENS_ONLY,
+        # https://docs.cohere.com/docs/compatibility-api, "Unsupported parameters" (2026-11-22); 422
+        # "n is not supported" (davidmigloz/ai_clients_dart#26). `dimensions` is of embeddings.
+        refused=frozenset(
+            {
+                "audio",
+                "dimensions",
+                "logit_bias",
+                "metadata",
+                "modalities",
+                "n",
+                "parallel_tool_calls",
+                "prediction",
+                "service_tier",
+                "store",
+                "top_logprobs",
+            }
+        ),
+        # Not among the parameters that the same page says are supported.
+        knows_stream_options=False,
+        reasoning_fields=_NONE,  # the page has no member for it
+    ),
+    "remote::perplexity": Vendor(
+        name="Perplexity",
+        base_url="https://api.perplexity.ai/v1",
+        key_variable="PERPLEXITY_API_KEY",
+        # https://docs.perplexity.ai/docs/agent-api/migrate-from-sonar/overview: its chat
+        # completions ended on 2026-09-27; what it has since is the Agent API, which takes what the
+        # Responses API does at `/v1/responses` (2026-11-22).
+        wires={"responses": "/responses"},
+        reasoning_fields=_NONE,
+    ),
+    "remote::moonshot": Vendor(
+        name="Moonshot",
+        base_url="https://api.moonshot.ai/v1",
+        key_variable="MOONSHOT_API_KEY",
+        # https://platform.kimi.ai/docs/api/overview.md (2026-11-22)
+        wires={
+            **CHAT_ONLY,
+            "responses": "/responses",
+            "messages": "{origin}/anthropic/v1/messages",
+        },
+        # https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model: without it 400
+        # "reasoning_content is missing in assistant tool call message" (2026-11-22).
+        reasoning_fields=frozenset({"reasoning_content"}),
+    ),
+    "remote::zai": Vendor(
+        name="Z.ai",
+        base_url="https://api.z.ai/api/paas/v4",
+        key_variable="ZAI_API_KEY",
+        # https://docs.z.ai/guides/develop/openai/python and its page for Claude Code (2026-11-22).
+        # The Responses API is for subscribers of the Coding Plan, at another address.
+        wires={**CHAT_ONLY, "messages": "{origin}/api/anthropic/v1/messages"},
+        # https://docs.z.ai/guides/overview/concept-param has `max_tokens` alone (2026-11-22).
+        renamed=MAX_TOKENS_ONLY,
+        # https://docs.z.ai/guides/capabilities/thinking-mode: has to come back with the results of
+        # tools (2026-11-22).
+        reasoning_fields=frozenset({"reasoning_content"}),
+    ),
+    "remote::minimax": Vendor(
+        name="MiniMax",
+        base_url="https://api.minimax.io/v1",
+        key_variable="MINIMAX_API_KEY",
+        # https://platform.minimax.io/docs/api-reference/responses-create and its page on
+        # Anthropic's API (2026-11-22).
+        wires={
+            **CHAT_ONLY,
+            "responses": "/responses",
+            "messages": "{origin}/anthropic/v1/messages",
+        },
+        # https://platform.minimax.io/docs/api-reference/text-chat: `max_tokens` is deprecated
+        # (2026-11-22).
+        renamed=MAX_COMPLETION_TOKENS_ONLY,
+        # https://platform.minimaxi.com/docs/api-reference/text-openai-api: the first three are
+        # ignored, and `n` can only be 1 (2026-11-22).
+        refused=frozenset({"frequency_penalty", "logit_bias", "presence_penalty", "n"}),
+        # The same page: wanted back with calls,
+        # where `reasoning_split` asked for it; otherwise thoughts are in the content (2026-11-22).
+        reasoning_fields=frozenset({"reasoning_details"}),
+    ),
+    "remote::alibaba": Vendor(
+        name="Alibaba",
+        # https://help.aliyun.com/en/model-studio/embedding-interfaces-compatible-with-openai: that
+        # of Singapore for every workspace; those of one workspace, and of other regions, are a
+        # `base_url` of the template (2026-11-22). A key is good for its own region.
+        base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        key_variable="DASHSCOPE_API_KEY",
+        # https://help.aliyun.com/en/model-studio/anthropic-api-messages and
+        # https://www.alibabacloud.com/help/en/model-studio/openai-compatible-responses (2026-11-22)
+        wires={
+            **CHAT_AND_EMBEDDINGS,
+            "responses": "/responses",
+            "messages": "{origin}/apps/anthropic/v1/messages",
+        },
+        # https://www.alibabacloud.com/help/en/model-studio/deep-thinking (2026-11-22)
+        reasoning_fields=frozenset({"reasoning_content"}),
+    ),
+    "remote::vercel": Vendor(
+        name="Vercel AI Gateway",
+        base_url="https://ai-gateway.vercel.sh/v1",
+        key_variable="AI_GATEWAY_API_KEY",
+        # https://vercel.com/docs/ai-gateway/sdks-and-apis: each API for all models (2026-11-22)
+        wires={**CHAT_AND_EMBEDDINGS, "responses": "/responses", "messages": "/messages"},
+        # https://vercel.com/docs/ai-gateway/sdks-and-apis/openai-chat-completions/advanced
+        # (2026-11-22)
+        reasoning_fields=frozenset({"reasoning", "reasoning_details"}),
+    ),
+    "remote::databricks": Vendor(
+        name="Databricks",
+        # https://docs.databricks.com/aws/en/ai-gateway/query-model-services: it is
+        # https://WORKSPACE/ai-gateway/mlflow/v1 (2026-11-22). Its Responses and Messages APIs are
+        # each for the models of one vendor.
+        key_variable="DATABRICKS_TOKEN",
+        wires=CHAT_AND_EMBEDDINGS,
+        # 400 `json: unknown field "stream_options"` (continuedev/continue#12936,
+        # anomalyco/opencode#31156, 2026-11-22).
+        knows_stream_options=False,
+        # Its own thoughts are parts of the content; unknown members are 400 (2026-11-22).
+        reasoning_fields=_NONE,
+    ),
+    "remote::cloudflare": Vendor(
+        name="Cloudflare Workers AI",
+        # https://developers.cloudflare.com/workers-ai/configuration/open-ai-compatibility: it is
+        # https://api.cloudflare.com/client/v4/accounts/ACCOUNT/ai/v1. The Responses API is for
+        # gpt-oss alone, and not streamed (cloudflare/cloudflare-docs#32116, 2026-11-22).
+        key_variable="CLOUDFLARE_API_TOKEN",
+        wires=CHAT_AND_EMBEDDINGS,
+        # What a message may have is each model's own schema (2026-11-22).
+        reasoning_fields=_NONE,
+    ),
+    "remote::bedrock": Vendor(
+        name="Amazon Bedrock",
+        # https://docs.aws.amazon.com/bedrock/latest/userguide/inference-responses-api.html: it is
+        # https://bedrock-runtime.REGION.amazonaws.com/openai/v1, which lists no models, or
+        # https://bedrock-mantle.REGION.api.aws/v1, which does. The Responses API is for some
+        # models, which differ between the two (2026-11-22).
+        key_variable="AWS_BEARER_TOKEN_BEDROCK",
+        wires=CHAT_ONLY,
+        reasoning_fields=_NONE,  # nothing says that a message may have one (2026-11-22)
     ),
     "remote::vllm": Vendor(
         name="vLLM",

@@ -23,6 +23,8 @@ ISSUED = [
     *("openai", "vllm", "ollama", "nvidia", "fireworks", "together", "groq", "cerebras"),
     *("sambanova", "anthropic", "gemini", "passthrough", "azure", "openrouter", "mistral"),
     *("deepseek", "xai", "huggingface", "sglang", "llama-cpp", "lmstudio"),
+    *("cohere", "perplexity", "moonshot", "zai", "minimax", "alibaba", "vercel", "databricks"),
+    *("cloudflare", "bedrock"),
 ]
 
 
@@ -50,7 +52,7 @@ def test_every_vendor_has_usable_settings(name: str) -> None:
     assert vendor.key_variable or not vendor.needs_key
 
 
-@pytest.mark.parametrize("name", ["passthrough", "azure"])
+@pytest.mark.parametrize("name", ["passthrough", "azure", "databricks", "cloudflare", "bedrock"])
 def test_where_there_is_no_default_the_template_says_where(name: str) -> None:
     with pytest.raises(ValidationError, match="base_url"):
         config_model(f"remote::{name}").validate({})
@@ -124,12 +126,56 @@ def test_what_asks_for_nothing_is_just_left_out() -> None:
     assert json.loads(sent("remote::ollama", {"n": 1})[0]) == {"model": "theirs"}
     with pytest.raises(APIError):
         sent("remote::ollama", {"n": 2})
+    nothing = b'{"model":"mine","n":1,"parallel_tool_calls":true,"store":false,"metadata":{},'
+    nothing += b'"service_tier":"auto","modalities":["text"]}'
+    assert sent("remote::cohere", nothing) == (b'{"model":"theirs"}', ())
 
 
-def test_stream_options_where_they_are_not_known() -> None:
+@pytest.mark.parametrize("name", ["mistral", "cohere", "databricks"])
+def test_stream_options_where_they_are_not_known(name: str) -> None:
     options = {"stream_options": {"include_usage": True}}
     assert b"stream_options" in sent("remote::openai", options)[0]
-    assert b"stream_options" not in sent("remote::mistral", options)[0]
+    assert b"stream_options" not in sent(f"remote::{name}", options)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("cohere", "n", 2),
+        ("cohere", "parallel_tool_calls", False),
+        ("cohere", "store", True),
+        ("cohere", "dimensions", 256),
+        ("minimax", "n", 2),
+        ("minimax", "logit_bias", {"1": 5}),
+    ],
+)
+def test_what_is_not_in_a_vendors_documentation_is_refused(
+    name: str, field: str, value: object
+) -> None:
+    with pytest.raises(APIError) as refused:
+        sent(f"remote::{name}", {field: value})
+    assert (refused.value.code, refused.value.param) == ("unsupported_parameter", field)
+
+
+@pytest.mark.parametrize(
+    ("name", "wires"),
+    [
+        ("cohere", {"chat", "embeddings"}),
+        ("perplexity", {"responses"}),
+        ("moonshot", {"chat", "responses", "messages"}),
+        ("zai", {"chat", "messages"}),
+        ("minimax", {"chat", "responses", "messages"}),
+        ("alibaba", {"chat", "embeddings", "responses", "messages"}),
+        ("vercel", {"chat", "embeddings", "responses", "messages"}),
+        ("databricks", {"chat", "embeddings"}),
+        ("cloudflare", {"chat", "embeddings"}),
+        ("bedrock", {"chat"}),
+    ],
+)
+def test_what_a_vendor_does_not_document_is_not_relayed(name: str, wires: set[str]) -> None:
+    kind = provider_type(f"remote::{name}")
+    config: Any = kind.config.validate({"base_url": "https://example.com/v1"})
+    assert set(kind.make("p", config, ()).relays) == wires
 
 
 @pytest.mark.parametrize(
