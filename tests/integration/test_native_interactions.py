@@ -105,13 +105,24 @@ class TestInteractions(NativeSuite):
         }
 
     @pytest.mark.parametrize("name", ["top_k", "presence_penalty", "frequency_penalty"])
-    def test_refuses_what_the_api_has_no_word_for(
+    def test_leaves_wishes_out_that_the_api_has_no_word_for(
         self, vendor: Vendor, client: openai.OpenAI, name: str
     ) -> None:
         vendor.will_say(Reply(text="Hi"))
+        raw = client.chat.completions.with_raw_response.create(
+            model=MODEL, messages=[{"role": "user", "content": "Hi"}], extra_body={name: 1}
+        )
+        assert raw.headers["x-llama-compat-dropped"] == name
+        assert name not in vendor.server.last.body
+        assert name not in vendor.server.last.body.get("generation_config", {})
+
+    def test_refuses_what_the_api_has_no_word_for(
+        self, vendor: Vendor, client: openai.OpenAI
+    ) -> None:
+        vendor.will_say(Reply(text="Hi"))
         with pytest.raises(openai.BadRequestError) as refused:
-            self.chat(client, extra_body={name: 1})
-        assert refused.value.param == name
+            self.chat(client, extra_body={"logit_bias": {"5": 1}})
+        assert refused.value.param == "logit_bias"
         assert vendor.server.received == []
 
     def test_says_that_the_model_failed(self, vendor: Vendor, client: openai.OpenAI) -> None:

@@ -16,8 +16,8 @@ from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import ANYBODY, Reply
 from llama_compat.wire.json_fields import from_raw
 from routing.ingress.body import Bodies
-from routing.layers.recall import ConnectionMemory, Known, Recall
-from routing.layers.recall import Turn as Answered
+from routing.layers.kept_calls import KEPT_CALLS
+from routing.layers.recall import ConnectionMemory, Known, Recall, RecalledTurn
 from routing.layers.responses import Turn, _expanded
 from routing.storage.responses import ResponseStore
 from tests.unit.calls import call_of
@@ -180,10 +180,10 @@ async def test_nothing_runs_in_the_background_that_is_not_stored(store: Response
 @pytest.mark.parametrize("at_vendor", [True, False])
 async def test_what_a_connection_knows_is_sent_to_who_does_not_keep_it(at_vendor: bool) -> None:
     memory = ConnectionMemory(1 << 20, Bodies(1 << 20).one())
-    memory.keep("resp_1", Known((Answered(b'[{"id":"i","role":"user"}]'),), at_vendor))
+    memory.keep("resp_1", Known((RecalledTurn(b'[{"id":"i","role":"user"}]'),), at_vendor))
     recall = Recall(memory, None, "resp_1")
     call = call_of({"input": "Hi", "previous_response_id": "resp_1"}, RESPONSES)
-    relayed = await _expanded(call, recall)
+    relayed = await _expanded(KEPT_CALLS[RESPONSES.dialect.name], call, recall)
     if at_vendor:
         assert relayed is None
     else:
