@@ -19,6 +19,7 @@ from tests.unit.providers.remote.http1.raw_server import (
     client_with,
     serving,
     until,
+    until,
 )
 
 LARGE = bytes(range(256)) * 40_000
@@ -279,6 +280,26 @@ async def test_a_whole_answer_has_a_limit(framing: str) -> None:
         with pytest.raises(http1.AnswerTooLargeError):
             await response.read(100_000)
         await server.all_left()
+
+
+async def test_an_answer_that_came_with_its_head_has_the_limit_too() -> None:
+    async def at_once(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabcde")
+
+    async with serving(at_once) as server, client_with() as client:
+        for limit, whole in ((4, None), (5, b"abcde"), (None, b"abcde")):
+            response = await client.send("GET", server.route, "/", NO_HEADERS)
+            # All of it has come: nothing is waited for any more.
+            await until(lambda of=response: of._ended)
+            if whole is None:
+                with pytest.raises(http1.AnswerTooLargeError):
+                    await response.read(limit)
+            else:
+                assert await response.read(limit) == whole
+        # What was too large had been read to its end: the connection serves on.
+        assert server.connections == 1
 
 
 async def test_a_limit_is_for_what_comes_out_of_compression() -> None:
