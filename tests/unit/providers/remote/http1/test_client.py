@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from functools import partial
 
 import pytest
 
@@ -18,7 +19,6 @@ from tests.unit.providers.remote.http1.raw_server import (
     ask,
     client_with,
     serving,
-    until,
     until,
 )
 
@@ -292,7 +292,7 @@ async def test_an_answer_that_came_with_its_head_has_the_limit_too() -> None:
         for limit, whole in ((4, None), (5, b"abcde"), (None, b"abcde")):
             response = await client.send("GET", server.route, "/", NO_HEADERS)
             # All of it has come: nothing is waited for any more.
-            await until(lambda of=response: of._ended)
+            await until(partial(getattr, response, "_ended"))
             if whole is None:
                 with pytest.raises(http1.AnswerTooLargeError):
                     await response.read(limit)
