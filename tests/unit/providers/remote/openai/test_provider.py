@@ -229,6 +229,23 @@ async def test_a_key_that_the_vendor_repeats_is_covered(
     assert not any(key in str(error.body()) for key in keys)
 
 
+@pytest.mark.parametrize("status", [200, 400])
+async def test_errors_repeat_no_header_of_the_template(status: int) -> None:
+    """One that is no key by its name may be a word that a model says; in errors it is none."""
+
+    async def repeats(request: web.Request) -> web.Response:
+        body = {"error": {"message": f"Nobody of {request.headers['x-customer']} may do that."}}
+        return web.json_response(body, status=status)
+
+    async with (
+        vendor_that(repeats) as vendor,
+        provider_for(vendor, headers={"x-customer": "the-customer-of-ours"}) as provider,
+    ):
+        error = await raised(provider, stream=False)
+    assert "Nobody of" in str(error.body())
+    assert "the-customer-of-ours" not in str(error.body())
+
+
 async def test_azures_path_and_key() -> None:
     async with (
         vendor_that(says_reply) as vendor,
