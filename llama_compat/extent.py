@@ -46,38 +46,34 @@ class Prompt:
         names: of those that a model reads, if they are there.
     """
 
-    __slots__ = ("_fields", "_names", "_read", "_tokens")
+    __slots__ = ("_fields", "_names", "_tokens")
 
     def __init__(self, fields: Mapping[str, Raw] = NO_FIELDS, *names: str) -> None:
         self._fields = fields
         self._names = names
-        self._read: list[bytes] | None = None
         self._tokens: int | None = None
 
     @property
-    def _parts(self) -> list[bytes]:
-        if self._read is None:
-            fields = self._fields
-            self._read = [bytes(fields[name]) for name in self._names if name in fields]
-        return self._read
+    def _parts(self) -> list[Raw]:
+        return [self._fields[name] for name in self._names if name in self._fields]
 
     @property
     def size(self) -> int:
-        """Bytes of its JSON."""
-        return sum(map(len, self._parts))
+        """Bytes of its JSON, which is not copied to count them."""
+        return sum([memoryview(part).nbytes for part in self._parts])
 
     @property
     def tokens(self) -> int:
         """About how many tokens it has; of token ids, how many they are."""
         if self._tokens is None:
             self._tokens = min(_tokens(self._parts), MAX_TOKENS)
-            self._read = None
         return self._tokens
 
 
-def _tokens(parts: Sequence[bytes]) -> int:
+def _tokens(parts: Sequence[Raw]) -> int:
     size = counted = 0
-    for data in parts:
+    for part in parts:
+        data = bytes(part)
         if _TOKEN_IDS.match(data):
             counted += data.count(b",") + 1
         elif len(data) < BASE64_CHARACTERS and b'"data:' not in data:

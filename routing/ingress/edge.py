@@ -126,7 +126,7 @@ async def _serve(
     body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
     request.body = body
     with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
-        if len(body) <= LARGE_BYTES:
+        if len(body) <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
             fields, asked = _look(request.operation, body, path)
         else:
             fields, asked = await off_loop(len(body), _look, request.operation, body, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw
@@ -18,7 +18,6 @@ from llama_compat.dialects.gemini_interactions.errors import DIALECT
 from llama_compat.dialects.gemini_interactions.events import encode_event, interaction_events
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.seals import OF_A_CALL
-from llama_compat.events import reply_events
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.types import ChatCompletionRequest, StreamEvent, Usage
 from llama_compat.wire import sse
@@ -31,8 +30,7 @@ from llama_compat.wire.json_fields import (
     parse_objects,
     to_raw,
 )
-from providers.remote.relaying.json_objects import encode, read_events
-from providers.remote.relaying.json_objects import parse_object as parse_answer
+from providers.remote.relaying.json_objects import encode, read_reply
 from providers.remote.relaying.native import speaking, whole_reply
 from providers.remote.relaying.server_sent import ServerSentStream
 from providers.remote.relaying.streams import stream_reply
@@ -54,7 +52,7 @@ _REQUIRED = ("status",)
 # In the vocabulary --------------------------------------------------------------------------------
 
 
-async def chat(
+def chat(
     provider: str, upstream: Upstream, request: ChatCompletionRequest
 ) -> AsyncGenerator[StreamEvent, None]:
     """Say the next message of a conversation.
@@ -63,19 +61,9 @@ async def chat(
         APIError: whatever went wrong with the vendor.
     """
     body = encode(gemini_interactions.render_request(request))
-    async with upstream.post(
-        PATH, body, headers=_HEADERS, request_id=request.request_id
-    ) as response:
-        if not request.stream:
-            answer = await response.read()
-            reply = parse_answer(provider, answer, gemini_interactions.parse_reply, _REQUIRED)
-            for event in reply_events(reply):
-                yield event
-            return
-        parser = gemini_interactions.StreamParser()
-        async with aclosing(read_events(provider, response, parser)) as events:
-            async for event in events:
-                yield event
+    exchange = upstream.post(PATH, body, headers=_HEADERS, request_id=request.request_id)
+    parse, parser = gemini_interactions.parse_reply, gemini_interactions.StreamParser()
+    return read_reply(provider, exchange, parse, parser, stream=request.stream, required=_REQUIRED)
 
 
 # Relayed ------------------------------------------------------------------------------------------

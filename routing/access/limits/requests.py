@@ -156,7 +156,7 @@ async def _demand(rules: Rules, call: Call, cost: Callable[[Usage], int | None])
         return NO_DEMAND
     extent = call.extent
     size = extent.prompt.size
-    if size <= LARGE_BYTES:
+    if size <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
         usage = extent.usage(COMPLETION_TOKENS)
     else:
         usage = await off_loop(size, extent.usage, COMPLETION_TOKENS)
