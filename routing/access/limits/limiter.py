@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.types import Usage
 from routing.access.limits.memory import Counters, CountersAway
@@ -21,9 +22,6 @@ from routing.access.limits.rules import (
     settled,
     standing,
 )
-
-NANO_DOLLARS = 1e9
-"""Of one dollar: what records count costs in."""
 
 Tell = Callable[[Sequence[RateLimit]], None]
 """Called with what is left of the limits a minute, whether a request is let in or not."""

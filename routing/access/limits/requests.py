@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply, done_soon
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.types import Usage
-from routing.access.limits.limiter import NANO_DOLLARS, Admission, Limiter, Tell
+from routing.access.limits.limiter import Admission, Limiter, Tell
 from routing.access.limits.rules import NO_DEMAND, Demand, Resource, Rule, rules_of
 from routing.observability.records.estimate import sane
 
