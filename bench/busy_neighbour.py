@@ -4,8 +4,9 @@
 
 A step of a model is some hundred products, behind each of which threads wait for each other. Each
 way of waiting has a process of its own, since OpenMP reads it when it is loaded; they take turns,
-alone and beside the neighbour. One sequence decodes, and eight at a time; medians of the rounds, in
-tokens a second, and as a part of what the same process does alone. Prints the figures and writes
+alone and beside the neighbour. As it is, fewer threads are tried now and then; the others keep
+theirs. One sequence decodes, and eight at a time; medians of the rounds, in tokens a second, and as
+a part of what the same process does alone. Prints the figures and writes
 them to `bench/results/busy-neighbour.json`.
 """
 
@@ -27,13 +28,14 @@ from bench.machine import write_results
 from providers.local.torch_engine.provider import TURNS
 from providers.local.waiting import WAITING, bounded_waiting
 
+AS_IT_IS = "as it is"
 WAYS: dict[str, dict[str, str]] = {
-    "as it is": {},
+    AS_IT_IS: {},
     # What it does if it is told nothing.
     "OpenMP's own": {"GOMP_SPINCOUNT": "300000"},
     **{
         f"{turns} turns": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": str(turns)}
-        for turns in (0, 100, 1000, 3000, 20_000)
+        for turns in (0, 300, 1000, 20_000)
     },
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
@@ -41,7 +43,7 @@ WAYS: dict[str, dict[str, str]] = {
 
 SEQUENCES = (1, 8)
 PROMPT_TOKENS = 32
-NEW_TOKENS = 64
+NEW_TOKENS = 192
 
 BUSY = "while True: pass"
 
@@ -51,21 +53,21 @@ def main() -> None:
     parser.add_argument("--model", default="starter")
     parser.add_argument("--quantization", default="int8")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        _answer(options.model, options.quantization)
+        _answer(options.model, options.quantization, options.child)
     else:
         _compare(options)
 
 
 def _compare(options: argparse.Namespace) -> None:
     base = {name: value for name, value in os.environ.items() if name not in WAITING}
-    command = [sys.executable, "-m", "bench.busy_neighbour", "--child", "--model", options.model]
-    command += ["--quantization", options.quantization]
+    command = [sys.executable, "-m", "bench.busy_neighbour", "--model", options.model]
+    command += ["--quantization", options.quantization, "--child"]
     children = {
         way: subprocess.Popen(
-            command,
+            [*command, way],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -119,10 +121,10 @@ def _neighbour() -> Iterator[None]:
         busy.wait()
 
 
-def _answer(model: str, quantization: str) -> None:
+def _answer(model: str, quantization: str, way: str) -> None:
     """Tokens a second of as many sequences as each line of stdin says."""
     with bounded_waiting(TURNS):
-        import torch  # noqa: F401 (it reads how to wait now)
+        import torch  # it reads how to wait now
     from bench.served import serve
     from providers.local.models import store as model_store
     from providers.local.torch_engine.config import TorchConfig
@@ -130,7 +132,13 @@ def _answer(model: str, quantization: str) -> None:
     from providers.local.torch_engine.loading.loader import load
 
     config = TorchConfig.model_validate(
-        {"device": "cpu", "quantization": quantization, "prefix_cache": False}
+        {
+            "device": "cpu",
+            "quantization": quantization,
+            "prefix_cache": False,
+            "max_sequences": max(SEQUENCES),
+            "threads": None if way == AS_IT_IS else torch.get_num_threads(),
+        }
     )
     engine = TorchEngine(load(model, model_store.resolve(model), config, 512))
     engine.start()

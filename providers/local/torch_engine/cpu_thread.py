@@ -21,6 +21,8 @@ R = TypeVar("R")
 
 # The thread comes with the first call, so a process may be forked before that.
 _thread = ThreadPoolExecutor(1, thread_name_prefix="torch")
+_whole: int | None = None
+"""How many threads its operations have, while `use_threads` gave them another number."""
 
 
 def on_cpu_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -28,7 +30,26 @@ def on_cpu_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
 
     Not from within the thread itself, which would wait forever.
     """
-    return _thread.submit(function, *args, **kwargs).result()
+
+    def call() -> R:
+        global _whole
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if _whole is not None:
+                torch.set_num_threads(_whole)
+                _whole = None
+
+    return _thread.submit(call).result()
+
+
+def use_threads(threads: int) -> None:
+    """Compute with so many threads until what `on_cpu_thread` called, and this is in, returns."""
+    global _whole
+    now = torch.get_num_threads()
+    if threads != now:
+        _whole = now if _whole is None else _whole
+        torch.set_num_threads(threads)
 
 
 def on_device(

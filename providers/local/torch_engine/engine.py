@@ -28,6 +28,7 @@ from providers.local.torch_engine.scheduling.sampler import (
 )
 from providers.local.torch_engine.scheduling.scheduler import Chunk, StepBatch, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.thread_team import TeamRunner
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class TorchEngine(EngineThread[TorchSequence]):
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self._runner = loaded.runner
+        if loaded.device.type == "cpu":
+            self._runner = TeamRunner(loaded.runner, loaded.config.threads)
         self._scheduler: TorchScheduler = TorchScheduler(
             loaded.blocks,
             loaded.limits,

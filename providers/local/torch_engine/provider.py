@@ -16,9 +16,10 @@ from providers.local.waiting import bounded_waiting
 
 log = logging.getLogger(__name__)
 
-TURNS = 300
-"""How often torch's threads look for each other before they sleep; see `waiting`. A step has more
-of such meetings than llama.cpp's, of threads that are less far apart."""
+TURNS = 1000
+"""How often torch's threads look for each other before they sleep, 15 to 45 microseconds, as the
+CPU goes; see `waiting`. A step has more of such meetings than llama.cpp's, of threads that are less
+far apart. Beside busy processes there are fewer threads; see `thread_team`."""
 
 _GGUF_MODULES = ("accelerate", "gguf")
 
