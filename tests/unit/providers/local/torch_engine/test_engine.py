@@ -374,7 +374,7 @@ async def test_a_failed_step_fails_its_requests_only(
     async with running(folder) as engine:
         forward, prompt = engine.loaded.runner.forward, PROMPTS[-1]
 
-        def fail(chunks: Any) -> Any:
+        def fail(chunks: Any, *_: Any) -> Any:
             forward(chunks)
             raise RuntimeError("a kernel failed")
 
@@ -491,7 +491,7 @@ async def test_too_little_memory_shrinks_the_batch(
     async with running(folder) as engine:
         forward = engine.loaded.runner.forward
 
-        def of_three_at_most(chunks: Any) -> Any:
+        def of_three_at_most(chunks: Any, *_: Any) -> Any:
             if len(chunks) > 3:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
             return forward(chunks)
