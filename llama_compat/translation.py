@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec import structs
 
 from llama_compat.dialects.base import (
+    HOSTED_TOOLS,
+    TOOL_GRAMMAR,
     EmbeddingTranslation,
     Labels,
     StreamRenderer,
@@ -280,6 +282,8 @@ def honoured(
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None
     fitted = Fitted()
+    # A client that has tools of its own goes on with these.
+    wishes = WISHES | {HOSTED_TOOLS, TOOL_GRAMMAR} if "tools" in asked.values() else WISHES
     if fit is not None:
         fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
         if gone := {*fitted.adapted, *fitted.dropped}:
@@ -287,7 +291,7 @@ def honoured(
 
     def settle(refused: Mapping[str, str]) -> None:
         for path, why in refused.items():
-            wish = mode == "adapt" and asked.get(path) in WISHES
+            wish = mode == "adapt" and asked.get(path) in wishes
             if not (mode == "drop" or wish or path in usual):
                 raise unsupported_parameter(path, provider.id, why)
             remove(body, path)

@@ -102,6 +102,15 @@ def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
 Kind = Literal["chat", "completion", "embedding", "token_count"]
 """What is asked of a provider, whatever the client API calls it."""
 
+UNKNOWN = ""
+"""The name, among `Operation.parameters`, of what no provider can honour."""
+
+HOSTED_TOOLS = "hosted_tools"
+"""The name there of tools that the API's own vendor runs, such as its web search."""
+
+TOOL_GRAMMAR = "tool_grammar"
+"""The name there of a grammar that a tool's input should match, of which the model is told too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:

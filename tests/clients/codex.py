@@ -83,8 +83,7 @@ def do_task(codex: str, kind: str, folder: Path) -> str:
                 {
                     "id": "vendor",
                     "type": "remote::passthrough",
-                    # Codex offers its model the web search of OpenAI, which nobody else has.
-                    "config": {"base_url": vendor.url, "wires": wires, "unsupported": "drop"},
+                    "config": {"base_url": vendor.url, "wires": wires},
                 }
             ],
             models=[{"id": "worker", "provider": "vendor", "provider_model": "scripted"}],

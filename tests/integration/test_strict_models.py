@@ -13,6 +13,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.integration import wire
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.strict_models import CHAT, CLAUDE, LEVELS, StrictModels
 
@@ -305,6 +306,70 @@ def test_a_schema_is_a_forced_call_where_a_vendor_has_none(server: ServerProcess
 def test_gemini_thinks_as_much_as_it_can(server: ServerProcess, model: str, effort: str) -> None:
     said, _ = ask(server, model, reasoning_effort=effort, max_tokens=100_000)
     assert said == "Sunny."
+
+
+# Tools that a vendor runs itself ------------------------------------------------------------------
+
+LOOK: Any = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}
+
+HOSTED: dict[str, tuple[str, Any, Any, dict[str, Any], str]] = {
+    "responses": (
+        "/v1/responses",
+        {"type": "web_search"},
+        {"type": "function", **LOOK},
+        {"model": "claude-opus-5", "input": "Hi"},
+        "tools[0].web_search",
+    ),
+    "messages": (
+        "/v1/messages",
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"name": "look", "input_schema": {"type": "object"}},
+        {"model": "gpt-5", "max_tokens": 99, "messages": [{"role": "user", "content": "Hi"}]},
+        "tools.web_search_20250305",
+    ),
+    "gemini": (
+        "/v1beta/models/gpt-5:generateContent",
+        {"googleSearch": {}},
+        {"functionDeclarations": [LOOK]},
+        {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+        "tools.googleSearch",
+    ),
+    "interactions": (
+        "/v1beta/interactions",
+        {"type": "google_search"},
+        {"type": "function", **LOOK},
+        {"model": "gpt-5", "input": "Hi", "store": False},
+        "tools.google_search",
+    ),
+}
+"""Where, the vendor's tool, one of the client's own, the rest of a request, and the name."""
+
+
+@pytest.mark.parametrize("api", HOSTED)
+def test_agents_go_on_without_a_tool_that_only_their_vendor_runs(
+    server: ServerProcess, api: str
+) -> None:
+    path, hosted, own, rest, name = HOSTED[api]
+    reply = wire.request("POST", f"{server.url}{path}", {**rest, "tools": [hosted, own]})
+    assert reply.status == 200, reply.body
+    assert reply.headers["x-llama-compat-dropped"] == name
+
+
+@pytest.mark.parametrize("api", HOSTED)
+def test_who_asks_for_nothing_but_a_vendors_tool_is_told_of_it(
+    server: ServerProcess, api: str
+) -> None:
+    path, hosted, _, rest, name = HOSTED[api]
+    reply = wire.request("POST", f"{server.url}{path}", {**rest, "tools": [hosted]})
+    assert reply.status == 400
+    assert name in reply.body.decode()
+
+
+def test_a_tool_of_a_vendor_is_refused_where_nothing_may_be_left_out(server: ServerProcess) -> None:
+    path, hosted, own, rest, name = HOSTED["responses"]
+    asked = {**rest, "model": "refusing", "tools": [hosted, own]}
+    reply = wire.request("POST", f"{server.url}{path}", asked)
+    assert (reply.status, reply.error()["param"]) == (400, name)
 
 
 # Lists of models ---------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.gemini_interactions.generation import (
-    UNKNOWN,
     asked_by_config,
     asked_by_format,
     asked_by_tools,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from llama_compat.dialects.base import HOSTED_TOOLS, UNKNOWN
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
 from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
 from llama_compat.dialects.stop_lists import parse_stop_list
@@ -38,9 +39,6 @@ SUMMARIES = ("auto", "none")
 _JSON = "application/json"
 
 _MEDIA = ("audio", "image", "video")
-
-UNKNOWN = ""
-"""The name of what no provider can honour."""
 
 Asked = Iterator[tuple[str, str]]
 
@@ -179,13 +177,12 @@ def _formats(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def asked_by_tools(body: Mapping[str, Any]) -> Asked:
-    """The tools and the choice among them; a tool that Google itself runs has no name of
-    OpenAI's."""
+    """The tools and the choice among them."""
     tools = [tool for tool in as_list(body.get("tools"), "tools") if isinstance(tool, dict)]
     functions = [tool for tool in tools if tool.get("type") == "function"]
     for tool in tools:
         if tool not in functions:
-            yield f"tools.{tool.get('type')}", UNKNOWN
+            yield f"tools.{tool.get('type')}", HOSTED_TOOLS
     if any(tool.get("defer_loading") for tool in functions):
         yield "tools.defer_loading", UNKNOWN
     if not functions:

@@ -10,6 +10,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     MIN_THINKING_BUDGET,
     THINKING_BUDGETS,
 )
+from llama_compat.dialects.base import HOSTED_TOOLS
 from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.members import (
     as_object,
@@ -111,7 +112,7 @@ def _tool_parameters(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     tools = tools if isinstance(tools, list) else []
     for tool in tools:
         if isinstance(tool, dict) and not _is_clients(tool):
-            yield f"tools.{tool['type']}", "hosted_tools"
+            yield f"tools.{tool['type']}", HOSTED_TOOLS
     if not any(isinstance(tool, dict) and _is_clients(tool) for tool in tools):
         return
     yield "tools", "tools"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.base import HOSTED_TOOLS
 from llama_compat.dialects.gemini.members import list_in, member, object_in, spelling, text_in
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.errors import invalid_parameter, missing_parameter
@@ -19,12 +20,12 @@ _CHOICE = "toolConfig.functionCallingConfig"
 
 def tools_asked(body: Mapping[str, Any]) -> dict[str, str]:
     """The tools and the choice among them, by the path that the client wrote, and OpenAI's name
-    for each; a tool that Google itself runs has none."""
+    for each."""
     tools = member(body, "tools")
     tools = [tools] if isinstance(tools, dict) else tools
     listed = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
     asked = {
-        f"tools.{name}": name
+        f"tools.{name}": HOSTED_TOOLS
         for tool in listed
         for name in tool
         if name != spelling(tool, _DECLARATIONS)

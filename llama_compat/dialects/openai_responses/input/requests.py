@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai_responses.input.items import (
@@ -277,9 +277,6 @@ _OPENAI_NAMES: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 """Chat's name for what a member asks (empty: nobody knows it), and the values that ask nothing."""
 
-UNKNOWN = ""
-"""The name of what no provider can honour."""
-
 
 def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     """The members of a request that ask something of the provider, and chat's names for them.
@@ -309,7 +306,7 @@ def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _asked_by_tools(value: Any, path: str = "tools") -> Iterator[tuple[str, str]]:
-    yield from ((each, UNKNOWN) for each in unsupported_tools(value, path))
+    yield from unsupported_tools(value, path)
     kinds = [tool.get("type") for tool in value if isinstance(tool, dict)]
     if any(kind in kinds for kind in ("function", "custom", "namespace")):
         yield "tools", "tools"

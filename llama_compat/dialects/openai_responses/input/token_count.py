@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from llama_compat.dialects.base import UNKNOWN
 from llama_compat.dialects.openai_responses.input.items import unsupported_items
 from llama_compat.dialects.openai_responses.input.requests import (
-    UNKNOWN,
     check_shapes,
     parse_request,
 )
@@ -52,7 +52,7 @@ def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     uncounted = [
         name for name in _UNCOUNTED if body.get(name) is not None and body[name] != "disabled"
     ]
-    return dict.fromkeys(
-        (*uncounted, *unsupported_tools(body.get("tools")), *unsupported_items(body.get("input"))),
-        UNKNOWN,
-    )
+    return {
+        **dict.fromkeys((*uncounted, *unsupported_items(body.get("input"))), UNKNOWN),
+        **dict(unsupported_tools(body.get("tools"))),
+    }

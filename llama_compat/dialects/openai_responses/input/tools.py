@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from llama_compat.dialects.base import HOSTED_TOOLS, TOOL_GRAMMAR, UNKNOWN
 from llama_compat.dialects.members import (
     as_list,
     as_object,
@@ -185,9 +186,10 @@ def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
         raise invalid_parameter(path, f"Invalid schema in '{path}': nested too deeply.") from None
 
 
-def unsupported_tools(value: Any, path: str = "tools") -> Iterator[str]:
-    """The paths of what no model can be offered here: tools that OpenAI hosts, their name after
-    their place, and members that change how a tool is called."""
+def unsupported_tools(value: Any, path: str = "tools") -> Iterator[tuple[str, str]]:
+    """The paths of what no model can be offered here, and the names that these have among a call's
+    parameters: tools that OpenAI hosts, the kind after the place, and members that change how a
+    tool is called."""
     for index, tool in enumerate(value if isinstance(value, list) else ()):
         at = f"{path}[{index}]"
         match tool:
@@ -196,22 +198,22 @@ def unsupported_tools(value: Any, path: str = "tools") -> Iterator[str]:
             case {"type": "custom"}:
                 yield from _unsupported_members(tool, _CUSTOM_MEMBERS, at)
                 if (tool.get("format") or {"type": "text"}).get("type") != "text":
-                    yield f"{at}.format"
+                    yield f"{at}.format", TOOL_GRAMMAR
             case {"type": "namespace"}:
                 yield from unsupported_tools(tool.get("tools"), f"{at}.tools")
             case {"type": str(kind)}:
-                yield f"{at}.{kind}"
+                yield f"{at}.{kind}", HOSTED_TOOLS
 
 
 def _unsupported_members(
     tool: Mapping[str, Any], known: frozenset[str], path: str
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     for name, value in tool.items():
         if name not in known and value not in (None, False):
-            yield f"{path}.{name}"
+            yield f"{path}.{name}", UNKNOWN
     callers = tool.get("allowed_callers")
     if isinstance(callers, list) and "direct" not in callers:
-        yield f"{path}.allowed_callers"
+        yield f"{path}.allowed_callers", UNKNOWN
 
 
 def parse_tool_choice(value: Any, toolbox: Toolbox) -> tuple[ToolChoice | None, Toolbox]:

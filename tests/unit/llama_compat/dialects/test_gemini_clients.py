@@ -250,9 +250,9 @@ def config(**members: Any) -> dict[str, Any]:
         (
             {"tools": [{"googleSearch": {}}, {"codeExecution": {}, "url_context": {}}]},
             {
-                "tools.googleSearch": "googleSearch",
-                "tools.codeExecution": "codeExecution",
-                "tools.url_context": "url_context",
+                "tools.googleSearch": "hosted_tools",
+                "tools.codeExecution": "hosted_tools",
+                "tools.url_context": "hosted_tools",
             },
         ),
         ({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, {}),

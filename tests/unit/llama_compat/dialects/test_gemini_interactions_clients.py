@@ -383,7 +383,7 @@ def config(**members: Any) -> dict[str, Any]:
         ({"tools": []}, {}),
         (
             {"tools": [{"type": "google_search"}, {"type": "mcp_server", "url": "https://x"}]},
-            {"tools.google_search": "", "tools.mcp_server": ""},
+            {"tools.google_search": "hosted_tools", "tools.mcp_server": "hosted_tools"},
         ),
         (
             {"tools": [{**FUNCTIONS[0], "defer_loading": True}]},

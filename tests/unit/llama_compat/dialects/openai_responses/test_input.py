@@ -446,12 +446,15 @@ FOREIGN_COMPACTION = {"type": "compaction", "encrypted_content": "gAAA"}
             },
         ),
         ({"tool_choice": "none", "parallel_tool_calls": False}, {}),
-        ({"tools": [{"type": "web_search"}]}, {"tools[0].web_search": ""}),
+        ({"tools": [{"type": "web_search"}]}, {"tools[0].web_search": "hosted_tools"}),
         (
             {"tools": [{**SPACE, "tools": [{"type": "mcp"}]}]},
-            {"tools": "tools", "tools[0].tools[0].mcp": ""},
+            {"tools": "tools", "tools[0].tools[0].mcp": "hosted_tools"},
         ),
-        ({"tools": [{**CUSTOM, "format": GRAMMAR}]}, {"tools": "tools", "tools[0].format": ""}),
+        (
+            {"tools": [{**CUSTOM, "format": GRAMMAR}]},
+            {"tools": "tools", "tools[0].format": "tool_grammar"},
+        ),
         ({"tools": [{**CUSTOM, "format": {"type": "text"}}]}, {"tools": "tools"}),
         ({"tools": [{**FUNCTION, "async": True}]}, {"tools": "tools", "tools[0].async": ""}),
         (
