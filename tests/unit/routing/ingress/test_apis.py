@@ -139,7 +139,8 @@ async def test_a_method_that_google_does_not_have_is_not_found(prefix: str, meth
     reply = await ask(application(), "POST", f"{prefix}/models/a/b:8b:{method}")
     error = reply.json()["error"]
     assert (reply.status_code, error["code"], error["status"]) == (404, 404, "NOT_FOUND")
-    assert f"'{method}'" in error["message"] and "'a/b:8b'" in error["message"]
+    assert f"'{method}'" in error["message"]
+    assert "'a/b:8b'" in error["message"]
     assert "generateContent, " in error["message"]
 
 
