@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -166,4 +167,39 @@ def make_speaking_model(
         for token, following in zip([before, *said], said, strict=False):
             model.lm_head.weight[following] = 10 * embeddings[token]
     model.save_pretrained(folder)
+    return folder
+
+
+def make_embedder(
+    folder: Path,
+    *,
+    pooling: str = "mean_tokens",
+    normalize: bool = True,
+    positions: int = 64,
+    **steps: Any,
+) -> Path:
+    """Write a random BERT as sentence-transformers does to `folder`, which is returned."""
+    import torch
+    import transformers
+
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_piece_tokenizer(), pad_token="<|endoftext|>"
+    )
+    fast.save_pretrained(folder)
+    torch.manual_seed(3)
+    config = transformers.BertConfig(
+        vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=positions,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(folder)
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": index, "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(zip(kinds, paths, strict=False))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    settings = {"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings | steps))
     return folder

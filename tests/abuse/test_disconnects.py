@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from routing.ingress.apis import CLIENT_APIS
 from tests.abuse.connections import post
+from tests.abuse.websockets import HANDSHAKE, create
 from tests.integration.server_process import COMMAND, ServerProcess, write_template
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
@@ -28,7 +32,10 @@ CLIENTS = 48
 STAY = 1 / 3
 """The share of the clients that wait for their answer."""
 
-ANSWERS, ANSWERS_OF_ABUSE = 400, 4000
+ANSWER_SECONDS = 120
+"""Nobody who stays waits longer, whatever else the machine does."""
+
+ANSWERS, ANSWERS_OF_ABUSE = 400, 1000
 
 LATE = """\
 #!{python}
@@ -50,84 +57,245 @@ sys.exit(main())
 """
 
 
-@dataclass(frozen=True)
-class API:
-    """One client API: a request that asks for one token, and what its answer says of the prompt."""
+Told = int | list[float]
+"""What an answer says of the prompt that it is to: its tokens, or what it means."""
 
+CLOSE = 1e-3
+"""Vectors of one text are not as far from each other, whatever it is computed with."""
+
+
+def count(*names: str) -> Callable[[bytes], int | None]:
+    """Tokens of a prompt: the sum of what an answer, or a stream, says last under each name."""
+    patterns = [re.compile(rb'"%s": ?(\d+)' % name.encode()) for name in names]
+
+    def told(answer: bytes) -> int | None:
+        found = [each.findall(answer) for each in patterns]
+        return sum(int(each[-1]) for each in found if each) if any(found) else None
+
+    return told
+
+
+def vector(answer: bytes) -> list[float] | None:
+    """The first numbers of an answer, which are those of its vector."""
+    found = re.search(rb"\[(-?\d[^][]*)\]", answer)
+    return [float(each) for each in found[1].split(b",")] if found else None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One way to ask for something.
+
+    Attributes:
+        operation: what a client API calls it.
+        path: where; it may name the model.
+        body: of a model and a text, asking for one token where there are any.
+        told: what an answer says of its prompt; None of one that says nothing.
+        embeds: whether it is for models that embed.
+        websocket: whether it is a message of a WebSocket.
+    """
+
+    operation: str
     path: str
     body: Callable[[str, str], dict[str, Any]]
-    prompt_tokens: Callable[[dict[str, Any]], int]
+    told: Callable[[bytes], Told | None]
+    embeds: bool = False
+    websocket: bool = False
 
 
 def _said(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def _of_messages(usage: dict[str, Any]) -> int:
-    kinds = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(usage.get(kind) or 0 for kind in kinds)
+def _chat(model: str, text: str) -> dict[str, Any]:
+    return {"model": model, "messages": _said(text), "max_tokens": 1}
 
 
-APIS = {
-    "chat": API(
-        "/v1/chat/completions",
-        lambda model, text: {"model": model, "messages": _said(text), "max_tokens": 1},
-        lambda answer: answer["usage"]["prompt_tokens"],
-    ),
-    "completions": API(
+def _contents(model: str, text: str) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": [{"text": text}]}]}
+
+
+def _generate(model: str, text: str) -> dict[str, Any]:
+    return {**_contents(model, text), "generationConfig": {"maxOutputTokens": 1}}
+
+
+def _embed(model: str, text: str) -> dict[str, Any]:
+    return {"model": f"models/{model}", "content": {"parts": [{"text": text}]}}
+
+
+def _response(model: str, text: str) -> dict[str, Any]:
+    return {"model": model, "input": text, "max_output_tokens": 16}
+
+
+OF_OLLAMA = {"stream": False, "options": {"num_predict": 1}}
+OF_MESSAGES = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+GEMINI = "/v1beta/models/{model}"
+
+CALLS = {
+    "chat": Ask("chat", "/v1/chat/completions", _chat, count("prompt_tokens")),
+    "completions": Ask(
+        "completions",
         "/v1/completions",
         lambda model, text: {"model": model, "prompt": text, "max_tokens": 1},
-        lambda answer: answer["usage"]["prompt_tokens"],
+        count("prompt_tokens"),
     ),
-    "responses": API(
-        "/v1/responses",
-        lambda model, text: {"model": model, "input": text, "max_output_tokens": 16},
-        lambda answer: answer["usage"]["input_tokens"],
+    "responses": Ask("responses", "/v1/responses", _response, count("input_tokens")),
+    "messages": Ask("messages", "/v1/messages", _chat, count(*OF_MESSAGES)),
+    "gemini": Ask(
+        "gemini_generate", f"{GEMINI}:generateContent", _generate, count("promptTokenCount")
     ),
-    "messages": API(
-        "/v1/messages",
-        lambda model, text: {"model": model, "messages": _said(text), "max_tokens": 1},
-        lambda answer: _of_messages(answer["usage"]),
-    ),
-    "gemini": API(
-        "/v1beta/models/{model}:generateContent",
-        lambda model, text: {
-            "contents": [{"role": "user", "parts": [{"text": text}]}],
-            "generationConfig": {"maxOutputTokens": 1},
-        },
-        lambda answer: answer["usageMetadata"]["promptTokenCount"],
-    ),
-    "ollama": API(
-        "/api/chat",
+    "interactions": Ask(
+        "interactions",
+        "/v1beta/interactions",
         lambda model, text: {
             "model": model,
-            "messages": _said(text),
-            "stream": False,
-            "options": {"num_predict": 1},
+            "input": text,
+            "generation_config": {"max_output_tokens": 1},
+            "store": False,
         },
-        lambda answer: answer["prompt_eval_count"],
+        count("total_input_tokens"),
+    ),
+    "ollama": Ask(
+        "ollama_chat",
+        "/api/chat",
+        lambda model, text: {"model": model, "messages": _said(text), **OF_OLLAMA},
+        count("prompt_eval_count"),
+    ),
+}
+"""One for each client API; who abuses has the others too."""
+
+OTHER_CALLS = {
+    "chat, several choices": Ask(
+        "chat",
+        "/v1/chat/completions",
+        lambda model, text: {**_chat(model, text), "n": 3},
+        count("prompt_tokens"),
+    ),
+    "chat, streamed": Ask(
+        "chat",
+        "/v1/chat/completions",
+        lambda model, text: {
+            **_chat(model, text),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        count("prompt_tokens"),
+    ),
+    "completions, several choices": Ask(
+        "completions",
+        "/v1/completions",
+        lambda model, text: {"model": model, "prompt": text, "max_tokens": 1, "n": 3},
+        count("prompt_tokens"),
+    ),
+    "responses, streamed": Ask(
+        "responses",
+        "/v1/responses",
+        lambda model, text: {**_response(model, text), "stream": True},
+        count("input_tokens"),
+    ),
+    "responses, over a WebSocket": Ask(
+        "responses", "/v1/responses", _response, count("input_tokens"), websocket=True
+    ),
+    "responses, counted": Ask(
+        "input_tokens",
+        "/v1/responses/input_tokens",
+        lambda model, text: {"model": model, "input": text},
+        count("input_tokens"),
+    ),
+    "messages, streamed": Ask(
+        "messages",
+        "/v1/messages",
+        lambda model, text: {**_chat(model, text), "stream": True},
+        count(*OF_MESSAGES),
+    ),
+    "messages, counted": Ask(
+        "count_tokens",
+        "/v1/messages/count_tokens",
+        lambda model, text: {"model": model, "messages": _said(text)},
+        count("input_tokens"),
+    ),
+    "gemini, streamed": Ask(
+        "gemini_generate",
+        f"{GEMINI}:streamGenerateContent?alt=sse",
+        _generate,
+        count("promptTokenCount"),
+    ),
+    "gemini, counted": Ask(
+        "gemini_count_tokens", f"{GEMINI}:countTokens", _contents, count("totalTokens")
+    ),
+    "interactions, streamed": Ask(
+        "interactions",
+        "/v1beta/interactions",
+        lambda model, text: {**CALLS["interactions"].body(model, text), "stream": True},
+        count("total_input_tokens"),
+    ),
+    "ollama, streamed": Ask(
+        "ollama_chat",
+        "/api/chat",
+        lambda model, text: {**CALLS["ollama"].body(model, text), "stream": True},
+        count("prompt_eval_count"),
+    ),
+    "ollama, generated": Ask(
+        "ollama_generate",
+        "/api/generate",
+        lambda model, text: {"model": model, "prompt": text, **OF_OLLAMA},
+        count("prompt_eval_count"),
+    ),
+    "embeddings": Ask(
+        "embeddings",
+        "/v1/embeddings",
+        lambda model, text: {"model": model, "input": text},
+        vector,
+        embeds=True,
+    ),
+    "ollama, embedded": Ask(
+        "ollama_embed",
+        "/api/embed",
+        lambda model, text: {"model": model, "input": text},
+        vector,
+        embeds=True,
+    ),
+    "ollama, embedded in the old way": Ask(
+        "ollama_embeddings",
+        "/api/embeddings",
+        lambda model, text: {"model": model, "prompt": text},
+        vector,
+        embeds=True,
+    ),
+    "gemini, embedded": Ask("gemini_embed", f"{GEMINI}:embedContent", _embed, vector, embeds=True),
+    "gemini, embedded by the batch": Ask(
+        "gemini_batch_embed",
+        f"{GEMINI}:batchEmbedContents",
+        lambda model, text: {"requests": [_embed(model, text)]},
+        vector,
+        embeds=True,
     ),
 }
 
+LAST_EVENTS = (b'"response.completed"', b'"response.incomplete"', b'"type":"error"')
+"""With what a WebSocket's reply ends."""
+
+NOT_ASKED = {"compact"}
+"""Operations whose answers say nothing of their prompts."""
+
 
 class Storm:
-    """Clients of one model in one API, most of whom leave.
+    """Clients of one model who ask in one way, most of whom leave.
 
     Attributes:
         left: how many did.
-        answered: for each who stayed, its mark and the prompt tokens of its answer.
+        answered: for each who stayed, its mark and what it was told of its prompt.
     """
 
-    def __init__(self, server: ServerProcess, model: str, api: API) -> None:
+    def __init__(self, server: ServerProcess, model: str, ask: Ask) -> None:
         self._server = server
         self._model = model
-        self._api = api
-        self._chosen = random.Random(f"{model}{api.path}")
+        self._ask = ask
+        self._chosen = random.Random(f"{model}{ask.path}")
         self.left = 0
-        self.answered: list[tuple[int, int]] = []
+        self.answered: list[tuple[int, Told]] = []
 
-    async def alone(self) -> dict[int, int]:
-        """The prompt tokens of each mark, with nobody else there."""
+    async def alone(self) -> dict[int, Told]:
+        """What each mark is told, with nobody else there."""
         return {mark: await self._stay(mark) for mark in MARKS}
 
     async def rage(self, answers: int) -> None:
@@ -146,21 +314,29 @@ class Storm:
                 group.create_task(client())
 
     def _request(self, mark: int) -> bytes:
-        body = self._api.body(self._model, " ".join(["mark"] * mark))
-        return post(json.dumps(body).encode(), self._api.path.format(model=self._model))
+        body = self._ask.body(self._model, " ".join(["mark"] * mark))
+        if self._ask.websocket:
+            return HANDSHAKE % b"" + create(**body)
+        data = json.dumps(body).encode()
+        asked = post(data, self._ask.path.format(model=self._model))
+        return asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
 
-    async def _stay(self, mark: int) -> int:
+    async def _stay(self, mark: int) -> Told:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
         try:
             writer.write(self._request(mark))
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200 "), head
-            (length,) = (
-                int(line.partition(b":")[2])
-                for line in head.lower().split(b"\r\n")
-                if line.startswith(b"content-length:")
-            )
-            return self._api.prompt_tokens(json.loads(await reader.readexactly(length)))
+            answer = b""
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while data := await reader.read(65536):
+                    answer += data
+                    # A WebSocket stays open.
+                    if self._ask.websocket and any(each in answer for each in LAST_EVENTS):
+                        break
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 101 ")), answer[:1000]
+            told = self._ask.told(body)
+            assert told is not None, answer[:1000]
+            return told
         finally:
             writer.close()
 
@@ -174,15 +350,28 @@ class Storm:
         self.left += 1
 
 
+def alike(one: Told, other: Told) -> bool:
+    """Whether both are told of one prompt."""
+    if isinstance(one, list) and isinstance(other, list):
+        return max(abs(a - b) for a, b in zip(one, other, strict=True)) < CLOSE
+    return one == other
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.tiny_ggufs import gguf_of
-    from tests.tiny_models import make_model
+    from tests.tiny_models import make_embedder, make_model
 
     pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
     path = tmp_path_factory.mktemp("disconnects")
     folder = make_model(path / "tiny")
-    names = {"torch": str(folder), "llama_cpp": str(gguf_of(folder, path / "tiny.gguf"))}
+    names = {
+        "echo": "echo",
+        "torch": str(folder),
+        "llama_cpp": str(gguf_of(folder, path / "tiny.gguf")),
+        "torch-embeds": str(make_embedder(path / "embeds", positions=256)),
+        "llama_cpp-embeds": str(gguf_of(folder, path / "embeds.gguf", pooling=1)),
+    }
     return write_template(
         path / "engines.yaml",
         providers=[
@@ -191,8 +380,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"id": "llama_cpp", "type": "local::llama_cpp", "config": {"threads": 1}},
         ],
         models=[
-            {"id": each, "provider": each, "provider_model": names.get(each, each)}
-            for each in ENGINES
+            {"id": each, "provider": each.partition("-")[0], "provider_model": name}
+            for each, name in names.items()
         ],
     )
 
@@ -213,28 +402,51 @@ def busy_server(template: Path) -> Iterator[ServerProcess]:
         process.kill()
 
 
-@pytest.mark.parametrize("api", APIS)
+def test_the_storm_is_before_every_call_of_every_client_api() -> None:
+    called = {
+        operation.name
+        for api in CLIENT_APIS
+        for operation in (*api.operations.values(), *(each.operation for each in api.patterns))
+    }
+    asked = {each.operation for each in (CALLS | OTHER_CALLS).values()}
+    assert called == asked | NOT_ASKED
+    first = {each.operation for each in CALLS.values()}
+    for api in CLIENT_APIS:
+        names = {each.name for each in api.operations.values()}
+        assert first & (names | {each.operation.name for each in api.patterns}), api.name
+        assert not api.websockets or names & {
+            each.operation for each in OTHER_CALLS.values() if each.websocket
+        }
+
+
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_who_stays_is_answered_to_his_own_prompt(
-    busy_server: ServerProcess, engine: str, api: str
+    busy_server: ServerProcess, engine: str, call: str
 ) -> None:
-    await weathered(busy_server, engine, api, ANSWERS)
+    await weathered(busy_server, engine, CALLS[call], ANSWERS)
 
 
 @pytest.mark.lengthy
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("call", CALLS | OTHER_CALLS)
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_who_stays_for_long_is_answered_to_his_own_prompt(
-    busy_server: ServerProcess, engine: str, api: str
+    busy_server: ServerProcess, engine: str, call: str
 ) -> None:
-    await weathered(busy_server, engine, api, ANSWERS_OF_ABUSE)
+    ask = (CALLS | OTHER_CALLS)[call]
+    if ask.embeds and engine == "echo":
+        pytest.skip("it has no vectors")
+    model = f"{engine}-embeds" if ask.embeds else engine
+    await weathered(busy_server, model, ask, ANSWERS_OF_ABUSE)
 
 
-async def weathered(server: ServerProcess, engine: str, api: str, answers: int) -> None:
-    storm = Storm(server, engine, APIS[api])
+async def weathered(server: ServerProcess, model: str, ask: Ask, answers: int) -> None:
+    storm = Storm(server, model, ask)
     expected = await storm.alone()
-    assert len(set(expected.values())) == len(MARKS)
+    told = list(expected.values())
+    assert not any(alike(one, other) for one, other in combinations(told, 2))
     await storm.rage(answers)
-    wrong = [(mark, tokens) for mark, tokens in storm.answered if tokens != expected[mark]]
+    wrong = [(mark, told) for mark, told in storm.answered if not alike(told, expected[mark])]
+    print(f"{len(storm.answered)} answered, {len(wrong)} wrong, {storm.left} left")
     assert wrong == [], f"{len(wrong)} of {len(storm.answered)}, while {storm.left} left"
     assert storm.left > answers

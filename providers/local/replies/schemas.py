@@ -19,6 +19,13 @@ from llama_compat.errors import invalid_parameter
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as Python writes it. With free white space a small model may write nothing else."""
 
+NO_SPELT_OUT = {"json_allowed_escapes": 'nrbtf\\"'}
+"""No character of a text written as `\\u0078`: among the names that an object may have beside those
+it lists llguidance would take a listed one that is spelt so, with any value."""
+
+_SPELT_OUT = re.compile(r"\\u00[01]")
+"""A control character, which JSON has no other way to write."""
+
 NAMED = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has a schema for each name."""
 
@@ -64,8 +71,12 @@ def enforceable(schema: Mapping[str, Any], path: str, *, loose: bool = False) ->
     Raises:
         APIError: 400; it has a number that can't be kept, at the path that it names.
     """
-    made: dict[str, Any] = _Preparing(schema, loose).prepared(schema, path)
-    return {**made, "x-guidance": {**COMPACT, "lenient": True} if loose else COMPACT}
+    preparing = _Preparing(schema, loose)
+    made: dict[str, Any] = preparing.prepared(schema, path)
+    options: dict[str, Any] = {**COMPACT, "lenient": True} if loose else COMPACT
+    if preparing.has_open_names and not _SPELT_OUT.search(json.dumps(made)):
+        options = options | NO_SPELT_OUT
+    return {**made, "x-guidance": options}
 
 
 class _Preparing:
@@ -74,11 +85,15 @@ class _Preparing:
     Args:
         root: all of it, for what it refers to.
         loose: as `enforceable` has it.
+
+    Attributes:
+        has_open_names: whether any object may have other names than those it lists.
     """
 
     def __init__(self, root: Any, loose: bool) -> None:
         self._root = root
         self._loose = loose
+        self.has_open_names = False
 
     def prepared(self, schema: Any, path: str) -> Any:
         """A schema or part of one, whose path is `path`."""
@@ -97,6 +112,7 @@ class _Preparing:
             del made["uniqueItems"]
         self._property_names(made)
         self._patterns_of_names(made, path)
+        self._open_names(made, path)
         for name in NAMED:
             if isinstance(made.get(name), dict):
                 made[name] = {
@@ -211,6 +227,24 @@ class _Preparing:
             made["properties"] = {**(named if isinstance(named, dict) else {}), **listed}
         if not left:
             del made["patternProperties"]
+
+    def _open_names(self, made: dict[str, Any], path: str) -> None:
+        """What is to be known of an object that may have other names than those it lists.
+
+        A grammar can't remember those, so that one may come twice, and JSON counts it once.
+        """
+        if made.get("additionalProperties", True) is False:
+            return
+        self.has_open_names = self.has_open_names or bool(made.get("properties"))
+        least, required = made.get("minProperties"), made.get("required")
+        if self._loose or isinstance(least, bool) or not isinstance(least, int | float):
+            return
+        if least > 1 + (len(required) if isinstance(required, list) else 0):
+            raise invalid_parameter(
+                f"{path}.minProperties",
+                f"'{path}.minProperties' can't be enforced: a name that is not listed could come"
+                " twice in one object, and counts once. Name the properties, and require them.",
+            )
 
 
 _LISTED_NAMES = re.compile(r"\^(?:\((?:\?:)?([\w -]+(?:\|[\w -]+)*)\)|([\w -]+))\$", re.ASCII)

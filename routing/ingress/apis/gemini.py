@@ -24,7 +24,7 @@ from llama_compat.dialects.gemini.operations import (
     STREAM_ARRAY,
     STREAM_EVENTS,
 )
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import APIError, invalid_parameter
 from routing.asgi import Scope
 from routing.ingress.apis.client_api import ClientAPI, PathPattern, is_shared
 from routing.runtime import find_model, list_models
@@ -55,7 +55,21 @@ def _add_routes(app: Application) -> None:
         """One model; ids may hold slashes."""
         return render_model(await find_model(request, model_id))
 
+    async def call_another_method(model_id: str, method: str) -> None:
+        """A method that there is not is no path of Google's either, and 404 there."""
+        raise APIError(
+            404,
+            f"There is no method '{method[:100]}' for the model '{model_id[:200]}' here. There are"
+            f" {', '.join((*_METHODS, 'streamGenerateContent'))}.",
+        )
+
     for prefix in PREFIXES:
+        app.add_api_route(
+            f"{prefix}/models/{{model_id:path}}:{{method}}",
+            call_another_method,
+            methods=["POST"],
+            include_in_schema=False,
+        )
         for path, answer in (("", list_all), ("/{model_id:path}", retrieve_model)):
             app.router.add_api_route(
                 f"{prefix}/models{path}",

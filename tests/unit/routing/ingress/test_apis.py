@@ -133,6 +133,17 @@ async def test_what_is_not_there_is_told_in_the_words_of_whose_it_would_be(
     assert (locked.status_code, shape(locked.json())) == (401, api)
 
 
+@pytest.mark.parametrize("prefix", ["/v1beta", "/v1"])
+@pytest.mark.parametrize("method", ["predict", "nothing", "generatecontent"])
+async def test_a_method_that_google_does_not_have_is_not_found(prefix: str, method: str) -> None:
+    reply = await ask(application(), "POST", f"{prefix}/models/a/b:8b:{method}")
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["status"]) == (404, 404, "NOT_FOUND")
+    assert f"'{method}'" in error["message"]
+    assert "'a/b:8b'" in error["message"]
+    assert "generateContent, " in error["message"]
+
+
 async def test_googles_key_header_lets_in_and_says_whose_list_is_meant() -> None:
     app = application(api_keys=[KEY])
     google = {"x-goog-api-key": KEY}

@@ -185,6 +185,63 @@ def test_a_pattern_of_names_that_could_come_twice_is_refused(pattern: str) -> No
     compiled(enforceable(schema, "s", loose=True))
 
 
+OPEN = {"properties": {"x": {"type": "integer"}}, "additionalProperties": {"type": "string"}}
+
+
+@pytest.mark.parametrize("path", [(), ("items",), ("properties", "inner"), ("anyOf", 0)])
+def test_a_listed_name_is_not_spelt_in_another_way(path: tuple[Any, ...]) -> None:
+    schema: Any = {"type": "object", **OPEN}
+    before, after = "", ""
+    for step in reversed(path):
+        match step:
+            case "items":
+                schema, before, after = {"type": "array", "items": schema}, "[", "]"
+            case "inner":
+                schema = {"type": "object", "properties": {"inner": schema}}
+                before, after = '{"inner": ', "}"
+            case 0:
+                schema = {"anyOf": [schema, {"type": "null"}]}
+    enforced = enforceable(schema, "x")
+    for name, value, is_allowed in (
+        ("x", "1", True),
+        ("y", '"a\\n"', True),
+        ("x", '"a"', False),
+        (r"\u0078", '"a"', False),
+        (r"\u0078", "1", False),
+    ):
+        written = f'{before}{{"{name}": {value}}}{after}'.encode()
+        matcher = compiled(enforced)
+        taken = all(matcher.consume_token(byte) for byte in written) and matcher.is_accepting()
+        assert taken == is_allowed, written
+
+
+def test_control_characters_may_come_where_they_have_to() -> None:
+    escape = "\x1b[0m"
+    assert allows(enforceable({"type": "object", **OPEN, "required": ["x"]}, "s"), {"x": 1})
+    assert allows(enforceable({"type": "string"}, "s"), escape)
+    listed = {"properties": {"x": {"const": escape}}, "required": ["x"]}
+    assert allows(enforceable({"type": "object", **listed}, "s"), {"x": escape})
+
+
+@pytest.mark.parametrize("least", [2, 3])
+def test_a_number_of_names_that_could_come_twice_is_refused(least: int) -> None:
+    schema = {"type": "object", "additionalProperties": {}, "minProperties": least}
+    with pytest.raises(APIError) as caught:
+        enforceable({"items": schema}, "s")
+    assert caught.value.param == "s.items.minProperties"
+    assert "could come twice" in caught.value.message
+    compiled(enforceable(schema, "s", loose=True))
+
+
+def test_a_number_of_names_that_can_be_counted_is_kept() -> None:
+    one = enforceable({"type": "object", "additionalProperties": {}, "minProperties": 1}, "s")
+    assert allows(one, {"a": 1})
+    assert not allows(one, {})
+    schema = {"type": "object", **OPEN, "required": ["x"], "minProperties": 2}
+    assert allows(enforceable(schema, "s"), {"x": 1, "y": "a"})
+    assert not allows(enforceable(schema, "s"), {"x": 1})
+
+
 @pytest.mark.parametrize("name", ["path", "binary", "password", "ipv4network", "made-up"])
 def test_an_unknown_format_is_an_annotation(name: str) -> None:
     assert allows(enforceable({"type": "string", "format": name}, "x"), "anything")

@@ -25,36 +25,9 @@ from providers.base import ProviderModel, ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.embedder import _batches
 from providers.local.torch_engine.provider import TorchProvider
-from tests.tiny_models import make_model, word_piece_tokenizer
+from tests.tiny_models import make_embedder, make_model
 
 TEXTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 3, "lazy dog")
-
-
-def make_embedder(
-    folder: Path, *, pooling: str = "mean_tokens", normalize: bool = True, **steps: Any
-) -> Path:
-    """Write a random BERT as sentence-transformers does to `folder`, which is returned."""
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=word_piece_tokenizer(), pad_token="<|endoftext|>"
-    )
-    fast.save_pretrained(folder)
-    torch.manual_seed(3)
-    config = transformers.BertConfig(
-        vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=64, max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.BertModel(config).save_pretrained(folder)
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
-    paths = ["", "1_Pooling", "2_Normalize"]
-    modules = [
-        {"idx": index, "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (kind, path) in enumerate(zip(kinds, paths, strict=False))
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    settings = {"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings | steps))
-    return folder
 
 
 @asynccontextmanager
