@@ -20,7 +20,18 @@ ECHO: dict[str, Any] = {
 }
 
 
+_APPLICATIONS: dict[str, Application] = {}
+
+
 def application(**server: Any) -> Application:
+    """One with these settings, made once: nothing here changes it, or starts it."""
+    key = json.dumps(server, sort_keys=True)
+    if key not in _APPLICATIONS:
+        _APPLICATIONS[key] = made(**server)
+    return _APPLICATIONS[key]
+
+
+def made(**server: Any) -> Application:
     from providers.local.echo import EchoConfig
 
     distribution = Distribution.model_validate({**ECHO, "server": server})
@@ -265,7 +276,7 @@ async def test_the_schema_tells_of_every_call() -> None:
 
 
 def for_agents(**server: Any) -> Application:
-    app = application(**server)
+    app = made(**server)
     models = [{"id": "echo", "provider": "echo", "aliases": ["claude-*", "gemini-*"]}]
     distribution = app.runtime.distribution.model_copy(
         update={"models": [ModelSettings.model_validate(each) for each in models]}
