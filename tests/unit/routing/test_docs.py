@@ -13,7 +13,7 @@ from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
 from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.apis.anthropic import ANTHROPIC_API
 from tests.sdk_anthropic import SAMPLING
-from tests.unit.routing.ingress.test_apis import application
+from tests.unit.routing.ingress.test_apis import shared_application
 
 
 @cache
@@ -82,7 +82,7 @@ def test_types_of_the_same_name_are_told_apart() -> None:
 
 
 def test_each_call_says_what_its_errors_are() -> None:
-    document = application().openapi()
+    document = shared_application().openapi()
     shapes = {}
     for path, calls in document["paths"].items():
         for call in calls.values():
@@ -111,7 +111,7 @@ def test_streams_and_errors_are_described() -> None:
     assert set(embeddings["200"]["content"]) == {"application/json"}
     error = ERROR_SCHEMAS["ErrorResponse"]["properties"]["error"]
     assert error["required"] == ["message", "type", "param", "code"]
-    paths = application().openapi()["paths"]
+    paths = shared_application().openapi()["paths"]
     for path, media_type in (
         ("/api/chat", "application/x-ndjson"),
         ("/v1/messages", "text/event-stream"),
