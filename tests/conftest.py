@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import os
+import re
 import signal
 from functools import cache
 from importlib.util import find_spec
@@ -40,6 +41,12 @@ ENGINES = (
     "triton",
 )
 """What runs models, and takes seconds to import."""
+
+_ENGINE_OR_HELPER = re.compile("|".join(map(re.escape, (*ENGINES, "tests"))))
+"""What stands in a module that imports one, in whatever way; to take others apart takes longer."""
+
+HEAVY = ("alone", "engine")
+"""Marks of what is left out with `--light`."""
 
 SERVERS = frozenset({"postgres_server", "redis"})
 """Fixtures that start one, whoever asks for them."""
@@ -102,7 +109,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--light"):
         return
-    heavy = [item for item in items if starts_server(item) or item.get_closest_marker("alone")]
+    heavy = [
+        item for item in items if starts_server(item) or any(map(item.get_closest_marker, HEAVY))
+    ]
     config.hook.pytest_deselected(items=heavy)
     items[:] = [item for item in items if item not in set(heavy)]
 
@@ -123,7 +132,10 @@ def imports_engine(module: Path) -> bool:
     """Whether importing `module` imports an engine, by itself or by another module of the tests."""
     if module.suffix != ".py" or not module.is_file():
         return False
-    names = list(_imported(ast.parse(module.read_text("utf-8"))))
+    source = module.read_text("utf-8")
+    if not _ENGINE_OR_HELPER.search(source):
+        return False
+    names = list(_imported(ast.parse(source)))
     if any(name == each or name.startswith(f"{each}.") for name in names for each in ENGINES):
         return True
     helpers = {_file_of(name) for name in names if name.startswith("tests.")}
@@ -131,16 +143,28 @@ def imports_engine(module: Path) -> bool:
 
 
 def _imported(tree: ast.AST) -> list[str]:
-    """The modules that are imported as `tree` is: outside of its functions."""
+    """The modules that are imported as `tree` is, or else it is skipped: outside of its
+    functions."""
     found: list[str] = []
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        elif isinstance(node, ast.Expr | ast.Assign):
+            found += _imported_or_skipped(node.value)
+        elif isinstance(node, ast.stmt | ast.excepthandler) and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef
+        ):
             found += _imported(node)
     return found
+
+
+def _imported_or_skipped(value: ast.expr) -> list[str]:
+    match value:
+        case ast.Call(ast.Attribute(attr="importorskip"), [ast.Constant(str() as name), *_]):
+            return [name]
+    return []
 
 
 def _file_of(module: str) -> Path:

@@ -6,15 +6,15 @@ depends on the conversation alone, so that it needs no state and answers everybo
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+
+from tests.server_thread import WebServerThread
 
 USAGE = (20, 10)
 
@@ -47,7 +47,7 @@ class Asked:
 Script = Callable[[Asked], Said]
 
 
-class ScriptedModels:
+class ScriptedModels(WebServerThread):
     """The server; a context manager that runs it in a thread of its own.
 
     Args:
@@ -61,37 +61,16 @@ class ScriptedModels:
     def __init__(self, script: Script, *, responses: bool = False) -> None:
         self._script = script
         self._has_responses = responses
-        self._ready = threading.Event()
         self.received: list[tuple[str, Any]] = []
-
-    def __enter__(self) -> ScriptedModels:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{super().url}/v1"
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        application = web.Application(client_max_size=1 << 26)
-        application.router.add_post("/v1/chat/completions", self._chat)
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/v1/chat/completions", self._chat)
         if self._has_responses:
-            application.router.add_post("/v1/responses", self._respond)
-        runner = web.AppRunner(application, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        self._ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+            router.add_post("/v1/responses", self._respond)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await self._body(request)

@@ -3,9 +3,7 @@ as Google, of which the table is Google's documentation and SDK as of 2026-11-22
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +11,7 @@ from aiohttp import web
 
 from tests import sdk_interactions as sdk
 from tests.integration.native_suite import Reply, Vendor
+from tests.server_thread import WebServerThread
 
 STATUSES = {
     "end": "completed",
@@ -67,7 +66,7 @@ THOUGHTS = "The user wants the weather."
 ANSWER = "Sunny in Bern."
 
 
-class StrictInteractions:
+class StrictInteractions(WebServerThread):
     """A server that calls `get_weather` and tells of what it is answered, and refuses what Google
     refuses: members that it does not know, a thought whose seal is not its own, a result of a call
     that was not made, a conversation that it does not keep. A context manager that runs it in a
@@ -82,34 +81,9 @@ class StrictInteractions:
         self.asked: list[dict[str, Any]] = []
         self.revisions: list[str | None] = []
         self._kept: dict[str, list[Any]] = {}
-        self._ready = threading.Event()
 
-    def __enter__(self) -> StrictInteractions:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        application = web.Application()
-        application.router.add_post("/v1beta/interactions", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self._port = runner.addresses[0][1]
-        self._ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/v1beta/interactions", self._answer)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -11,6 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.server_thread import WebServerThread
+
 
 @dataclass
 class Received:
@@ -51,7 +53,7 @@ class Answer:
     after: threading.Event | None = None
 
 
-class NativeVendor:
+class NativeVendor(WebServerThread):
     """The server; a context manager that runs it in a thread of its own.
 
     Attributes:
@@ -59,25 +61,12 @@ class NativeVendor:
         hung_up: set when the peer has closed the connection of an answer that is held.
     """
 
+    handler_cancellation = True
+
     def __init__(self) -> None:
         self._whole = self._streamed = Answer([b"nothing to say"], status=500)
         self.received: list[Received] = []
         self.hung_up = threading.Event()
-        self._ready = threading.Event()
-
-    def __enter__(self) -> NativeVendor:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     @property
     def last(self) -> Received:
@@ -91,19 +80,8 @@ class NativeVendor:
         self.received.clear()
         self.hung_up.clear()
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        application = web.Application(client_max_size=1 << 26)
-        application.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        self._ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_route("*", "/{path:.*}", self._answer)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         content = await request.read()

@@ -14,10 +14,13 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from tests.server_thread import ServerThread
 
 WAIT_SECONDS = 20
 
@@ -190,7 +193,7 @@ def at_path(path: str) -> Callable[[Behaviour], Behaviour]:
     return register
 
 
-class ScriptedUpstream:
+class ScriptedUpstream(ServerThread):
     """The server; a context manager that runs it.
 
     Args:
@@ -205,22 +208,6 @@ class ScriptedUpstream:
         self._recorded: list[Recorded] = []
         self._open: set[int] = set()
         self._arrived = threading.Condition()
-        self._ready = threading.Event()
-
-    def __enter__(self) -> ScriptedUpstream:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Close every connection and listen no more."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
 
     @property
     def url(self) -> str:
@@ -244,14 +231,11 @@ class ScriptedUpstream:
             closed = self._arrived.wait_for(lambda: connection not in self._open, WAIT_SECONDS)
         assert closed, f"connection {connection} is still open"
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[int]:
         self._serving: set[asyncio.Task[None]] = set()
         server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self._tls)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
+        yield server.sockets[0].getsockname()[1]
         server.close()
         for recorded in self._recorded:
             recorded.release()

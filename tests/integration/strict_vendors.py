@@ -6,14 +6,14 @@ not from the rows that are tested against it. The path's first segment says whic
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+
+from tests.server_thread import WebServerThread
 
 THOUGHTS = "The user wants the weather."
 SEAL = {"google": {"thought_signature": "c2VhbA=="}}
@@ -151,7 +151,7 @@ class Seen:
     thoughts: str | None = None
 
 
-class StrictVendors:
+class StrictVendors(WebServerThread):
     """The server; a context manager that runs it in a thread of its own.
 
     Attributes:
@@ -160,33 +160,12 @@ class StrictVendors:
 
     def __init__(self) -> None:
         self.seen: dict[str, Seen] = {}
-        self._ready = threading.Event()
-
-    def __enter__(self) -> StrictVendors:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
 
     def base_url(self, vendor: str) -> str:
-        return f"http://127.0.0.1:{self._port}/{vendor}/v1"
+        return f"{self.url}/{vendor}/v1"
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        application = web.Application()
-        application.router.add_post("/{vendor}/{path:.*}", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self._port = runner.addresses[0][1]
-        self._ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/{vendor}/{path:.*}", self._answer)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["vendor"]

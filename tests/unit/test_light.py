@@ -26,6 +26,10 @@ FOLDERS = ("tests/unit/providers", "tests/unit/routing/access/limits")
         "from tests.tiny_models import make_model",
         "if True:\n    import triton",
         "class C:\n    import llama_cpp",
+        "from tests import tiny_models",
+        "try:\n    pass\nexcept ValueError:\n    import torch",
+        "import pytest\n\npytest.importorskip('triton', reason='')",
+        "import pytest\n\ntriton = pytest.importorskip('triton')",
     ],
 )
 def test_a_module_that_imports_an_engine_is_left_out(tmp_path: Path, source: str) -> None:
@@ -39,6 +43,8 @@ def test_a_module_that_imports_an_engine_is_left_out(tmp_path: Path, source: str
         "import torchlike",
         "from tests.conftest import ROOT",
         "def f():\n    import torch",
+        "import pytest\n\ndef f():\n    pytest.importorskip('torch')",
+        "import pytest\n\npytest.importorskip('schemathesis')",
         "async def f():\n    from transformers import AutoModel",
         "from providers.local.echo import EchoProvider",
     ],

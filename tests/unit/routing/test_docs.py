@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,18 @@ from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
 from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.apis.anthropic import ANTHROPIC_API
 from tests.sdk_anthropic import SAMPLING
-from tests.unit.routing.ingress.test_apis import application
+from tests.unit.routing.ingress.test_apis import shared_application
 
-SCHEMA = add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
-SCHEMAS = SCHEMA["components"]["schemas"]
+
+@cache
+def schema() -> dict[str, Any]:
+    """The operations that are OpenAI's; to make it takes a second."""
+    return add_operations({"paths": {}}, ("/v1", "/v1/openai/v1"))
+
+
+def schemas() -> dict[str, Any]:
+    schemas: dict[str, Any] = schema()["components"]["schemas"]
+    return schemas
 
 
 def references(value: Any) -> list[str]:
@@ -29,7 +38,7 @@ def references(value: Any) -> list[str]:
 
 
 def test_every_operation_is_there_under_both_prefixes() -> None:
-    assert sorted(SCHEMA["paths"]) == sorted(
+    assert sorted(schema()["paths"]) == sorted(
         prefix + path
         for prefix in ("/v1", "/v1/openai/v1")
         for path in (
@@ -44,36 +53,36 @@ def test_every_operation_is_there_under_both_prefixes() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    found = references(SCHEMA)
+    found = references(schema())
     assert found
     for reference in found:
-        assert reference.removeprefix("#/components/schemas/") in SCHEMAS
+        assert reference.removeprefix("#/components/schemas/") in schemas()
 
 
 def test_requests_and_replies_have_openais_fields() -> None:
-    request = SCHEMAS["ChatCompletionsRequest"]["properties"]
+    request = schemas()["ChatCompletionsRequest"]["properties"]
     assert {"messages", "model", "tools", "temperature", "stream", "stream_options"} <= set(request)
     assert request["stream"]["type"] == "boolean"
-    assert {"id", "choices", "usage"} <= set(SCHEMAS["ChatCompletionsResponse"]["properties"])
-    assert {"id", "choices", "usage"} <= set(SCHEMAS["ChatCompletionsChunk"]["properties"])
-    assert "prompt" in SCHEMAS["CompletionsRequest"]["properties"]
-    assert "input" in SCHEMAS["EmbeddingsRequest"]["properties"]
-    assert {"input", "tools", "stream"} <= set(SCHEMAS["ResponsesRequest"]["properties"])
-    assert {"id", "output", "usage"} <= set(SCHEMAS["ResponsesResponse"]["properties"])
-    assert "input_tokens" in SCHEMAS["ResponsesInputTokensResponse"]["properties"]
+    assert {"id", "choices", "usage"} <= set(schemas()["ChatCompletionsResponse"]["properties"])
+    assert {"id", "choices", "usage"} <= set(schemas()["ChatCompletionsChunk"]["properties"])
+    assert "prompt" in schemas()["CompletionsRequest"]["properties"]
+    assert "input" in schemas()["EmbeddingsRequest"]["properties"]
+    assert {"input", "tools", "stream"} <= set(schemas()["ResponsesRequest"]["properties"])
+    assert {"id", "output", "usage"} <= set(schemas()["ResponsesResponse"]["properties"])
+    assert "input_tokens" in schemas()["ResponsesInputTokensResponse"]["properties"]
 
 
 def test_types_of_the_same_name_are_told_apart() -> None:
-    text, chat = (SCHEMAS[f"{name}Response"] for name in ("Completions", "ChatCompletions"))
+    text, chat = (schemas()[f"{name}Response"] for name in ("Completions", "ChatCompletions"))
     assert text["properties"]["choices"] != chat["properties"]["choices"]
     for kind, says in (("Response", "message"), ("Chunk", "delta")):
-        choices = SCHEMAS[f"ChatCompletions{kind}"]["properties"]["choices"]
-        choice = SCHEMAS[choices["items"]["$ref"].removeprefix("#/components/schemas/")]
+        choices = schemas()[f"ChatCompletions{kind}"]["properties"]["choices"]
+        choice = schemas()[choices["items"]["$ref"].removeprefix("#/components/schemas/")]
         assert {"message", "delta"} & set(choice["properties"]) == {says}
 
 
 def test_each_call_says_what_its_errors_are() -> None:
-    document = application().openapi()
+    document = shared_application().openapi()
     shapes = {}
     for path, calls in document["paths"].items():
         for call in calls.values():
@@ -96,13 +105,13 @@ def test_each_call_says_what_its_errors_are() -> None:
 
 
 def test_streams_and_errors_are_described() -> None:
-    responses = SCHEMA["paths"]["/v1/chat/completions"]["post"]["responses"]
+    responses = schema()["paths"]["/v1/chat/completions"]["post"]["responses"]
     assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
-    embeddings = SCHEMA["paths"]["/v1/embeddings"]["post"]["responses"]
+    embeddings = schema()["paths"]["/v1/embeddings"]["post"]["responses"]
     assert set(embeddings["200"]["content"]) == {"application/json"}
     error = ERROR_SCHEMAS["ErrorResponse"]["properties"]["error"]
     assert error["required"] == ["message", "type", "param", "code"]
-    paths = application().openapi()["paths"]
+    paths = shared_application().openapi()["paths"]
     for path, media_type in (
         ("/api/chat", "application/x-ndjson"),
         ("/v1/messages", "text/event-stream"),
@@ -113,7 +122,7 @@ def test_streams_and_errors_are_described() -> None:
 
 
 def test_operation_ids_are_unique() -> None:
-    ids = [path["post"]["operationId"] for path in SCHEMA["paths"].values()]
+    ids = [path["post"]["operationId"] for path in schema()["paths"].values()]
     assert len(set(ids)) == len(ids)
 
 

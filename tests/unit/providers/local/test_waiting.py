@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from providers.local.waiting import WAITING, bounded_waiting
+from tests.conftest import needs_torch
 
 
 def test_only_what_is_imported_within_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,10 +54,10 @@ print(json.dumps([seen[0], after]))
 """
 
 
+@needs_torch
+@pytest.mark.engine
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "active"}], ids=["unset", "set"])
 def test_torch_is_told_before_it_is_loaded(tmp_path: Path, given: dict[str, str]) -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("needs the extra 'torch'")
     from tests.tiny_models import make_model
 
     environment = {name: each for name, each in os.environ.items() if name not in WAITING} | given

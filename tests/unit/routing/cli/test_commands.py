@@ -110,6 +110,7 @@ def test_a_host_that_is_not_this_machine_is_told_so(host: str) -> None:
 
 
 @needs_torch
+@pytest.mark.engine
 def test_a_model_that_is_not_there_is_one_sentence_with_what_mends_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [COMMAND, "run", "starter", "--port", "0"],

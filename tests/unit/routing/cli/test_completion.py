@@ -6,17 +6,36 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from llama_compat.distribution import list_templates
+from routing.cli import app
 from tests.local_server import Handler, send, serving
 from tests.unit.routing.cli.test_commands import COMMAND
 
 
 def offered(line: str, folder: Path | None = None) -> Sequence[str]:
-    """What bash is offered at the end of `line`."""
+    """What bash is offered at the end of `line`: by the command, in this process."""
+    with chdir(folder or "."):
+        done = CliRunner().invoke(
+            app,
+            prog_name="llama-compat",
+            env={
+                "_LLAMA_COMPAT_COMPLETE": "complete_bash",
+                "COMP_WORDS": line,
+                "COMP_CWORD": str(len(line.split(" ")) - 1),
+            },
+        )
+    assert done.exit_code == 0
+    return done.stdout.split()
+
+
+def offered_in_a_shell(line: str, folder: Path | None = None) -> Sequence[str]:
+    """The same of the command as it is installed."""
     words = line.split(" ")
     done = subprocess.run(
         [COMMAND],
@@ -46,6 +65,14 @@ def test_templates(tmp_path: Path, command: str) -> None:
     assert offered(f"llama-compat {command} mi", tmp_path) == ["mine.yaml"]
     assert offered(f"llama-compat {command} more/o", tmp_path) == ["more/other.yml"]
     assert offered(f"llama-compat {command} nowhere/", tmp_path) == []
+
+
+def test_the_command_that_is_installed_offers_the_same(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").touch()
+    for line in ("llama-compat ", "llama-compat run "):
+        found = offered_in_a_shell(line, tmp_path)
+        assert found
+        assert found == offered(line, tmp_path)
 
 
 def test_commands() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from llama_compat.distribution import Distribution
 from routing.cli.pulling import wanted_models
+from tests.conftest import needs_torch
 from tests.integration.server_process import write_template
 from tests.local_server import serving
 from tests.unit.providers.local.models.test_store import Hub
@@ -17,7 +18,6 @@ from tests.unit.routing.cli.test_commands import COMMAND, Terminal
 
 @pytest.fixture
 def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    pytest.importorskip("torch")
     monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path / "home"))
     return write_template(
         tmp_path / "torch.yaml",
@@ -46,6 +46,8 @@ def test_what_engines_are_to_run() -> None:
     assert wanted_models(distribution) == ["starter", "hf:a/b"]
 
 
+@needs_torch
+@pytest.mark.engine
 def test_with_pull_it_is_fetched_first(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +67,8 @@ def test_with_pull_it_is_fetched_first(
     assert ended.returncode == 1
 
 
+@needs_torch
+@pytest.mark.engine
 def test_without_a_terminal_nobody_is_asked(template: Path) -> None:
     ended = subprocess.run(
         [COMMAND, "run", str(template), "--port", "0"],
@@ -78,6 +82,8 @@ def test_without_a_terminal_nobody_is_asked(template: Path) -> None:
     assert "Pull it?" not in ended.stdout
 
 
+@needs_torch
+@pytest.mark.engine
 def test_on_a_terminal_it_is_offered(template: Path) -> None:
     terminal = Terminal("run", str(template), "--port", "0")
     terminal.read_until("The model 'hf:org/name' is not on this machine. Pull it? [Y/n]")

@@ -28,6 +28,18 @@ def application(**server: Any) -> Application:
     return Application(distribution)
 
 
+_SHARED: dict[str, Application] = {}
+
+
+def shared_application(**server: Any) -> Application:
+    """One with these settings for all who neither start nor change it: to make one takes longer
+    than to ask it."""
+    key = json.dumps(server, sort_keys=True)
+    if key not in _SHARED:
+        _SHARED[key] = application(**server)
+    return _SHARED[key]
+
+
 async def ask(
     app: Application, method: str, path: str, content: bytes = b"{}", **headers: str
 ) -> httpx.Response:
@@ -69,12 +81,12 @@ PATHS = [
 
 @pytest.mark.parametrize(("method", "path", "api"), PATHS)
 async def test_who_brings_no_key(method: str, path: str, api: str) -> None:
-    reply = await ask(application(api_keys=[KEY]), method, path)
+    reply = await ask(shared_application(api_keys=[KEY]), method, path)
     assert (reply.status_code, shape(reply.json())) == (401, api)
     assert reply.headers["x-request-id"]
     assert KEY not in reply.text
     # A key in the address would be in every log on the way.
-    again = await ask(application(api_keys=[KEY]), method, f"{path}?key={KEY}")
+    again = await ask(shared_application(api_keys=[KEY]), method, f"{path}?key={KEY}")
     assert again.status_code == 401
 
 
@@ -127,9 +139,9 @@ NOWHERE: list[tuple[str, str, dict[str, str], str]] = [
 async def test_what_is_not_there_is_told_in_the_words_of_whose_it_would_be(
     method: str, path: str, headers: dict[str, str], api: str
 ) -> None:
-    reply = await ask(application(), method, path, **headers)
+    reply = await ask(shared_application(), method, path, **headers)
     assert (reply.status_code in (404, 405), shape(reply.json())) == (True, api)
-    locked = await ask(application(api_keys=[KEY]), method, path, **headers)
+    locked = await ask(shared_application(api_keys=[KEY]), method, path, **headers)
     assert (locked.status_code, shape(locked.json())) == (401, api)
 
 
@@ -145,7 +157,7 @@ async def test_a_method_that_google_does_not_have_is_not_found(prefix: str, meth
 
 
 async def test_googles_key_header_lets_in_and_says_whose_list_is_meant() -> None:
-    app = application(api_keys=[KEY])
+    app = shared_application(api_keys=[KEY])
     google = {"x-goog-api-key": KEY}
     listed = await ask(app, "GET", "/v1/models", **google)
     assert listed.json()["models"][0]["name"] == "models/echo"
@@ -159,7 +171,7 @@ async def test_googles_key_header_lets_in_and_says_whose_list_is_meant() -> None
     ("method", "path", "api"), [each for each in PATHS if each[0] == "POST" and ":s" not in each[1]]
 )
 async def test_what_is_too_large(method: str, path: str, api: str) -> None:
-    reply = await ask(application(max_body_bytes=10), method, path, b'{"model": "echo"}')
+    reply = await ask(shared_application(max_body_bytes=10), method, path, b'{"model": "echo"}')
     assert (reply.status_code, shape(reply.json())) == (413, api)
 
 
@@ -189,11 +201,11 @@ async def test_more_replies_than_one_request_may_have(
     path: str, body: dict[str, Any], choices: int
 ) -> None:
     content = json.dumps({"model": "echo", **body}).encode()
-    reply = await ask(application(max_choices=choices - 1), "POST", path, content)
+    reply = await ask(shared_application(max_choices=choices - 1), "POST", path, content)
     said = reply.json()["error"]["message"]
     assert (reply.status_code, f"asks for {choices} replies" in said) == (400, True)
     assert f"makes {choices - 1} for one request" in said
-    enough = await ask(application(max_choices=choices), "POST", path, content)
+    enough = await ask(shared_application(max_choices=choices), "POST", path, content)
     assert "max_choices" not in enough.text
 
 
@@ -220,7 +232,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("path", "body", "name"), REFUSED)
 async def test_numbers_that_make_no_sense(path: str, body: dict[str, Any], name: str) -> None:
     content = json.dumps({"model": "echo", **body}).encode()
-    reply = await ask(application(), "POST", path, content)
+    reply = await ask(shared_application(), "POST", path, content)
     assert (reply.status_code, name in reply.text) == (400, True)
     assert shape(reply.json()) != "none"
 
@@ -237,16 +249,16 @@ QUERIES = [
 @pytest.mark.parametrize(("path", "headers"), QUERIES)
 @pytest.mark.parametrize("number", [LONG, f"-{LONG}", "1e400", "²", "٣", "NaN", "0x1"])
 async def test_numbers_in_an_address(path: str, headers: dict[str, str], number: str) -> None:
-    reply = await ask(application(), "GET", path + quote(number), **headers)
+    reply = await ask(shared_application(), "GET", path + quote(number), **headers)
     assert reply.status_code < 500
     assert reply.status_code in (200, 400)
 
 
 async def test_an_array_is_what_a_stream_fails_with() -> None:
     path = "/v1beta/models/none:streamGenerateContent"
-    (item,) = (await ask(application(), "POST", path)).json()
+    (item,) = (await ask(shared_application(), "POST", path)).json()
     assert shape(item) == "gemini"
-    assert shape((await ask(application(), "POST", f"{path}?alt=sse")).json()) == "gemini"
+    assert shape((await ask(shared_application(), "POST", f"{path}?alt=sse")).json()) == "gemini"
 
 
 @pytest.mark.parametrize(("method", "path", "api"), PATHS)
@@ -256,12 +268,12 @@ async def test_an_api_that_is_closed(method: str, path: str, api: str) -> None:
     # What is below Google's versions is Gemini's, unless an API has it.
     closed = {"gemini", "interactions"} if api == "interactions" else {api}
     others = ["openai", *({"ollama", "gemini"} - closed)]
-    reply = await ask(application(apis=others), method, path)
+    reply = await ask(shared_application(apis=others), method, path)
     assert (reply.status_code in (404, 405), shape(reply.json())) == (True, "openai")
 
 
 async def test_the_schema_tells_of_every_call() -> None:
-    paths = application().openapi()["paths"]
+    paths = shared_application().openapi()["paths"]
     for path in ("/api/chat", "/api/embed", "/v1beta/models/{model}:generateContent"):
         assert paths[path]["post"]["summary"]
     assert "get" in paths["/api/tags"]
