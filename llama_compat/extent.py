@@ -43,19 +43,19 @@ class Prompt:
 
     Args:
         fields: the request's members.
-        names: of those that a model reads, if they are there.
+        names: of those that a model reads, if they are there, in the order in which it reads them.
     """
 
-    __slots__ = ("_fields", "_names", "_tokens")
+    __slots__ = ("_fields", "_tokens", "names")
 
     def __init__(self, fields: Mapping[str, Raw] = NO_FIELDS, *names: str) -> None:
         self._fields = fields
-        self._names = names
+        self.names = names
         self._tokens: int | None = None
 
     @property
     def _parts(self) -> list[Raw]:
-        return [self._fields[name] for name in self._names if name in self._fields]
+        return [self._fields[name] for name in self.names if name in self._fields]
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ _Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=1)]
 
-Balance = Literal["weighted", "least_busy", "fastest", "sticky", "round_robin"]
+Balance = Literal["weighted", "least_busy", "fastest", "sticky", "round_robin", "prefix"]
 
 FallBackOn = Literal[
     "context_length",
@@ -100,12 +100,32 @@ class MirrorSettings(_Settings):
     """The share of the requests."""
 
 
+class PrefixSettings(_Settings):
+    """What `balance: prefix` takes a target to have in its cache, and when it is too busy to be
+    asked for that."""
+
+    cache_tokens: _Count = 500_000
+    """Tokens that the KV cache of each target holds, as its engine says at its start (vLLM: `GPU KV
+    cache size`). What was sent there before so many others is taken for gone."""
+
+    keep: _Seconds = 3600
+    """Seconds after which a prompt is taken for gone that nobody has sent again."""
+
+    busier_by: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 64
+    """A target is too busy when it has so many requests in flight more than the least busy one has,
+    for its weight, and"""
+
+    busier_times: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.5
+    """so many times as many. It is not asked then, whatever it has."""
+
+
 class RoutingSettings(_Settings):
     """The policies of a model with several targets."""
 
     balance: Balance = "weighted"
     """Which target of the first priority is asked first: by weight, the less busy of two, the one
-    with the fastest first content, the same for what belongs together, or each in turn."""
+    with the fastest first content, the same for what belongs together, each in turn, or the one
+    that has most of the prompt already."""
 
     sticky_on: Annotated[
         tuple[Annotated[_Name, AfterValidator(_check_sticky)], ...], _NothingIsEmpty
@@ -117,6 +137,9 @@ class RoutingSettings(_Settings):
     )
     """For `balance: sticky`: what requests have in common that go to the same target; the first
     that a request has."""
+
+    prefix: PrefixSettings = PrefixSettings()
+    """For `balance: prefix`: what a target is taken to have, and when it is too busy for it."""
 
     retries: RetrySettings = RetrySettings()
     """How often a request is sent again."""

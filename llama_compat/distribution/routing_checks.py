@@ -214,6 +214,9 @@ def _between(
     if effective.balance == "sticky" and not effective.sticky_on:
         message = "'balance: sticky' needs at least one thing to go by"
         yield document.problem((*path, "sticky_on"), message)
+    if "prefix" in said and effective.balance != "prefix":
+        message = f"counts with 'balance: prefix' alone, and it is '{effective.balance}' here"
+        yield document.problem((*path, "prefix"), message, at_key=True)
     if retries.backoff.first > retries.backoff.most and "retries" in said:
         message = (
             f"the first wait ({retries.backoff.first:g} s) is longer than the longest"

@@ -11,6 +11,7 @@ from typing import Protocol
 from llama_compat.distribution.routing import Balance
 from routing.policy.group import Group, Random
 from routing.policy.targets import LiveTarget, hashed
+from routing.policy.wanted import Key
 
 UNTRIED_SECONDS = 1e6
 """What is assumed of a target that nobody has heard of yet while it is busy with its first
@@ -32,13 +33,14 @@ _64_BITS = 2**64 - 1
 class Balancer(Protocol):
     """Picks a target; it may remember what it picked before."""
 
-    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: Key | None, stream: bool) -> LiveTarget:
         """One of `group`.
 
         Args:
             group: what there is to choose from.
             now: the time.
-            key: what the request has in common with others that belong together.
+            key: what the request has in common with others that belong together: a text, or the
+                chain of its prompt.
             stream: whether the client wants a stream.
         """
         ...
@@ -50,7 +52,7 @@ class Weighted:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: Key | None, stream: bool) -> LiveTarget:
         """Draw one."""
         return group.targets[group.draw(self._random)]
 
@@ -62,7 +64,7 @@ class LeastBusy:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: Key | None, stream: bool) -> LiveTarget:
         """Draw two, take the less busy for its weight; the first of two that are equal."""
         targets = group.targets
         if len(targets) == 1:
@@ -96,7 +98,7 @@ class RoundRobin:
     def __init__(self, random: Random) -> None:
         self._due: defaultdict[str, float] = defaultdict(float)
 
-    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: Key | None, stream: bool) -> LiveTarget:
         """The one that has waited longest for its share."""
         due, picked, longest = self._due, group.targets[0], -math.inf
         for target in group.targets:
@@ -118,9 +120,9 @@ class Sticky(Weighted):
         # Who has a key asks again. What is kept of it is no longer than its hash.
         self._in_order = lru_cache(MAX_KEYS)(_in_order)
 
-    def pick(self, group: Group, now: float, key: str | None, stream: bool) -> LiveTarget:
+    def pick(self, group: Group, now: float, key: Key | None, stream: bool) -> LiveTarget:
         """The key's first target that is not too busy; by chance without a key."""
-        if key is None:
+        if not isinstance(key, str):
             return super().pick(group, now, key, stream)
         targets = self._in_order(group, hashed(key))
         if targets[0].state.in_flight < NEVER_TOO_BUSY:
@@ -147,6 +149,7 @@ def _in_order(group: Group, key: int) -> Sequence[LiveTarget]:
     return sorted(group.targets, key=distance)
 
 
+# `prefix`, which has settings of its own, is in `routing.policy.prefix.affinity`.
 BALANCERS: dict[Balance, Callable[[Random], Balancer]] = {
     "weighted": Weighted,
     "least_busy": LeastBusy,

@@ -20,7 +20,7 @@ from routing.policy.gate import Gate
 from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy, Step
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import Wanted, of_one_model, pinned_target, sticky_key
+from routing.policy.wanted import Wanted, of_one_model, pinned_target
 
 Ask = Callable[[Provider, Target], Awaitable[Reply]]
 """Makes one attempt."""
@@ -59,7 +59,7 @@ async def _ask_by_plan(
     now = time.monotonic()
     wanted = Wanted(
         call.stream,
-        sticky_key(policy.sticky_on, call.fields, attempts.headers) if policy.sticky_on else None,
+        policy.key_of(call, attempts.headers) if policy.key_of is not None else None,
         call.extent.max_tokens,
         of_one_model(call),
         pinned_target(attempts.headers, targets, call.model, allowed=policy.pin),

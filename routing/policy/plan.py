@@ -7,20 +7,21 @@ another one, at once. A *cooldown* keeps later requests away from a target that 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError, StaleConnection, context_length_exceeded
+from llama_compat.exchange import Call
 from routing.policy.attempts import Why
-from routing.policy.balance import BALANCERS
+from routing.policy.balance import BALANCERS, Balancer
 from routing.policy.cooldown import CooldownRule
 from routing.policy.group import Group, Random, Targets
 from routing.policy.retry import Backoff, Budget
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import Wanted
+from routing.policy.wanted import Headers, Key, Wanted, sticky_key
 
 
 class Policy:
@@ -32,7 +33,7 @@ class Policy:
 
     Attributes:
         settings: as they are given; those that every request needs are here besides.
-        sticky_on: what requests have in common that belong together; nothing if that does not
+        key_of: what a request has in common with those that belong to it; None if that does not
             matter.
         deadline, hedge_after: in seconds; None for never.
         pin: whether a client may choose its target.
@@ -46,14 +47,13 @@ class Policy:
     def __init__(self, settings: RoutingSettings, chance: Random = random.random) -> None:
         self.settings = settings
         self.chance = chance
-        self.sticky_on = settings.sticky_on if settings.balance == "sticky" else ()
         self.deadline = settings.deadline
         self.hedge_after = settings.hedge_after
         self.hedges = Budget()
         self.pin = settings.pin
         self.attempts = settings.retries.attempts
         self._mirror = settings.mirror
-        self.balancer = BALANCERS[settings.balance](chance)
+        self.balancer, self.key_of = _balancer(settings, chance)
         self.fall_back_on = frozenset(ErrorClass(kind) for kind in settings.fall_back_on)
         cooldown, backoff = settings.cooldown, settings.retries.backoff
         self.rule = CooldownRule(cooldown.failures, cooldown.within, cooldown.seconds)
@@ -70,6 +70,23 @@ class Policy:
         if mirror is None or self.chance() >= mirror.sample:
             return None
         return mirror.model
+
+
+KeyOf = Callable[[Call, Headers], Key | None]
+
+
+def _balancer(settings: RoutingSettings, chance: Random) -> tuple[Balancer, KeyOf | None]:
+    """What picks targets, and what it goes by."""
+    if settings.balance == "prefix":
+        from routing.policy.prefix.affinity import PrefixAffinity
+        from routing.policy.prefix.chain import chain_of
+
+        return PrefixAffinity(chance, settings.prefix), lambda call, headers: chain_of(call)
+    balancer = BALANCERS[settings.balance](chance)
+    if settings.balance == "sticky":
+        sticky_on = settings.sticky_on
+        return balancer, lambda call, headers: sticky_key(sticky_on, call.fields, headers)
+    return balancer, None
 
 
 class Step(Struct, frozen=True):

@@ -19,6 +19,7 @@ from routing.policy.retry import Budget
 if TYPE_CHECKING:
     from llama_compat.distribution import ProviderSettings
     from providers.base import Provider
+    from routing.policy.prefix.sent import SentPrefixes
 
 _PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
@@ -65,6 +66,7 @@ class TargetState:
         in_flight, attempts, errors, last_error: as in `TargetSnapshot`.
         cooldown: whether it is left alone.
         streams, wholes: how long it takes until a stream's first content, and until a whole reply.
+        prefixes: the prompts that it was sent; None where nobody goes by them.
         multiplier: an odd number of its own, the same in every process.
     """
 
@@ -79,6 +81,7 @@ class TargetState:
         "last_error",
         "model",
         "multiplier",
+        "prefixes",
         "provider",
         "streams",
         "wholes",
@@ -100,6 +103,7 @@ class TargetState:
         self.cooldown = Cooldown()
         self.streams = PeakAverage()
         self.wholes = PeakAverage()
+        self.prefixes: SentPrefixes | None = None
         self.multiplier = hashed(self.id) | 1
 
     def snapshot(self, now: float) -> TargetSnapshot:

@@ -12,6 +12,7 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Call
 from llama_compat.wire.json_fields import from_raw
 from routing.policy.abilities import NOTHING
+from routing.policy.prefix.chain import Chain
 from routing.policy.targets import LiveTarget, header_text
 
 PIN_HEADER = b"x-llama-compat-target"
@@ -25,12 +26,17 @@ _MAY_BE_OF_ONE_MODEL = frozenset((*_OF_ONE_TOKENIZER, "prompt"))
 _NOTHING = (Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
 
 
+Key = str | Chain
+"""What requests have in common that belong together: a text, or the chain of a prompt."""
+
+
 class Wanted(Struct, frozen=True):
     """What one request wants of its target.
 
     Attributes:
         stream: whether the client wants a stream.
-        key: what it has in common with those that belong to it; None for nothing.
+        key: what it has in common with those that belong to it: a text, or the chain of its
+            prompt; None for nothing.
         max_tokens: how many tokens may be generated, where the request says so.
         of_one_model: what in it means something else to another model; empty for nothing.
         pinned: the id of the only target that it may go to; None for any.
@@ -38,7 +44,7 @@ class Wanted(Struct, frozen=True):
     """
 
     stream: bool = False
-    key: str | None = None
+    key: Key | None = None
     max_tokens: int | None = None
     of_one_model: str = ""
     pinned: str | None = None

@@ -69,7 +69,7 @@ class _Look:
             raise missing_parameter("max_tokens")
         extent = NOTHING
         if self.needs_limit:
-            read = Prompt(fields, "system", "messages", "tools")
+            read = Prompt(fields, "tools", "system", "messages")
             extent = Extent(read, max_tokens=largest(max_tokens))
         return Asked(model, optional_flag_in(given, "stream", "") or False, extent)
 

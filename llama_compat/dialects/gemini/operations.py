@@ -75,7 +75,7 @@ def _look(fields: JSONFields, path: Mapping[str, str], *, stream: bool = False) 
     # What holds no number is for whoever answers to refuse.
     config = config if isinstance(config, dict) else {}
     extent = Extent(
-        _prompt(fields, "contents", "systemInstruction", "tools"),
+        _prompt(fields, "tools", "systemInstruction", "contents"),
         choices=parse_candidate_count(config),
         max_tokens=parse_max_tokens(config),
     )

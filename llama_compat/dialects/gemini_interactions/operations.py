@@ -47,7 +47,7 @@ def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     agent = "agent" in fields and "model" not in fields
     model = required_model({"model": fields["agent"]} if agent else fields)
     extent = Extent(
-        Prompt(fields, "system_instruction", "input", "tools"),
+        Prompt(fields, "tools", "system_instruction", "input"),
         # What holds no number is for whoever answers to refuse.
         max_tokens=parse_max_tokens(config) if isinstance(config, dict) else None,
     )

@@ -42,7 +42,7 @@ OLLAMA = Dialect(
 
 
 def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
-    read = Prompt(fields, "messages", "prompt", "suffix", "system", "tools", "images")
+    read = Prompt(fields, "tools", "system", "messages", "prompt", "suffix", "images")
     return _asked(fields, Extent(read, max_tokens=_max_tokens(fields)), _stream(fields))
 
 

@@ -40,7 +40,7 @@ class _Look:
         begins: what its JSON may begin with.
         expected: the same, for messages.
         checks: of other members.
-        read: the members that a model reads.
+        read: the members that a model reads, in its order.
         choices: how many replies are made where the request does not say; 0 where none ever is.
     """
 
@@ -122,7 +122,7 @@ CHAT = Operation(
     shows_images=True,
     kind="chat",
     look=_Look(
-        "messages", "[", "an array of messages", CHAT_CHECKS, ("messages", "tools", "functions")
+        "messages", "[", "an array of messages", CHAT_CHECKS, ("tools", "functions", "messages")
     ),
     parameters=_parameters,
     parse=chat.parse_request,

@@ -60,7 +60,7 @@ RESPONSE_CHECKS: dict[str, Check] = {
 
 def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     checked = check_parameters(fields, RESPONSE_CHECKS)
-    read = Prompt(fields, "instructions", "input", "tools", "prompt")
+    read = Prompt(fields, "tools", "instructions", "prompt", "input")
     return Asked(
         required_model(fields),
         checked.get("stream", False),

@@ -1,0 +1,133 @@
+"""What the replicas are asked: conversations, each with its time and its words, by a seed."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+CHARACTERS = 4
+"""Of a word with the space after it, which is a token."""
+
+
+class Turn(NamedTuple):
+    """One request of a conversation.
+
+    Attributes:
+        messages: all of them, as OpenAI has them.
+        reply: what will be said.
+        pause: seconds from the end of the turn before it, or from the beginning of the workload.
+    """
+
+    messages: Sequence[Mapping[str, str]]
+    reply: str
+    pause: float
+
+    @property
+    def words(self) -> list[str]:
+        """The prompt's tokens."""
+        return " ".join(each["content"] for each in self.messages).split()
+
+    @property
+    def body(self) -> bytes:
+        """What a client sends."""
+        body = {"model": "m", "messages": self.messages, "stream": True}
+        return json.dumps(body, separators=(",", ":")).encode()
+
+
+Conversation = Sequence[Turn]
+Workload = Callable[[int, float, int], Iterator[Conversation]]
+"""The conversations for so many replicas that begin within so many seconds, by a seed."""
+
+
+def text(tokens: int, seed: object) -> str:
+    """So many tokens, the same for the same seed."""
+    letters = random.Random(str(seed)).choices(string.ascii_lowercase, k=(CHARACTERS - 1) * tokens)
+    size = CHARACTERS - 1
+    return " ".join("".join(letters[at : at + size]) for at in range(0, len(letters), size))
+
+
+kept_text = cache(text)
+
+
+def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
+    """When somebody comes, by chance, `rate` times a second on average."""
+    at = chance.expovariate(rate)
+    while at < seconds:
+        yield at
+        at += chance.expovariate(rate)
+
+
+def _said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def shared(
+    rate: float,
+    *,
+    prompts: int = 1,
+    prompts_a_replica: int = 0,
+    system: int = 3000,
+    user: int = 200,
+    reply: int = 100,
+    skew: float = 0.0,
+) -> Workload:
+    """Single requests behind system prompts that many have in common.
+
+    Args:
+        rate: requests a second for each replica.
+        prompts: how many such prompts there are,
+        prompts_a_replica: and how many more for each replica.
+        system, user, reply: tokens of each.
+        skew: how much more popular the first are: the one at the place n is asked for in proportion
+            to `n ** -skew`.
+    """
+
+    def conversations(replicas: int, seconds: float, seed: int) -> Iterator[Conversation]:
+        chance = random.Random(seed)
+        groups = range(prompts + prompts_a_replica * replicas)
+        weights = [(group + 1) ** -skew for group in groups]
+        for number, at in enumerate(arrivals(rate * replicas, seconds, chance)):
+            (group,) = chance.choices(groups, weights)
+            messages = [
+                _said("system", kept_text(system, f"{seed} system {group}")),
+                _said("user", text(user, f"{seed} user {number}")),
+            ]
+            yield [Turn(messages, text(reply, f"{seed} reply {number}"), at)]
+
+    return conversations
+
+
+def chats(
+    rate: float, *, turns: int = 8, system: int = 500, user: int = 150, reply: int = 150
+) -> Workload:
+    """Conversations that grow, all behind the same system prompt; people think between turns."""
+
+    def conversations(replicas: int, seconds: float, seed: int) -> Iterator[Conversation]:
+        chance = random.Random(seed)
+        for number, at in enumerate(arrivals(rate * replicas, seconds, chance)):
+            messages = [_said("system", kept_text(system, f"{seed} system"))]
+            pause, conversation = at, []
+            for turn in range(turns):
+                asked = text(user, f"{seed} user {number} {turn}")
+                messages = [*messages, _said("user", asked)]
+                said = text(reply, f"{seed} reply {number} {turn}")
+                conversation.append(Turn(messages, said, pause))
+                messages = [*messages, _said("assistant", said)]
+                pause = chance.expovariate(1 / 8)
+            yield conversation
+
+    return conversations
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "shared prompts, full caches": shared(1.5, prompts_a_replica=16),
+    "shared prompts, some popular": shared(1.5, prompts_a_replica=16, skew=1.0),
+    "four prompts for all": shared(1.5, prompts=4, skew=1.0),
+    "long chats": chats(0.3),
+    "a short preamble, the rest its own": shared(1.5, system=200, user=1500),
+    "nothing in common": shared(2.5, system=0, user=1000),
+}
