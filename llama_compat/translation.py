@@ -16,6 +16,7 @@ from msgspec import structs
 from llama_compat.dialects.base import (
     EmbeddingTranslation,
     Labels,
+    RerankTranslation,
     StreamRenderer,
     TokenCountTranslation,
     Translation,
@@ -39,6 +40,8 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     ImageDelta,
+    RerankRequest,
+    RerankResponse,
     StreamComplete,
     StreamProgress,
     ToolCallDelta,
@@ -203,6 +206,25 @@ async def answer_embedding(
     )
 
 
+async def answer_rerank(
+    rerank: Callable[[RerankRequest], Any], call: Call, target: Target
+) -> Reply:
+    """Answer a request to rank documents from `rerank`, the provider's own.
+
+    Raises:
+        APIError: 400 for what is malformed, or what the provider raised.
+    """
+    parsed = await off_loop(call.size, _parsed, call, target)
+    translation = cast(RerankTranslation, parsed)
+    request = structs.replace(translation.request, request_id=call.request_id)
+    response: RerankResponse = await rerank(request)
+    return Reply(
+        translation.render_reply(response, Labels(call.model, call.request_id)),
+        headers=JSON_HEADERS,
+        read_usage=lambda: response.usage,
+    )
+
+
 async def answer_token_count(
     count_tokens: Callable[[ChatCompletionRequest], Any], call: Call, target: Target
 ) -> Reply:
@@ -268,7 +290,7 @@ class _Generation:
 
 def honoured(
     provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
-) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation, Fitted]:
+) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation, Fitted]:
     """The request as the provider and its model take it, and what became of the rest.
 
     Raises:
@@ -318,7 +340,7 @@ def honoured(
 
 def _parsed(
     call: Call, target: Target
-) -> Translation | EmbeddingTranslation | TokenCountTranslation:
+) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
     return call.operation.parse(_decoded(call), target.model)
 
 

@@ -41,6 +41,7 @@ from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Seconds
 from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat, read_completion
+from providers.remote.openai.media_relay import media_request, relay_media
 from providers.remote.openai.replies import completion_fields, embedding_fields
 from providers.remote.openai.requests import (
     model_json,
@@ -61,7 +62,9 @@ log = logging.getLogger(__name__)
 
 REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
 
-Wire = Literal["chat", "completions", "embeddings", "responses", "messages"]
+Wire = Literal[
+    "chat", "completions", "embeddings", "responses", "messages", "moderations", "images"
+]
 ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
 _ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
@@ -80,8 +83,8 @@ class RemoteOpenAIConfig(RemoteConfig):
     has answered."""
 
     wires: frozenset[Wire] | None = None
-    """The client APIs that the vendor speaks itself, in place of those that its row in the table
-    has; calls of all others are translated to its chat completions, and embeddings refused."""
+    """The client APIs and calls that the vendor has itself, in place of those that its row in the
+    table has; calls of other APIs are translated to its chat completions, all others refused."""
 
     reasoning_fields: frozenset[ReasoningField] | None = None
     """In which members messages give back what a model thought, in place of those that the vendor's
@@ -207,6 +210,16 @@ class RemoteOpenAIProvider(
         post = partial(self._exchange, call, target)
         return await relay_responses(self.id, call, model, post)
 
+    async def _relay_media(self, call: Call, target: Target) -> Reply:
+        refused, mode = self.config.unsupported_parameters, self.config.unsupported
+        request = media_request(
+            call, vendor_model(target.model, self.vendor), refused, self.id, unsupported=mode
+        )
+        exchange = self._exchange(call, target, request.body, request.headers)
+        reply = await relay_media(self.id, call, exchange)
+        reply.dropped = request.dropped
+        return reply
+
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
         fields, dropped = vendor_fields(
             call, target, self._refusing, self.id, unsupported=self.config.unsupported
@@ -262,10 +275,16 @@ class RemoteOpenAIProvider(
 
         return await stream_reply(self.id, exchange, stream, at_end=look_for_usage)
 
-    def _exchange(self, call: Call, target: Target, body: bytes) -> UpstreamExchange:
+    def _exchange(
+        self, call: Call, target: Target, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> UpstreamExchange:
         path, base_url = self._place(call.operation.name, target)
         return self.upstream.post(
-            path, body, request_id=call.request_id, base_url=base_url, headers=call.headers
+            path,
+            body,
+            request_id=call.request_id,
+            base_url=base_url,
+            headers=headers or call.headers,
         )
 
     def _place(self, wire: str, target: Target) -> tuple[str, str | None]:
@@ -375,6 +394,8 @@ _RELAYS: Mapping[str, _Relay] = {
     "responses": RemoteOpenAIProvider._relay_responses,
     "input_tokens": RemoteOpenAIProvider._relay_responses,
     "compact": RemoteOpenAIProvider._relay_responses,
+    "moderations": RemoteOpenAIProvider._relay_media,
+    "images": RemoteOpenAIProvider._relay_media,
 }
 """How each wire is relayed."""
 

@@ -45,8 +45,13 @@ CHAT_AND_EMBEDDINGS: Mapping[str, str] = MappingProxyType(
 
 WITH_RESPONSES: Mapping[str, str] = MappingProxyType({**OPENAI_WIRES, "responses": "/responses"})
 
+MODERATIONS: Mapping[str, str] = MappingProxyType({"moderations": "/moderations"})
+IMAGES: Mapping[str, str] = MappingProxyType({"images": "/images/generations"})
+
 ALL_WIRES: Mapping[str, str] = MappingProxyType(
     {
+        **MODERATIONS,
+        **IMAGES,
         **WITH_RESPONSES,
         "input_tokens": "/responses/input_tokens",
         "compact": "/responses/compact",
@@ -114,6 +119,8 @@ VENDORS: dict[str, Vendor] = {
             **WITH_RESPONSES,
             "input_tokens": "/responses/input_tokens",
             "compact": "/responses/compact",
+            **MODERATIONS,
+            **IMAGES,
         },
         # The specification's ChatCompletionRequestAssistantMessage has no member for it (2026-11);
         # what its models thought is for the Responses API alone.

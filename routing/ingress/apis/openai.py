@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
+from llama_compat.dialects.openai.media.operations import IMAGES, MODERATIONS
 from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
 from routing.ingress.apis.client_api import ClientAPI
@@ -45,6 +46,8 @@ OPENAI_API = ClientAPI(
             "/chat/completions": CHAT,
             "/completions": COMPLETIONS,
             "/embeddings": EMBEDDINGS,
+            "/images/generations": IMAGES,
+            "/moderations": MODERATIONS,
         }.items()
     },
     add_routes=_add_routes,
