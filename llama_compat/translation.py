@@ -76,6 +76,9 @@ class VocabularyProvider(Protocol):
     @property
     def embedding_parameters(self) -> frozenset[str]: ...
 
+    @property
+    def rerank_parameters(self) -> frozenset[str]: ...
+
     def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]: ...
 
 
@@ -207,20 +210,26 @@ async def answer_embedding(
 
 
 async def answer_rerank(
-    rerank: Callable[[RerankRequest], Any], call: Call, target: Target
+    provider: VocabularyProvider,
+    rerank: Callable[[RerankRequest], Any],
+    call: Call,
+    target: Target,
 ) -> Reply:
     """Answer a request to rank documents from `rerank`, the provider's own.
 
     Raises:
-        APIError: 400 for what is malformed, or what the provider raised.
+        APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    parsed = await off_loop(call.size, _parsed, call, target)
+    parsed, fitted = await off_loop(
+        call.size, honoured, provider, provider.rerank_parameters, call, target
+    )
     translation = cast(RerankTranslation, parsed)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: RerankResponse = await rerank(request)
     return Reply(
         translation.render_reply(response, Labels(call.model, call.request_id)),
         headers=JSON_HEADERS,
+        dropped=tuple(fitted.dropped),
         read_usage=lambda: response.usage,
     )
 

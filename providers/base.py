@@ -76,6 +76,9 @@ class Provider:
     embedding_parameters: frozenset[str] = frozenset()
     """The same for `embed`."""
 
+    rerank_parameters: frozenset[str] = frozenset()
+    """The same for `rerank`, by the names that its APIs have for them."""
+
     pays_each_choice: bool = False
     """Whether a prompt is read, and paid for, once for each of `n` choices."""
 
@@ -173,7 +176,7 @@ class Provider:
 
     async def openai_rerank(self, call: Call, target: Target) -> Reply:
         """Answer a call that ranks documents, from `rerank`."""
-        return await answer_rerank(self.rerank, call, target)
+        return await answer_rerank(self, self.rerank, call, target)
 
     async def openai_token_count(self, call: Call, target: Target) -> Reply:
         """Answer a call that counts a conversation's tokens, from `count_tokens`."""

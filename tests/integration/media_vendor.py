@@ -89,7 +89,7 @@ TAKES: Mapping[str, frozenset[str]] = {
 """What OpenAI takes at each path."""
 
 RERANKS: Mapping[str, frozenset[str]] = {
-    "cohere/v1/rerank": frozenset(
+    "v1/rerank": frozenset(
         [
             "documents",
             "max_chunks_per_doc",
@@ -100,7 +100,7 @@ RERANKS: Mapping[str, frozenset[str]] = {
             "top_n",
         ]
     ),
-    "cohere/v2/rerank": frozenset(
+    "v2/rerank": frozenset(
         ["documents", "max_tokens_per_doc", "model", "priority", "query", "relevant_spans", "top_n"]
     ),
     "jina/v1/rerank": frozenset(["documents", "model", "query", "return_documents", "top_n"]),
@@ -113,7 +113,8 @@ RERANKS: Mapping[str, frozenset[str]] = {
     "vllm/v1/rerank": frozenset(),
     "vllm/v2/rerank": frozenset(),
 }
-"""What each vendor's rerank takes; with nothing, anything."""
+"""What each vendor's rerank takes; with nothing, anything. Cohere's is beside what it has of
+OpenAI's API, and not below that."""
 
 WORDS = "The quick brown fox."
 TOKENS = {
@@ -368,7 +369,7 @@ def _event(event: dict[str, Any]) -> bytes:
 
 
 def _rerank(path: str, fields: dict[str, Any]) -> web.Response:
-    vendor = path.partition("/")[0]
+    vendor = "cohere" if path in ("v1/rerank", "v2/rerank") else path.partition("/")[0]
     complaint = next(_complaints(path, fields), None)
     if complaint is not None:
         said = {"message": complaint} if vendor == "cohere" else {"detail": complaint}
@@ -402,7 +403,7 @@ def _complaints(path: str, fields: dict[str, Any]) -> Iterator[str]:
     for name in ("query", "documents", "model"):
         if not fields.get(name):
             yield f"invalid request: {name} is required"
-    if path in ("cohere/v2/rerank", "voyage/v1/rerank"):
+    if path in ("v2/rerank", "voyage/v1/rerank"):
         for each in fields["documents"]:
             if not isinstance(each, str):
                 yield "documents must be strings"

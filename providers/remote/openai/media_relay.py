@@ -1,4 +1,4 @@
-"""Calls about images, sound and moderation passed on, and their replies back.
+"""Calls about images, sound, moderation and rerank passed on, and their replies back.
 
 What comes back is JSON, which is looked at; events; or text and sound, which pass as they are, and
 sound as it comes.
@@ -21,6 +21,7 @@ from llama_compat.dialects.openai.media.events import (
     text_events,
 )
 from llama_compat.dialects.openai.media.usage import image_usage, parse_usage, reply_usage
+from llama_compat.dialects.rerank.replies import parse_rerank_usage
 from llama_compat.errors import unsupported_parameter, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, until_content
 from llama_compat.types import Usage
@@ -51,6 +52,9 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "speech": ("audio", "data", "audio_data"),
     "transcriptions": ("text",),
     "translations": ("text",),
+    "rerank": ("results",),
+    "rerank_v2": ("results",),
+    "voyage_rerank": ("data",),
 }
 """Of these a whole JSON reply to each operation has at least one."""
 
@@ -123,8 +127,15 @@ async def relay_media(provider: str, call: Call, exchange: UpstreamExchange) -> 
     return Reply(
         encode_fields(fields) if named_model else first,
         headers={**headers, **JSON_HEADERS},
-        read_usage=lambda: reply_usage(operation.kind, fields),
+        read_usage=lambda: _usage(operation.kind, fields),
     )
+
+
+def _usage(kind: str, fields: JSONFields) -> Usage | None:
+    if kind != "rerank":
+        return reply_usage(kind, fields)
+    told = ("meta", "usage")
+    return parse_rerank_usage({name: from_raw(fields[name]) for name in told if name in fields})
 
 
 def _naming(fields: JSONFields, model: str) -> bool:

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
+from msgspec import structs
+
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_reasoning,
@@ -18,6 +20,9 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage
+from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
+from llama_compat.dialects.rerank.requests import render_request as render_rerank
+from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.mixins import (
@@ -32,6 +37,8 @@ from llama_compat.types import (
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    RerankRequest,
+    RerankResponse,
     StreamEvent,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
@@ -63,12 +70,34 @@ log = logging.getLogger(__name__)
 REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
 
 Wire = Literal[
-    "chat", "completions", "embeddings", "responses", "messages", "moderations", "images"
+    "chat",
+    "completions",
+    "embeddings",
+    "responses",
+    "messages",
+    "moderations",
+    "images",
+    "rerank",
+    "voyage_rerank",
 ]
 ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
-_ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
+_ALONG_WITH = {
+    "responses": ("input_tokens", "compact"),
+    "messages": ("count_tokens",),
+    "rerank": ("rerank_v2",),
+}
 """What a vendor has that has the wire."""
+
+RERANK_SHAPES = {"rerank_v2": COHERES, "rerank": COHERES, "voyage_rerank": VOYAGES}
+"""Whose words each wire is in; a vendor with several of them is asked by the first."""
+
+_RERANK_PARAMETERS: Mapping[str, frozenset[str]] = {
+    "rerank_v2": frozenset({"max_tokens_per_doc"}),
+    "rerank": frozenset(),
+    "voyage_rerank": frozenset({"truncation"}),
+}
+"""What can be asked of each besides."""
 
 _CAPABILITIES = {"chat": "chat completions"}
 """What a wire is called in messages, if not by its name."""
@@ -138,6 +167,8 @@ class RemoteOpenAIProvider(
         self._reasoning_fields: Set[str] | None = (
             self.vendor.reasoning_fields if named_fields is None else named_fields
         )
+        self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
+        self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
         self.parameters = self.parameters - vendor.refused
         self.embedding_parameters = self.embedding_parameters - vendor.refused
         refused = vendor.refused | self.config.unsupported_parameters
@@ -343,6 +374,19 @@ class RemoteOpenAIProvider(
         ) as response:
             return await read_object(self.id, response, embeddings.parse_reply, required=["data"])
 
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        """Say how much each document has to do with a query, in the vendor's own words for that."""
+        self._check_key()
+        wire, shape = self._rerank_wire, RERANK_SHAPES[self._rerank_wire]
+        model = vendor_model(request.model, self.vendor)
+        body = render_rerank(structs.replace(request, model=model), shape)
+        path, base_url = self._place(wire, Target(request.model))
+        parse = partial(parse_ranked, shape=shape, documents=len(request.documents))
+        async with self.upstream.post(
+            path, encode(body), request_id=request.request_id, base_url=base_url
+        ) as response:
+            return await read_object(self.id, response, parse, required=[shape.results])
+
     async def _generate(
         self,
         wire: str,
@@ -396,6 +440,9 @@ _RELAYS: Mapping[str, _Relay] = {
     "compact": RemoteOpenAIProvider._relay_responses,
     "moderations": RemoteOpenAIProvider._relay_media,
     "images": RemoteOpenAIProvider._relay_media,
+    "rerank": RemoteOpenAIProvider._relay_media,
+    "rerank_v2": RemoteOpenAIProvider._relay_media,
+    "voyage_rerank": RemoteOpenAIProvider._relay_media,
 }
 """How each wire is relayed."""
 
