@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec import structs
 
 from llama_compat.types import (
     AnyToolCall,
@@ -28,6 +31,7 @@ from llama_compat.types import (
     ToolCall,
     ToolCallDelta,
     ToolCallParseStatus,
+    Units,
     Usage,
 )
 
@@ -200,10 +204,20 @@ def add_usage(
         cached_tokens=_sum_known(usage.cached_tokens for usage in prompts),
         reasoning_tokens=_sum_known(usage.reasoning_tokens for usage in usages),
         cache_write_tokens=_sum_known(usage.cache_write_tokens for usage in prompts),
+        units=_sum_units([usage.units for usage in usages if usage.units is not None]),
     )
 
 
-def _sum_known(counts: Iterable[int | None]) -> int | None:
+def _sum_units(units: Sequence[Units]) -> Units | None:
+    if len(units) <= 1:
+        return units[0] if units else None
+    return Units(*(_sum_known(counts) for counts in zip(*map(structs.astuple, units), strict=True)))
+
+
+_Count = TypeVar("_Count", int, float)
+
+
+def _sum_known(counts: Iterable[_Count | None]) -> _Count | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 

@@ -122,6 +122,8 @@ class Reply(Struct, eq=False):
         render_error: how this stream tells of an error, where that depends on what it has said.
         at_end: called once when the reply closes; what they return sees to the rest.
         translation: what it was rendered by; None for one that was relayed.
+        media: whether `first` and `body` are neither JSON nor events but sound, say, of which
+            `headers` have the type: there is no place in it for an error, nor for an end.
         error: what a stream broke off with, as whoever read it noted.
         read_to_end: whether a stream came to its end, as whoever read it noted.
         closed: whether it was closed, which whoever has it may do more than once.
@@ -137,6 +139,7 @@ class Reply(Struct, eq=False):
     render_error: Callable[[APIError], bytes] | None = None
     at_end: tuple[Callable[[Reply], asyncio.Task[None] | None], ...] = ()
     translation: object | None = None
+    media: bool = False
     error: APIError | None = None
     read_to_end: bool = False
     closed: bool = False

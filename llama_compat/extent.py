@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from llama_compat.types import Usage
+from llama_compat.types import Units, Usage
 
 BYTES_PER_TOKEN = 4
 """About, where nobody has counted. That is within a fifth or so for English, too few for other
@@ -95,6 +95,7 @@ class Extent(Struct, frozen=True):
         best_of: of how many replies to each prompt these are chosen, if that is more.
         max_tokens: how many tokens may be generated for each reply at most, by the largest limit
             that the request names; None where it names none.
+        units: what it comes to besides tokens, as far as the request tells.
     """
 
     prompt: Prompt = Prompt()
@@ -102,6 +103,7 @@ class Extent(Struct, frozen=True):
     choices: int = 1
     best_of: int = 1
     max_tokens: int | None = None
+    units: Units | None = None
 
     @property
     def given(self) -> int:
@@ -123,7 +125,8 @@ class Extent(Struct, frozen=True):
             Counts from 0 to `MAX_TOKENS`, whatever the request says.
         """
         each = guess if self.max_tokens is None else self.max_tokens
-        return Usage(self.prompt.tokens, max(0, min(self.made * each, MAX_TOKENS)))
+        completion = max(0, min(self.made * each, MAX_TOKENS))
+        return Usage(self.prompt.tokens, completion, units=self.units)
 
 
 NOTHING = Extent(choices=0)

@@ -18,6 +18,7 @@ from llama_compat.dialects.base import (
     TOOL_GRAMMAR,
     EmbeddingTranslation,
     Labels,
+    RerankTranslation,
     StreamRenderer,
     TokenCountTranslation,
     Translation,
@@ -41,6 +42,8 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     ImageDelta,
+    RerankRequest,
+    RerankResponse,
     StreamComplete,
     StreamProgress,
     ToolCallDelta,
@@ -74,6 +77,9 @@ class VocabularyProvider(Protocol):
 
     @property
     def embedding_parameters(self) -> frozenset[str]: ...
+
+    @property
+    def rerank_parameters(self) -> frozenset[str]: ...
 
     def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]: ...
 
@@ -205,6 +211,31 @@ async def answer_embedding(
     )
 
 
+async def answer_rerank(
+    provider: VocabularyProvider,
+    rerank: Callable[[RerankRequest], Any],
+    call: Call,
+    target: Target,
+) -> Reply:
+    """Answer a request to rank documents from `rerank`, the provider's own.
+
+    Raises:
+        APIError: 400 for what the provider can't honour, or what it raised itself.
+    """
+    parsed, fitted = await off_loop(
+        call.size, honoured, provider, provider.rerank_parameters, call, target
+    )
+    translation = cast(RerankTranslation, parsed)
+    request = structs.replace(translation.request, request_id=call.request_id)
+    response: RerankResponse = await rerank(request)
+    return Reply(
+        translation.render_reply(response, Labels(call.model, call.request_id)),
+        headers=JSON_HEADERS,
+        dropped=tuple(fitted.dropped),
+        read_usage=lambda: response.usage,
+    )
+
+
 async def answer_token_count(
     count_tokens: Callable[[ChatCompletionRequest], Any], call: Call, target: Target
 ) -> Reply:
@@ -270,7 +301,7 @@ class _Generation:
 
 def honoured(
     provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
-) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation, Fitted]:
+) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation, Fitted]:
     """The request as the provider and its model take it, and what became of the rest.
 
     Raises:
@@ -322,7 +353,7 @@ def honoured(
 
 def _parsed(
     call: Call, target: Target
-) -> Translation | EmbeddingTranslation | TokenCountTranslation:
+) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
     return call.operation.parse(_decoded(call), target.model)
 
 

@@ -396,6 +396,28 @@ class EmbeddingRequest(Struct, frozen=True):
     request_id: str = ""
 
 
+class RerankRequest(Struct, frozen=True):
+    """Say how much each document has to do with a query.
+
+    Attributes:
+        model: which one is to say it.
+        query: what is looked for.
+        documents: the texts, which are told apart by their places.
+        top_n: how many of them are given back, the best ones; None for all.
+        truncate: whether what is longer than the model takes is cut; otherwise it is refused.
+        max_document_tokens: of each document no more is read, where the request says so.
+        request_id: the request's.
+    """
+
+    model: str
+    query: str
+    documents: tuple[str, ...]
+    top_n: int | None = None
+    truncate: bool = True
+    max_document_tokens: int | None = None
+    request_id: str = ""
+
+
 # --------------------------------------------------------------------------------------------------
 # What a reply says
 # --------------------------------------------------------------------------------------------------
@@ -433,8 +455,30 @@ class TokenLogProbs(Struct, frozen=True):
     top: tuple[TokenLogProb, ...] = ()
 
 
+class Units(Struct, frozen=True):
+    """What is paid for besides tokens, and tokens that have a price of their own; None for what
+    nobody says.
+
+    Attributes:
+        searches: of rerank; one is a query with up to a hundred documents.
+        images: that were made.
+        characters: that were spoken.
+        seconds: of sound that was listened to.
+        audio_tokens, image_tokens: the part of the prompt that was sound, and images.
+        drawn_tokens: the part of the completion that was images.
+    """
+
+    searches: float | None = None
+    images: float | None = None
+    characters: float | None = None
+    seconds: float | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    drawn_tokens: int | None = None
+
+
 class Usage(Struct, frozen=True):
-    """Tokens, as the provider's own tokenizer counts them.
+    """Tokens, as the provider's own tokenizer counts them, and what else is paid for.
 
     `cached_tokens` (read from a cache) and `cache_write_tokens` (written to one) are part of
     `prompt_tokens`, `reasoning_tokens` of `completion_tokens`; None where the provider does not
@@ -446,6 +490,7 @@ class Usage(Struct, frozen=True):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     cache_write_tokens: int | None = None
+    units: Units | None = None
 
 
 class CompletionResponse(Struct, frozen=True):
@@ -475,6 +520,21 @@ class EmbeddingResponse(Struct, frozen=True):
 
     vectors: tuple[tuple[float, ...], ...]
     prompt_tokens: int = 0
+
+
+class RankedDocument(Struct, frozen=True):
+    """How much a document has to do with the query, from 0 to 1 for most models, by its place in
+    the request."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankResponse(Struct, frozen=True):
+    """The documents that were asked for, the best one first."""
+
+    results: tuple[RankedDocument, ...]
+    usage: Usage = Usage()
 
 
 class ModelInfo(Struct, frozen=True):

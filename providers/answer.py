@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from msgspec.structs import replace
 
 from llama_compat.dialects.base import Kind
+from llama_compat.errors import unsupported_capability
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fitting.fit import Fit
 from llama_compat.fitting.relayed import fit_fields
@@ -18,8 +19,10 @@ METHODS: Mapping[Kind, str] = {
     "completion": "openai_completion",
     "embedding": "openai_embeddings",
     "token_count": "openai_token_count",
+    "rerank": "openai_rerank",
 }
-"""The method of a provider that answers a call, by what the call comes down to."""
+"""The method of a provider that answers a call, by what the call comes down to; without one it can
+only be relayed."""
 
 
 def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
@@ -39,6 +42,8 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     nothing = operation.nothing(call.fields, call.model)
     if nothing is not None:
         return _said(nothing)
+    if operation.capability:
+        raise unsupported_capability(provider.id, operation.capability)
     method: Callable[[Call, Target], Awaitable[Reply]] = getattr(provider, METHODS[operation.kind])
     return method(call, target)
 

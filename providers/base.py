@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict
 
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.translation import answer_token_count
+from llama_compat.translation import answer_rerank, answer_token_count
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    RerankRequest,
+    RerankResponse,
     StreamEvent,
 )
 
@@ -73,6 +75,9 @@ class Provider:
 
     embedding_parameters: frozenset[str] = frozenset()
     """The same for `embed`."""
+
+    rerank_parameters: frozenset[str] = frozenset()
+    """The same for `rerank`, by the names that its APIs have for them."""
 
     pays_each_choice: bool = False
     """Whether a prompt is read, and paid for, once for each of `n` choices."""
@@ -169,6 +174,10 @@ class Provider:
         """Answer a call for embeddings."""
         raise unsupported_capability(self.id, "embeddings")
 
+    async def openai_rerank(self, call: Call, target: Target) -> Reply:
+        """Answer a call that ranks documents, from `rerank`."""
+        return await answer_rerank(self, self.rerank, call, target)
+
     async def openai_token_count(self, call: Call, target: Target) -> Reply:
         """Answer a call that counts a conversation's tokens, from `count_tokens`."""
         return await answer_token_count(self.count_tokens, call, target)
@@ -198,6 +207,14 @@ class Provider:
             APIError: the request can't be served.
         """
         raise unsupported_capability(self.id, "embeddings")
+
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        """Say how much each document has to do with a query.
+
+        Raises:
+            APIError: the request can't be served.
+        """
+        raise unsupported_capability(self.id, "rerank")
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the conversation has as a prompt, its tools included.

@@ -140,7 +140,14 @@ _NO_LETTERS = re.compile("[^A-Za-z0-9]+")
 
 def _types() -> dict[str, tuple[str, Any, Any, Any]]:
     """For each path: what it does, the request's type, the reply's, and a stream chunk's if any."""
-    from openai.types import Completion, CreateEmbeddingResponse
+    from openai.types import (
+        Completion,
+        CreateEmbeddingResponse,
+        ImageGenStreamEvent,
+        ImagesResponse,
+        ModerationCreateParams,
+        ModerationCreateResponse,
+    )
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.completion_create_params import (
         CompletionCreateParamsNonStreaming as ChatRequest,
@@ -149,6 +156,7 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
         CompletionCreateParamsNonStreaming as CompletionRequest,
     )
     from openai.types.embedding_create_params import EmbeddingCreateParams
+    from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
     from openai.types.responses import (
         CompactedResponse,
         InputTokenCountParams,
@@ -170,6 +178,18 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
         ),
         "/completions": ("Continue a prompt.", CompletionRequest, Completion, Completion),
         "/embeddings": ("Embed texts.", EmbeddingCreateParams, CreateEmbeddingResponse, None),
+        "/images/generations": (
+            "Make images.",
+            ImageGenerateParamsNonStreaming,
+            ImagesResponse,
+            ImageGenStreamEvent,
+        ),
+        "/moderations": (
+            "Say what is harmful in texts and images.",
+            ModerationCreateParams,
+            ModerationCreateResponse,
+            None,
+        ),
         "/responses": (
             "Say what comes next, as items.",
             ResponseRequest,

@@ -22,12 +22,25 @@ INPUTS = ("text", "image", "audio", "video", "document")
 
 
 class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dollars for a million tokens; None for what costs as much as other input."""
+    """Dollars for a million tokens, where None is what costs as much as other input; and for what
+    is not paid by the token, where None is what is not paid by that.
+
+    Attributes:
+        input, output, cached_input, cache_write: a million tokens each.
+        thousand_searches: of rerank.
+        image: one that is made.
+        million_characters: that are spoken.
+        hour: of sound that is listened to.
+    """
 
     input: float
     output: float
     cached_input: float | None = None
     cache_write: float | None = None
+    thousand_searches: float | None = None
+    image: float | None = None
+    million_characters: float | None = None
+    hour: float | None = None
 
 
 class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

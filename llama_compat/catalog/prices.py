@@ -13,7 +13,7 @@ from typing import Any
 from llama_compat.catalog.facts import Price
 from llama_compat.catalog.own import own_rows
 from llama_compat.catalog.vendors import priced_name
-from llama_compat.types import Usage
+from llama_compat.types import Units, Usage
 
 NANO_DOLLARS = 1_000_000_000
 """Costs are whole numbers of a billionth of a dollar, so that sums of them are exact."""
@@ -41,16 +41,77 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitRates:
+    """What one of something else than tokens costs, in dollars; None for what is not paid by it.
+
+    Attributes:
+        searches, images, characters, seconds: one of each.
+        audio_tokens, image_tokens, drawn_tokens: a token of such, in place of the price of other
+            tokens of the prompt, or of the reply.
+    """
+
+    searches: float | None = None
+    images: float | None = None
+    characters: float | None = None
+    seconds: float | None = None
+    audio_tokens: float | None = None
+    image_tokens: float | None = None
+    drawn_tokens: float | None = None
+
+    def cost(self, units: Units | None, rates: Rates) -> float | None:
+        """What `units` cost in dollars, more than their tokens as such; None where nobody has
+        counted any of what has a price."""
+        if units is None:
+            return None
+        costs = [
+            price * count
+            for price, count in (
+                (self.searches, units.searches),
+                (self.images, units.images),
+                (self.characters, units.characters),
+                (self.seconds, units.seconds),
+            )
+            if price is not None and count is not None
+        ]
+        costs += [
+            (price - plain.base / 1e6) * count
+            for price, count, plain in (
+                (self.audio_tokens, units.audio_tokens, rates.input),
+                (self.image_tokens, units.image_tokens, rates.input),
+                (self.drawn_tokens, units.drawn_tokens, rates.output),
+            )
+            if price is not None and count is not None
+        ]
+        return sum(costs) if costs else None
+
+
+@dataclass(frozen=True, slots=True)
 class Rates:
-    """The prices of one model; None for what costs as much as other input."""
+    """The prices of one model; None for what costs as much as other input.
+
+    Attributes:
+        input, output, cached_input, cache_write: of tokens.
+        units: of other things; None where tokens are all that is paid for.
+    """
 
     input: Rate
     output: Rate
     cached_input: Rate | None = None
     cache_write: Rate | None = None
+    units: UnitRates | None = None
 
-    def cost(self, usage: Usage) -> int:
-        """What `usage` costs, in billionths of a dollar."""
+    def cost(self, usage: Usage) -> int | None:
+        """What `usage` costs, in billionths of a dollar; None where it is paid by what nobody has
+        counted."""
+        tokens = self._tokens(usage)
+        if self.units is None:
+            return tokens
+        others = self.units.cost(usage.units, self)
+        if others is None:
+            return tokens if self.input.base or self.output.base else None
+        return tokens + round(others * NANO_DOLLARS)
+
+    def _tokens(self, usage: Usage) -> int:
         plain = prompt = usage.prompt_tokens
         micro_dollars = usage.completion_tokens * self.output.at(prompt)
         if cached := usage.cached_tokens:
@@ -72,7 +133,21 @@ def flat_rates(price: Price) -> Rates:
         Rate(price.output),
         None if cached is None else Rate(cached),
         None if write is None else Rate(write),
+        _unit_rates(
+            searches=_one_of(price.thousand_searches, 1000),
+            images=price.image,
+            characters=_one_of(price.million_characters, 1_000_000),
+            seconds=_one_of(price.hour, 3600),
+        ),
     )
+
+
+def _one_of(price: float | None, number: int) -> float | None:
+    return None if price is None else price / number
+
+
+def _unit_rates(**prices: float | None) -> UnitRates | None:
+    return UnitRates(**prices) if any(each is not None for each in prices.values()) else None
 
 
 def known_rates(vendor: str, model: str, listed: Price | None = None) -> Rates | None:
@@ -108,15 +183,37 @@ def _priced(vendor: str, model: str) -> Rates | None:
     except (LookupError, ValueError):
         return None
     prices = {name: _rate(getattr(found, name, None)) for name in _LISTED}
-    plain = prices["input_mtok"] or (Rate(0.0) if prices["output_mtok"] else None)
+    units = _unit_rates(
+        **{
+            name: _one_of(_base(getattr(found, theirs, None)), number)
+            for name, theirs, number in _LISTED_UNITS
+        }
+    )
+    plain = prices["input_mtok"] or (Rate(0.0) if prices["output_mtok"] or units else None)
     if plain is None:
-        return None  # it is paid by the image, the second or the request
+        return None  # it is paid by the request, or by what nobody counts here
     return Rates(
         plain,
         prices["output_mtok"] or Rate(0.0),
         prices["cache_read_mtok"],
         prices["cache_write_mtok"],
+        units,
     )
+
+
+_LISTED_UNITS = (
+    ("characters", "input_mchars", 1_000_000),
+    ("seconds", "input_audio_hours", 3600),
+    ("audio_tokens", "input_audio_mtok", 1_000_000),
+    ("image_tokens", "input_image_mtok", 1_000_000),
+    ("drawn_tokens", "output_image_mtok", 1_000_000),
+)
+"""What genai-prices calls the price of so many of what is not a token of text."""
+
+
+def _base(price: Any) -> float | None:
+    rate = _rate(price)
+    return None if rate is None else rate.base
 
 
 _LISTED = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")

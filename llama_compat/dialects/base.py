@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 from msgspec import Raw, Struct
 
@@ -24,6 +24,8 @@ from llama_compat.types import (
     CompletionResponse,
     EmbeddingRequest,
     EmbeddingResponse,
+    RerankRequest,
+    RerankResponse,
     StreamEvent,
     ThinkingForm,
     Usage,
@@ -99,7 +101,17 @@ def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
     return None
 
 
-Kind = Literal["chat", "completion", "embedding", "token_count"]
+Kind = Literal[
+    "chat",
+    "completion",
+    "embedding",
+    "token_count",
+    "rerank",
+    "moderation",
+    "image",
+    "speech",
+    "transcription",
+]
 """What is asked of a provider, whatever the client API calls it."""
 
 UNKNOWN = ""
@@ -110,6 +122,11 @@ HOSTED_TOOLS = "hosted_tools"
 
 TOOL_GRAMMAR = "tool_grammar"
 """The name there of a grammar that a tool's input should match, of which the model is told too."""
+
+
+def _relayed_alone(body: Mapping[str, Any], model: str) -> NoReturn:
+    """There are no words for it in the vocabulary: who does not relay it refuses it."""
+    raise RuntimeError("an operation that is relayed alone was to be translated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +152,9 @@ class Operation:
             with `say_effort`.
         parse: a decoded request and the provider's name for the model, in the vocabulary. Raises
             APIError (400).
+        capability: what it is, for people, where the vocabulary has no words for it: a provider
+            that does not relay it does not have it.
+        form: whether a request may be a form (`multipart/form-data`), whose texts are its members.
         nothing: the whole reply to a request that asks nothing of the model, given its members and
             the public model; None for all others.
     """
@@ -145,8 +165,11 @@ class Operation:
     look: Callable[[JSONFields, Mapping[str, str]], Asked]
     parameters: Callable[[Mapping[str, Any]], Mapping[str, str]]
     parse: Callable[
-        [Mapping[str, Any], str], Translation | EmbeddingTranslation | TokenCountTranslation
-    ]
+        [Mapping[str, Any], str],
+        Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation,
+    ] = _relayed_alone
+    capability: str = ""
+    form: bool = False
     nothing: Callable[[Mapping[str, Raw], str], bytes | None] = _something
     usual: Callable[[Mapping[str, Any]], Collection[str]] = lambda body: ()
     shows_images: bool = False
@@ -219,6 +242,17 @@ class EmbeddingTranslation(Protocol):
     def request(self) -> EmbeddingRequest: ...
 
     def render_reply(self, response: EmbeddingResponse, labels: Labels) -> bytes:
+        """The whole reply."""
+        ...
+
+
+class RerankTranslation(Protocol):
+    """A client's request to rank documents in the vocabulary, and the way back to its API."""
+
+    @property
+    def request(self) -> RerankRequest: ...
+
+    def render_reply(self, response: RerankResponse, labels: Labels) -> bytes:
         """The whole reply."""
         ...
 

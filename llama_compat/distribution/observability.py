@@ -97,7 +97,8 @@ class TracesSettings(OperationsSettings):
 
 
 class PriceSettings(OperationsSettings):
-    """What a model costs, in US dollars for a million tokens."""
+    """What a model costs, in US dollars: for a million tokens, and for what is not paid by the
+    token. A model that is paid by something else alone has 0 for its tokens."""
 
     input: Annotated[float, Field(ge=0)]
     """A million tokens of prompts."""
@@ -110,3 +111,15 @@ class PriceSettings(OperationsSettings):
 
     cache_write: Annotated[float, Field(ge=0)] | None = None
     """Input that was written to a cache; as other input by default."""
+
+    thousand_searches: Annotated[float, Field(ge=0)] | None = None
+    """A thousand searches of rerank; one is a query with up to a hundred documents."""
+
+    image: Annotated[float, Field(ge=0)] | None = None
+    """One image that is made."""
+
+    million_characters: Annotated[float, Field(ge=0)] | None = None
+    """A million characters of text that is spoken."""
+
+    hour: Annotated[float, Field(ge=0)] | None = None
+    """An hour of sound that is transcribed or translated."""

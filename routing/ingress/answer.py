@@ -85,7 +85,8 @@ class Answer:
             self._sample = request.sampled()
         if not self._streaming:
             self._streaming = True
-            await self._start(reply.status, {**headers, **self._dialect.stream_headers})
+            told = headers if reply.media else {**headers, **self._dialect.stream_headers}
+            await self._start(reply.status, told)
         if reply.first:
             await self._event(reply.first)
             request.first_sent = self.last_sent
@@ -93,7 +94,7 @@ class Answer:
             await self._event(events)
         reply.read_to_end = True
         await self._settled(reply)
-        await self._event(self._dialect.stream_end, more=False)
+        await self._event(b"" if reply.media else self._dialect.stream_end, more=False)
         request.complete = True
 
     async def _settled(self, reply: Reply) -> None:
@@ -109,6 +110,8 @@ class Answer:
             self._sample = request.sampled()
         await request.settle()
         if self._streaming:
+            if request.reply is not None and request.reply.media:
+                return  # it is left without its end, so that nobody takes it for whole
             await self._event(self._render_stream_error(error), more=False)
         elif not request.status:
             body = self._dialect.render_error(error, request.request_id)

@@ -107,7 +107,8 @@ _COUNTS = ("prompt_eval_count", "eval_count")
 def _usage(fields: JSONFields) -> Usage | None:
     if fields.keys().isdisjoint(_COUNTS):
         return None
-    return Usage(*(_count(fields.get(name)) for name in _COUNTS))
+    prompt, completion = (_count(fields.get(name)) for name in _COUNTS)
+    return Usage(prompt, completion)
 
 
 def _count(raw: Raw | None) -> int:

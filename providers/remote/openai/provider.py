@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
+from msgspec import structs
+
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_reasoning,
@@ -18,6 +20,9 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage
+from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
+from llama_compat.dialects.rerank.requests import render_request as render_rerank
+from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.mixins import (
@@ -32,6 +37,8 @@ from llama_compat.types import (
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    RerankRequest,
+    RerankResponse,
     StreamEvent,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
@@ -41,6 +48,7 @@ from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Seconds
 from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat, read_completion
+from providers.remote.openai.media_relay import media_request, relay_media
 from providers.remote.openai.replies import completion_fields, embedding_fields
 from providers.remote.openai.requests import (
     model_json,
@@ -61,11 +69,35 @@ log = logging.getLogger(__name__)
 
 REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
 
-Wire = Literal["chat", "completions", "embeddings", "responses", "messages"]
+Wire = Literal[
+    "chat",
+    "completions",
+    "embeddings",
+    "responses",
+    "messages",
+    "moderations",
+    "images",
+    "rerank",
+    "voyage_rerank",
+]
 ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
-_ALONG_WITH = {"responses": ("input_tokens", "compact"), "messages": ("count_tokens",)}
+_ALONG_WITH = {
+    "responses": ("input_tokens", "compact"),
+    "messages": ("count_tokens",),
+    "rerank": ("rerank_v2",),
+}
 """What a vendor has that has the wire."""
+
+RERANK_SHAPES = {"rerank_v2": COHERES, "rerank": COHERES, "voyage_rerank": VOYAGES}
+"""Whose words each wire is in; a vendor with several of them is asked by the first."""
+
+_RERANK_PARAMETERS: Mapping[str, frozenset[str]] = {
+    "rerank_v2": frozenset({"max_tokens_per_doc"}),
+    "rerank": frozenset(),
+    "voyage_rerank": frozenset({"truncation"}),
+}
+"""What can be asked of each besides."""
 
 _CAPABILITIES = {"chat": "chat completions"}
 """What a wire is called in messages, if not by its name."""
@@ -80,8 +112,8 @@ class RemoteOpenAIConfig(RemoteConfig):
     has answered."""
 
     wires: frozenset[Wire] | None = None
-    """The client APIs that the vendor speaks itself, in place of those that its row in the table
-    has; calls of all others are translated to its chat completions, and embeddings refused."""
+    """The client APIs and calls that the vendor has itself, in place of those that its row in the
+    table has; calls of other APIs are translated to its chat completions, all others refused."""
 
     reasoning_fields: frozenset[ReasoningField] | None = None
     """In which members messages give back what a model thought, in place of those that the vendor's
@@ -135,6 +167,8 @@ class RemoteOpenAIProvider(
         self._reasoning_fields: Set[str] | None = (
             self.vendor.reasoning_fields if named_fields is None else named_fields
         )
+        self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
+        self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
         self.parameters = self.parameters - vendor.refused
         self.embedding_parameters = self.embedding_parameters - vendor.refused
         refused = vendor.refused | self.config.unsupported_parameters
@@ -207,6 +241,16 @@ class RemoteOpenAIProvider(
         post = partial(self._exchange, call, target)
         return await relay_responses(self.id, call, model, post)
 
+    async def _relay_media(self, call: Call, target: Target) -> Reply:
+        refused, mode = self.config.unsupported_parameters, self.config.unsupported
+        request = media_request(
+            call, vendor_model(target.model, self.vendor), refused, self.id, unsupported=mode
+        )
+        exchange = self._exchange(call, target, request.body, request.headers)
+        reply = await relay_media(self.id, call, exchange)
+        reply.dropped = request.dropped
+        return reply
+
     async def _relay_openai(self, call: Call, target: Target) -> Reply:
         fields, dropped = vendor_fields(
             call, target, self._refusing, self.id, unsupported=self.config.unsupported
@@ -262,10 +306,16 @@ class RemoteOpenAIProvider(
 
         return await stream_reply(self.id, exchange, stream, at_end=look_for_usage)
 
-    def _exchange(self, call: Call, target: Target, body: bytes) -> UpstreamExchange:
+    def _exchange(
+        self, call: Call, target: Target, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> UpstreamExchange:
         path, base_url = self._place(call.operation.name, target)
         return self.upstream.post(
-            path, body, request_id=call.request_id, base_url=base_url, headers=call.headers
+            path,
+            body,
+            request_id=call.request_id,
+            base_url=base_url,
+            headers=headers or call.headers,
         )
 
     def _place(self, wire: str, target: Target) -> tuple[str, str | None]:
@@ -324,6 +374,19 @@ class RemoteOpenAIProvider(
         ) as response:
             return await read_object(self.id, response, embeddings.parse_reply, required=["data"])
 
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        """Say how much each document has to do with a query, in the vendor's own words for that."""
+        self._check_key()
+        wire, shape = self._rerank_wire, RERANK_SHAPES[self._rerank_wire]
+        model = vendor_model(request.model, self.vendor)
+        body = render_rerank(structs.replace(request, model=model), shape)
+        path, base_url = self._place(wire, Target(request.model))
+        parse = partial(parse_ranked, shape=shape, documents=len(request.documents))
+        async with self.upstream.post(
+            path, encode(body), request_id=request.request_id, base_url=base_url
+        ) as response:
+            return await read_object(self.id, response, parse, required=[shape.results])
+
     async def _generate(
         self,
         wire: str,
@@ -375,6 +438,11 @@ _RELAYS: Mapping[str, _Relay] = {
     "responses": RemoteOpenAIProvider._relay_responses,
     "input_tokens": RemoteOpenAIProvider._relay_responses,
     "compact": RemoteOpenAIProvider._relay_responses,
+    "moderations": RemoteOpenAIProvider._relay_media,
+    "images": RemoteOpenAIProvider._relay_media,
+    "rerank": RemoteOpenAIProvider._relay_media,
+    "rerank_v2": RemoteOpenAIProvider._relay_media,
+    "voyage_rerank": RemoteOpenAIProvider._relay_media,
 }
 """How each wire is relayed."""
 

@@ -45,8 +45,18 @@ CHAT_AND_EMBEDDINGS: Mapping[str, str] = MappingProxyType(
 
 WITH_RESPONSES: Mapping[str, str] = MappingProxyType({**OPENAI_WIRES, "responses": "/responses"})
 
+MODERATIONS: Mapping[str, str] = MappingProxyType({"moderations": "/moderations"})
+IMAGES: Mapping[str, str] = MappingProxyType({"images": "/images/generations"})
+
+RERANK: Mapping[str, str] = MappingProxyType({"rerank": "/rerank", "rerank_v2": "/rerank"})
+"""Where Cohere's API is at other vendors: of both its versions, as they tell the members apart."""
+
 ALL_WIRES: Mapping[str, str] = MappingProxyType(
     {
+        **RERANK,
+        "voyage_rerank": "/rerank",
+        **MODERATIONS,
+        **IMAGES,
         **WITH_RESPONSES,
         "input_tokens": "/responses/input_tokens",
         "compact": "/responses/compact",
@@ -105,7 +115,12 @@ class Vendor:
 _NONE: frozenset[str] = frozenset()
 
 VENDORS: dict[str, Vendor] = {
-    "remote::passthrough": Vendor(name="The upstream", needs_key=False),
+    "remote::passthrough": Vendor(
+        name="The upstream",
+        needs_key=False,
+        # What it does not have it says itself: none of these could be answered in another way.
+        wires={**OPENAI_WIRES, **MODERATIONS, **IMAGES, **RERANK},
+    ),
     "remote::openai": Vendor(
         name="OpenAI",
         base_url="https://api.openai.com/v1",
@@ -114,6 +129,8 @@ VENDORS: dict[str, Vendor] = {
             **WITH_RESPONSES,
             "input_tokens": "/responses/input_tokens",
             "compact": "/responses/compact",
+            **MODERATIONS,
+            **IMAGES,
         },
         # The specification's ChatCompletionRequestAssistantMessage has no member for it (2026-11);
         # what its models thought is for the Responses API alone.
@@ -249,6 +266,8 @@ VENDORS: dict[str, Vendor] = {
         name="Together",
         base_url="https://api.together.xyz/v1",
         key_variable="TOGETHER_API_KEY",
+        # together 3.1.1 (2026-11-23)
+        wires={**OPENAI_WIRES, **RERANK, **IMAGES},
         renamed=MAX_TOKENS_ONLY,
         # https://docs.together.ai/docs/inference/chat/reasoning: its name for it (2026-11)
         reasoning_fields=frozenset({"reasoning"}),
@@ -265,6 +284,8 @@ VENDORS: dict[str, Vendor] = {
         name="OpenRouter",
         base_url="https://openrouter.ai/api/v1",
         key_variable="OPENROUTER_API_KEY",
+        # https://openrouter.ai/docs/api/api-reference/rerank/create-rerank (2026-11-23)
+        wires={**OPENAI_WIRES, **RERANK},
         # https://openrouter.ai/docs/use-cases/reasoning-tokens: preserving reasoning (2026-11)
         reasoning_fields=frozenset({"reasoning", "reasoning_details"}),
     ),
@@ -281,7 +302,12 @@ VENDORS: dict[str, Vendor] = {
         name="Cohere",
         base_url="https://api.cohere.ai/compatibility/v1",
         key_variable="COHERE_API_KEY",
-        wires=CHAT_AND_EMBEDDINGS,
+        # cohere 7.3.1 for both versions of rerank (2026-11-23)
+        wires={
+            **CHAT_AND_EMBEDDINGS,
+            "rerank": "{origin}/v1/rerank",
+            "rerank_v2": "{origin}/v2/rerank",
+        },
         renamed=MAX_TOKENS_ONLY,
         # https://docs.cohere.com/docs/compatibility-api, "Unsupported parameters" (2026-11-22); 422
         # "n is not supported" (davidmigloz/ai_clients_dart#26). `dimensions` is of embeddings.
@@ -422,11 +448,28 @@ VENDORS: dict[str, Vendor] = {
         wires=CHAT_ONLY,
         reasoning_fields=_NONE,  # nothing says that a message may have one (2026-11-22)
     ),
+    "remote::jina": Vendor(
+        name="Jina AI",
+        base_url="https://api.jina.ai/v1",
+        key_variable="JINA_API_KEY",
+        # https://api.jina.ai/docs (2026-11-23)
+        wires={"embeddings": "/embeddings", **RERANK},
+    ),
+    "remote::voyage": Vendor(
+        name="Voyage AI",
+        base_url="https://api.voyageai.com/v1",
+        key_variable="VOYAGE_API_KEY",
+        # voyageai 0.5.0 (2026-11-23). Its embeddings take other parameters than OpenAI's.
+        wires={"voyage_rerank": "/rerank"},
+    ),
     "remote::vllm": Vendor(
         name="vLLM",
         base_url="http://localhost:8000/v1",
         key_variable="VLLM_API_KEY",
         needs_key=False,
+        # vllm/entrypoints/pooling/score/api_router.py: all of /rerank, /v1/rerank and /v2/rerank
+        # are the same (2026-11-23).
+        wires={**OPENAI_WIRES, **RERANK},
         # vllm/entrypoints/chat_utils.py: `reasoning` in newer versions, the other in older ones;
         # unknown members are passed over (2026-11).
         reasoning_fields=frozenset({"reasoning", "reasoning_content"}),
@@ -452,6 +495,8 @@ VENDORS: dict[str, Vendor] = {
         name="llama.cpp",
         base_url="http://localhost:8080/v1",
         needs_key=False,
+        # tools/server/README.md: with `--reranking` (2026-11-23)
+        wires={**OPENAI_WIRES, **RERANK},
         renamed=MAX_TOKENS_ONLY,
         # llama.cpp's tools/server/README.md, ggml-org/llama.cpp#21249 (2026-11)
         reasoning_fields=frozenset({"reasoning_content"}),

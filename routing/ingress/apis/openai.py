@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
+from llama_compat.dialects.openai.media.operations import IMAGES, MODERATIONS
 from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
+from llama_compat.dialects.rerank.operations import RERANK, RERANK_V2
 from routing.ingress.apis.client_api import ClientAPI
 from routing.runtime import find_model, list_models
 
@@ -16,6 +19,30 @@ if TYPE_CHECKING:
 
 PREFIXES = ("/v1/openai/v1", "/v1")
 """Where the OpenAI routes are; both are the same."""
+
+V2_RERANK = "/v2/rerank"
+"""Where Cohere's newer clients ask; its older ones ask where Jina's, Voyage's and vLLM's do."""
+
+
+_RERANK_PATHS = (*(f"{prefix}/rerank" for prefix in PREFIXES), V2_RERANK)
+
+_RERANK_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["model", "query", "documents"],
+    "properties": {
+        "model": {"type": "string"},
+        "query": {"type": "string"},
+        "documents": {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string"}, {"type": "object"}]},
+            "minItems": 1,
+        },
+        "top_n": {"type": "integer", "minimum": 1},
+        "return_documents": {"type": "boolean"},
+        "rank_fields": {"type": "array", "items": {"type": "string"}},
+        "max_tokens_per_doc": {"type": "integer", "minimum": 1},
+    },
+}
 
 
 def _add_routes(app: Application) -> None:
@@ -45,7 +72,15 @@ OPENAI_API = ClientAPI(
             "/chat/completions": CHAT,
             "/completions": COMPLETIONS,
             "/embeddings": EMBEDDINGS,
+            "/images/generations": IMAGES,
+            "/moderations": MODERATIONS,
+            "/rerank": RERANK,
         }.items()
-    },
+    }
+    | {V2_RERANK: RERANK_V2},
     add_routes=_add_routes,
+    summaries=dict.fromkeys(
+        _RERANK_PATHS, "Say how much each document has to do with a query, the best first."
+    ),
+    bodies=dict.fromkeys(_RERANK_PATHS, _RERANK_SCHEMA),
 )

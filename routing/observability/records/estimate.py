@@ -50,6 +50,7 @@ def settled(
             counted.cached_tokens,
             counted.reasoning_tokens,
             counted.cache_write_tokens,
+            counted.units,
         ),
         True,
     )
@@ -61,7 +62,7 @@ MAX_COUNT = 2**48
 
 def sane(usage: Usage) -> Usage:
     """`usage` with nothing in it but numbers that there can be of tokens."""
-    prompt, completion, cached, reasoning, written = counts = structs.astuple(usage)
+    prompt, completion, cached, reasoning, written, units = structs.astuple(usage)
     if (
         (type(prompt) is type(completion) is int)
         and (cached is None or (type(cached) is int and 0 <= cached <= MAX_COUNT))
@@ -71,8 +72,14 @@ def sane(usage: Usage) -> Usage:
         and 0 <= completion <= MAX_COUNT
     ):
         return usage
-    prompt, completion, *details = map(_count, counts)
-    return Usage(prompt or 0, completion or 0, *details)
+    return Usage(
+        _count(prompt) or 0,
+        _count(completion) or 0,
+        _count(cached),
+        _count(reasoning),
+        _count(written),
+        units,
+    )
 
 
 def _count(value: object) -> int | None:

@@ -23,7 +23,11 @@ MAX_MODEL = 200
 MAX_MESSAGE = 500
 """Of a model's name and of an error so many characters are recorded."""
 
-_NOTHING_COUNTED = (None, None, None, None, None)
+_NOTHING_COUNTED = (None, None, None, None, None, None)
+
+
+_READ_ONLY = frozenset({"embedding", "rerank", "moderation", "speech"})
+"""What is asked here has a prompt, and no reply of tokens."""
 
 
 class Ledger:
@@ -83,7 +87,7 @@ class Ledger:
                 if stream:
                     first_content = content - begun
         counts = _NOTHING_COUNTED if usage is None else structs.astuple(usage)
-        prompt, completion, cached, reasoning, written = counts
+        prompt, completion, cached, reasoning, written, _ = counts
         return Record(
             time.time() - time.monotonic() + begun,
             request.request_id,
@@ -129,8 +133,11 @@ def _usage(request: Request, last: Attempt | None) -> tuple[Usage | None, bool]:
     counted = None if last is None else last.usage
     if counted is None:
         counted = reply.usage
-    if kind == "embedding" and not (counted and counted.prompt_tokens):
-        return Usage(call.extent.prompt.tokens), True
+    units = counted.units if counted is not None and counted.units else call.extent.units
+    if kind in _READ_ONLY and not (counted and counted.prompt_tokens):
+        return Usage(call.extent.prompt.tokens, units=units), True
+    if units is not None:
+        counted = structs.replace(counted or Usage(), units=units)
     # A whole reply has been paid for, whether the client got it or not.
     complete = request.complete or reply.is_complete
     if complete and counted is not None:

@@ -96,5 +96,9 @@ def _from_settings(price: PriceSettings) -> Rates:
             output=price.output,
             cached_input=price.cached_input,
             cache_write=price.cache_write,
+            thousand_searches=price.thousand_searches,
+            image=price.image,
+            million_characters=price.million_characters,
+            hour=price.hour,
         )
     )

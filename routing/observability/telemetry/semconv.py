@@ -51,8 +51,13 @@ OPERATIONS: Mapping[str, str] = {
     "completion": "text_completion",
     "embedding": "embeddings",
     "token_count": "count_tokens",
+    "rerank": "rerank",
+    "moderation": "moderation",
+    "image": "image_generation",
+    "speech": "text_to_speech",
+    "transcription": "speech_to_text",
 }
-"""`gen_ai.operation.name` by the kind of an operation; counting tokens has no name yet."""
+"""`gen_ai.operation.name` by the kind of an operation; those after embeddings have no name yet."""
 
 _PROVIDERS: Mapping[str, str] = {
     "anthropic-messages": "anthropic",

@@ -45,6 +45,8 @@ def test_every_operation_is_there_under_both_prefixes() -> None:
             "/chat/completions",
             "/completions",
             "/embeddings",
+            "/images/generations",
+            "/moderations",
             "/responses",
             "/responses/compact",
             "/responses/input_tokens",

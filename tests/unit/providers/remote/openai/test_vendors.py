@@ -160,7 +160,9 @@ def test_what_is_not_in_a_vendors_documentation_is_refused(
 @pytest.mark.parametrize(
     ("name", "wires"),
     [
-        ("cohere", {"chat", "embeddings"}),
+        ("cohere", {"chat", "embeddings", "rerank", "rerank_v2"}),
+        ("jina", {"embeddings", "rerank", "rerank_v2"}),
+        ("voyage", {"voyage_rerank"}),
         ("perplexity", {"responses"}),
         ("moonshot", {"chat", "responses", "messages"}),
         ("zai", {"chat", "messages"}),
