@@ -25,7 +25,10 @@ CLASSES: Mapping[str, str] = {
 
 _OPENAI = "providers.remote.openai.provider:RemoteOpenAIProvider"
 
-_CONFIGS: Mapping[str, str] = {"remote::azure": "providers.remote.openai.provider:AzureConfig"}
+_CONFIGS: Mapping[str, str] = {
+    "remote::azure": "providers.remote.openai.provider:AzureConfig",
+    "remote::bedrock": "providers.remote.openai.provider:BedrockOpenAIConfig",
+}
 """Settings of types that have more of them than their class."""
 
 

@@ -36,7 +36,7 @@ from providers.local.replies.call_rules import CallRules, before_reply, call_rul
 from providers.local.replies.grammar import Grammars
 from providers.local.replies.reply import text_events
 from providers.local.replies.tool_replies import CallingParser, read_reply
-from providers.local.requirements import require
+from providers.requirements import require
 from providers.shared import Shared
 
 T = TypeVar("T")

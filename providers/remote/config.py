@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
 from providers.base import ProviderConfig
 from providers.remote.http1 import Seconds, Timeouts
+
+if TYPE_CHECKING:
+    from providers.remote.upstream.credentials import RequestCredentials
 
 
 def _check_http_url(url: str) -> str:
@@ -107,3 +110,7 @@ class RemoteConfig(ProviderConfig):
 
     models_refresh_seconds: Seconds = 300
     """How old a discovered list may get."""
+
+    def request_credentials(self, provider: str) -> RequestCredentials[Any] | None:
+        """What authorizes each request of the provider with this id, where no key does."""
+        return None

@@ -28,7 +28,12 @@ class RemoteProvider(Provider):
     ) -> None:
         super().__init__(provider_id, config, models)
         self.parameters = self.parameters - self.config.unsupported_parameters
-        self.upstream = Upstream(provider_id, self.config, self.request_headers())
+        self.upstream = Upstream(
+            provider_id,
+            self.config,
+            self.request_headers(),
+            self.config.request_credentials(provider_id),
+        )
         self._discovery = Discovery(
             provider_id, self.live_models, self.config.models_refresh_seconds
         )

@@ -25,6 +25,7 @@ HEAVY = {
     "accelerate",
     "anthropic",
     "asyncpg",
+    "botocore",
     "genai_prices",
     "gguf",
     "google",

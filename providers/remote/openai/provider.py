@@ -44,6 +44,7 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
+from providers.remote.bedrock.settings import BedrockConfig
 from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Seconds
 from providers.remote.openai.event_stream import EventStream
@@ -125,6 +126,12 @@ class AzureConfig(RemoteOpenAIConfig):
 
     api_version: str = "2024-10-21"
     """The version of its API, as https://learn.microsoft.com/azure lists them."""
+
+
+class BedrockOpenAIConfig(BedrockConfig, RemoteOpenAIConfig):
+    """The settings of Amazon Bedrock's OpenAI-compatible API."""
+
+    path: ClassVar[str] = "/openai/v1"
 
 
 class RemoteOpenAIProvider(

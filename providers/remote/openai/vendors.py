@@ -443,7 +443,8 @@ VENDORS: dict[str, Vendor] = {
         # https://docs.aws.amazon.com/bedrock/latest/userguide/inference-responses-api.html: it is
         # https://bedrock-runtime.REGION.amazonaws.com/openai/v1, which lists no models, or
         # https://bedrock-mantle.REGION.api.aws/v1, which does. The Responses API is for some
-        # models, which differ between the two (2026-11-22).
+        # models, which differ between the two (2026-11-22). In place of the key, `aws` in the
+        # template has requests signed.
         key_variable="AWS_BEARER_TOKEN_BEDROCK",
         wires=CHAT_ONLY,
         reasoning_fields=_NONE,  # nothing says that a message may have one (2026-11-22)

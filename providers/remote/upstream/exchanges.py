@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from llama_compat import __version__
 from llama_compat.errors import APIError
@@ -22,6 +22,7 @@ from providers.base import ProviderStartError
 from providers.remote import http1
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.connection_errors import reading_error, sending_error
+from providers.remote.upstream.credentials import RequestCredentials
 from providers.remote.upstream.redaction import Secrets, StreamCover
 from providers.remote.upstream.trace_headers import OUTGOING
 from providers.remote.upstream.vendor_errors import vendor_error
@@ -137,9 +138,16 @@ class Upstream:
         provider: its id, for messages.
         config: where the vendor is, and how long to wait for it.
         headers: sent with each request: the key, and what else the vendor wants.
+        credentials: what authorizes each request by itself, where no key does.
     """
 
-    def __init__(self, provider: str, config: RemoteConfig, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        provider: str,
+        config: RemoteConfig,
+        headers: Mapping[str, str],
+        credentials: RequestCredentials[Any] | None = None,
+    ) -> None:
         self._provider = provider
         self._config = config
         own = {name: value.get_secret_value() for name, value in config.headers.items()}
@@ -154,9 +162,10 @@ class Upstream:
             own,
         )
         self._header_block = http1.encode_headers(self._headers)
-        self._secrets = Secrets(
-            config.api_key.get_secret_value() if config.api_key is not None else None, own
-        )
+        self._credentials = credentials
+        self._known_keys: tuple[str, ...] = ()
+        self._own_headers = own
+        self._secrets = self._secrets_with(())
         self._base = lru_cache(MAX_BASES_KEPT)(self._look_at_base)
         self._client: http1.Client | None = None
 
@@ -176,12 +185,16 @@ class Upstream:
             tls=_tls_context(self._provider, self._config),
             max_connections=self._config.max_connections,
         )
+        if self._credentials is not None:
+            self._credentials.start()
 
     async def stop(self) -> None:
         """Close every connection."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+        if self._credentials is not None:
+            await self._credentials.stop()
 
     def post(
         self,
@@ -241,6 +254,10 @@ class Upstream:
         base_url = base_url or self._config.base_url
         try:
             route, prefix = self._base(base_url)
+            if self._credentials is not None:
+                headers = await self._authorized(
+                    self._credentials, method, f"{route.origin}{prefix}{path}", headers, body
+                )
             response = await self._client.send(
                 method, route, prefix + path, headers, body, idempotent=idempotent
             )
@@ -258,11 +275,33 @@ class Upstream:
                 body += chunk
         except APIError:
             log.debug("provider %s: the body of an error broke off", self._provider)
-        return vendor_error(self._provider, response.status, response.headers, bytes(body))
+        error = vendor_error(self._provider, response.status, response.headers, bytes(body))
+        if self._credentials is not None and error.code == "upstream_authentication":
+            self._credentials.refused(error, response.status)
+        return error
 
     def cover_secrets(self, error: APIError) -> None:
         """Take what the vendor must not know of the template out of `error`."""
         self._secrets.cover_error(error)
+
+    async def _authorized(
+        self,
+        credentials: RequestCredentials[Any],
+        method: Literal["GET", "POST"],
+        url: str,
+        headers: http1.HeaderBlock,
+        body: bytes | None,
+    ) -> http1.HeaderBlock:
+        """The headers of a request, with those that authorize it."""
+        lines = await credentials.authorize(method, url, self._headers["content-type"], body)
+        if credentials.secrets is not self._known_keys:
+            self._known_keys = credentials.secrets
+            self._secrets = self._secrets_with(self._known_keys)
+        return http1.HeaderBlock(headers + lines)
+
+    def _secrets_with(self, keys: tuple[str, ...]) -> Secrets:
+        key = self._config.api_key
+        return Secrets(None if key is None else key.get_secret_value(), self._own_headers, keys)
 
     def _encoded(self, headers: Mapping[str, str], request_id: str = "") -> http1.HeaderBlock:
         """Every request's headers and those of one, which count where both name the same."""

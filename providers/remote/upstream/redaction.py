@@ -38,18 +38,22 @@ class Secrets:
         headers: those that the template has sent with each request. In errors all of their values
             are covered; in replies those that are keys by their names or looks, for the others may
             be words that a model says.
+        keys: more of them.
     """
 
-    def __init__(self, api_key: str | None, headers: Mapping[str, str]) -> None:
-        in_errors = list(_long([api_key or "", *headers.values()]))
-        keys = [
+    def __init__(
+        self, api_key: str | None, headers: Mapping[str, str], keys: Iterable[str] = ()
+    ) -> None:
+        always = [api_key or "", *keys]
+        in_errors = list(_long([*always, *headers.values()]))
+        of_headers = [
             value
             for name, value in headers.items()
             if _KEY_HEADER.search(name.lower()) or _KEY.fullmatch(value)
         ]
         # 'Bearer KEY' is also repeated without the word.
-        keys += [value.rpartition(" ")[2] for value in keys]
-        in_replies = [each for each in _long([api_key or "", *keys]) if each not in PLACEHOLDERS]
+        of_headers += [value.rpartition(" ")[2] for value in of_headers]
+        in_replies = [each for each in _long([*always, *of_headers]) if each not in PLACEHOLDERS]
         self._in_errors = _longest_first([*in_errors, *in_replies])
         self._in_headers = _longest_first(in_replies)
         forms = _longest_first(form for each in in_replies for form in _forms(each))

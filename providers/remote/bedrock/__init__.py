@@ -1,0 +1,1 @@
+"""Amazon Bedrock: what both of its APIs are told, and Converse as a provider."""
