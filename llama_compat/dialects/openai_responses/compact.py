@@ -7,10 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.dialects.base import Labels, StreamRenderer
+from llama_compat.dialects.base import UNKNOWN, Labels, StreamRenderer
 from llama_compat.dialects.openai_responses.input.items import described_items, unsupported_items
 from llama_compat.dialects.openai_responses.input.requests import (
-    UNKNOWN,
     parse_messages,
     refuse_unkept,
 )
