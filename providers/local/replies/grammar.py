@@ -218,11 +218,12 @@ class _Matching:
             return mask
         packed = self._matcher.compute_bitmask()
         if self._matcher.is_error():
-            raise invalid_parameter(
-                self._guide.path,
-                f"'{self._guide.path}' is too complex to be enforced:"
-                f" {_sentence(self._matcher.get_error())}",
-            )
+            said = self._matcher.get_error()
+            if _NOTHING_FITS in said:
+                why = "can't be enforced: nothing that could be written fits it."
+            else:
+                why = f"is too complex to be enforced: {_sentence(said)}"
+            raise invalid_parameter(self._guide.path, f"'{self._guide.path}' {why}")
         bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
         return bits[: self._vocab_size].astype(np.bool_)
 
@@ -293,6 +294,9 @@ def _refused(matcher_class: Any, guide: Guide, message: str) -> APIError:
             )
     return invalid_parameter(path, said)
 
+
+_NOTHING_FITS = "NoExtension"
+"""llguidance's word for it, as of a schema that refers to itself and to nothing else."""
 
 _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
 _BAD_PATTERN = re.compile(r"regex parse error:\n {4}.*\n {4}( *)\^+\nerror: (.*)")

@@ -167,6 +167,16 @@ class _Preparing:
         for name in ("maxLength", "maxItems", "maxProperties"):
             if isinstance(made.get(name), int | float) and made[name] >= ENDLESS:
                 del made[name]
+        for name in ("minLength", "minItems", "minProperties"):
+            if not isinstance(made.get(name), int | float) or made[name] < ENDLESS:
+                continue
+            if not self._loose:
+                raise invalid_parameter(
+                    f"{path}.{name}",
+                    f"'{path}.{name}' can't be enforced: no reply is as long. Ask for less than"
+                    f" {ENDLESS}.",
+                )
+            del made[name]
 
     def _property_names(self, made: dict[str, Any]) -> None:
         """`propertyNames` with a list of names, or a pattern, as the properties that it allows."""

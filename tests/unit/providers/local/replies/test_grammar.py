@@ -409,6 +409,12 @@ async def test_a_grammar_that_turns_out_too_complex_is_refused_in_a_sentence(
     assert "\n" not in message
 
 
+async def test_what_nothing_fits_is_not_called_too_complex(provider: TorchProvider) -> None:
+    schema = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
+    error = await refused(provider, response_format=json_schema(schema))
+    assert error.message.endswith("can't be enforced: nothing that could be written fits it.")
+
+
 async def test_gbnf_is_refused_by_its_name(provider: TorchProvider) -> None:
     guide = Guide("grammar", 'root ::= "yes" | "no"', "guided_grammar")
     error = await refused(provider, guide=guide)

@@ -233,6 +233,18 @@ def test_a_number_of_names_that_could_come_twice_is_refused(least: int) -> None:
     compiled(enforceable(schema, "s", loose=True))
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("string", "minLength"), ("array", "minItems"), ("object", "minProperties")],
+)
+def test_what_is_longer_than_any_reply_is_refused_by_its_name(kind: str, name: str) -> None:
+    schema = {"type": kind, name: 2**40}
+    with pytest.raises(APIError, match="no reply is as long") as caught:
+        enforceable({"items": schema}, "s")
+    assert caught.value.param == f"s.items.{name}"
+    compiled(enforceable(schema, "s", loose=True))
+
+
 def test_a_number_of_names_that_can_be_counted_is_kept() -> None:
     one = enforceable({"type": "object", "additionalProperties": {}, "minProperties": 1}, "s")
     assert allows(one, {"a": 1})
