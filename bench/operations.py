@@ -48,6 +48,9 @@ KEYS: list[dict[str, Any]] = [
 ]
 """A key with limits in memory that are never reached."""
 
+HEADERS = {"x-api-key": KEYS[0]["key"]}
+"""Sent to every gateway, so that all read the same."""
+
 
 def settings_of(upstream: str, scratch: Path) -> dict[str, Mapping[str, Any]]:
     """What each gateway's template has under `server`; all but that of limits let in anybody."""
@@ -80,12 +83,11 @@ def gateway(
         "providers": [{"id": "up", "type": "remote::passthrough", "config": config}],
         "models": [{"id": "model", "provider": "up", "price": {"input": 1, "output": 10}}],
     }
-    headers: dict[str, str] = {}
     if name == "limits":
-        document["keys"], headers["x-api-key"] = KEYS, KEYS[0]["key"]
+        document["keys"] = KEYS
     template.write_text(yaml.safe_dump(document))
     command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
-    return peers.Gateway(name, port, command, {}, headers=headers)
+    return peers.Gateway(name, port, command, {}, headers=HEADERS)
 
 
 def processor_seconds(pid: int) -> float:

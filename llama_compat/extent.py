@@ -39,7 +39,7 @@ NO_FIELDS: Mapping[str, Raw] = {}
 
 
 class Prompt:
-    """What a model reads of a request. Its size is known when somebody asks for it first.
+    """What a model reads of a request. Its tokens are estimated when somebody asks for them first.
 
     Args:
         fields: the request's members.
@@ -54,26 +54,23 @@ class Prompt:
         self._tokens: int | None = None
 
     @property
-    def _parts(self) -> list[Raw]:
-        return [self._fields[name] for name in self.names if name in self._fields]
-
-    @property
-    def size(self) -> int:
-        """Bytes of its JSON, which is not copied to count them."""
-        return sum([memoryview(part).nbytes for part in self._parts])
-
-    @property
     def tokens(self) -> int:
         """About how many tokens it has; of token ids, how many they are."""
-        if self._tokens is None:
-            self._tokens = min(_tokens(self._parts), MAX_TOKENS)
-        return self._tokens
+        tokens = self._tokens
+        if tokens is None:
+            fields = self._fields
+            parts = [bytes(fields[name]) for name in self.names if name in fields]
+            tokens = self._tokens = min(_tokens(parts), MAX_TOKENS)
+        return tokens
+
+    def estimate(self) -> None:
+        """Estimate its tokens now: of a large prompt that takes a while."""
+        self._tokens = self.tokens
 
 
-def _tokens(parts: Sequence[Raw]) -> int:
+def _tokens(parts: Sequence[bytes]) -> int:
     size = counted = 0
-    for part in parts:
-        data = bytes(part)
+    for data in parts:
         if _TOKEN_IDS.match(data):
             counted += data.count(b",") + 1
         elif len(data) < BASE64_CHARACTERS and b'"data:' not in data:

@@ -141,8 +141,10 @@ def _sent_keys(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
         if name == b"authorization":
             scheme, _, token = value.partition(b" ")
             sent = token.strip() if scheme.lower() == b"bearer" else b""
+        elif name in KEY_HEADERS:
+            sent = value.strip()
         else:
-            sent = value.strip() if name in KEY_HEADERS else b""
+            continue
         # An empty one is none, whatever the keys are.
         if sent:
             yield sent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.dialects.rate_limits import RateLimit
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from routing.observability.telemetry.context import Trace
 
 
-class Spent(NamedTuple):
+class Spent(Struct):
     """What a request has used.
 
     Attributes:
         usage: None where nothing was generated, or nobody knows.
         estimated: whether nobody has counted it.
-        cost: in billionths of a dollar; None where nobody knows.
+        cost: in billionths of a dollar; None where nobody knows, unset until somebody asks.
     """
 
     usage: Usage | None
     estimated: bool
-    cost: int | None
+    cost: int | UnsetType | None = UNSET
 
 
 NO_HEADERS: Mapping[str, str] = {}
@@ -75,7 +75,7 @@ class Request(Struct, eq=False):
         cancelled: whether it left, or the server stopped, before that.
         goes_on: whether it ends later than its answer, in the background.
         ended: when it had ended.
-        spent: what it used and cost, once somebody needed to know; it is the same from then on.
+        spent: what it used and cost, as far as somebody needed to know; the same from then on.
     """
 
     operation: Operation
@@ -169,6 +169,10 @@ class Request(Struct, eq=False):
     def when_ended(self, tell: Callable[[Request], None]) -> None:
         """Have `tell` called once, when it has ended; who comes last is told first."""
         self._at_end.append(tell)
+
+    def meets(self, limits: Sequence[RateLimit]) -> None:
+        """It was held against limits of which so much is left."""
+        self.rate_limits = limits
 
     def reserves(self, free: Callable[[Request], asyncio.Task[None] | None]) -> None:
         """Something is reserved for it; `free` gives that back, and returns what sees to it if that

@@ -69,7 +69,7 @@ class Dialect:
     keep_alive: bytes = b""
     keep_alive_seconds: float | None = None
     forwarded_headers: frozenset[str] = frozenset()
-    rate_limit_headers: Callable[[Sequence[RateLimit]], Mapping[str, str]] = openai_headers
+    rate_limit_headers: Callable[[Sequence[RateLimit]], Mapping[bytes, bytes]] = openai_headers
 
     def headers_of(self, request_id: str) -> Mapping[str, str]:
         """The headers that every answer to the request with this id has."""

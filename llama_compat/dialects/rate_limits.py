@@ -25,14 +25,23 @@ class RateLimit(Struct, frozen=True):
     reset_at: float
 
 
-def openai_headers(limits: Sequence[RateLimit]) -> Mapping[str, str]:
+_NAMES = {
+    resource: tuple(
+        f"x-ratelimit-{what}-{resource}".encode() for what in ("limit", "remaining", "reset")
+    )
+    for resource in ("requests", "tokens")
+}
+
+
+def openai_headers(limits: Sequence[RateLimit]) -> Mapping[bytes, bytes]:
     """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`
     (https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers)."""
     headers = {}
     for each in limits:
-        headers[f"x-ratelimit-limit-{each.resource}"] = str(each.limit)
-        headers[f"x-ratelimit-remaining-{each.resource}"] = str(each.remaining)
-        headers[f"x-ratelimit-reset-{each.resource}"] = duration(each.reset)
+        limit, remaining, reset = _NAMES[each.resource]
+        headers[limit] = b"%d" % each.limit
+        headers[remaining] = b"%d" % each.remaining
+        headers[reset] = duration(each.reset).encode()
     return headers
 
 

@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from operator import methodcaller
 from random import getrandbits
 
 from llama_compat.dialects.base import Dialect
@@ -23,8 +22,6 @@ refuse headers of 8 KiB and more."""
 
 GATHERED = 32
 """So many events of a stream are noted before anybody looks at them."""
-
-_latin_1 = methodcaller("encode", "latin-1")
 
 _SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -155,14 +152,15 @@ class Answer:
         request.status = status
         if dialect.reply_headers is not None:
             headers = {**dialect.reply_headers(request.request_id), **headers}
-        if request.rate_limits:
-            headers = {**headers, **dialect.rate_limit_headers(request.rate_limits)}
-        raw = [
-            *zip(map(_latin_1, headers), map(_latin_1, headers.values()), strict=True),
+        raw = {name.encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
+        if request.rate_limits:  # ours, in the place of a vendor's
+            raw.update(dialect.rate_limit_headers(request.rate_limits))
+        lines = [
+            *raw.items(),
             (b"x-request-id", request.request_id.encode()),
             *request.attempts.answer_headers(),
         ]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._send({"type": "http.response.start", "status": status, "headers": lines})
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

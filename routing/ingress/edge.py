@@ -129,7 +129,8 @@ async def _serve(
         if len(body) <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
             fields, asked = _look(request.operation, body, path)
         else:
-            fields, asked = await off_loop(len(body), _look, request.operation, body, path)
+            look = _look_and_estimate if runtime.counts_usage else _look
+            fields, asked = await off_loop(len(body), look, request.operation, body, path)
         wanted = request.operation.dialect.forwarded_headers
         headers = _forwarded_headers(scope, wanted) if wanted else NO_HEADERS
         request.asks(fields, asked, headers, counts_usage=runtime.counts_usage)
@@ -156,6 +157,15 @@ def _keep_alive_seconds(request: Request) -> float | None:
 def _look(operation: Operation, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
     fields = parse_body(body)
     return fields, operation.look(fields, path)
+
+
+def _look_and_estimate(
+    operation: Operation, body: bytes, path: Mapping[str, str]
+) -> tuple[JSONFields, Asked]:
+    """As `_look`, and what would take long when somebody asks for it on the event loop."""
+    fields, asked = _look(operation, body, path)
+    asked.extent.prompt.estimate()
+    return fields, asked
 
 
 async def _answer(request: Request, answer: Answer, runtime: Runtime) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.exchange import Reply
 from llama_compat.types import Usage
 from routing.request import Handler, Request
@@ -45,19 +43,17 @@ class LimitsLayer:
         assert call is not None
         assert route is not None
 
-        def tell(limits: Sequence[RateLimit]) -> None:
-            request.rate_limits = limits
-
-        cost = partial(self._ledger.most, route)
-        admission = await self._limits.admit(call, route.name, cost, tell)
-        if admission is not None:
+        rules = self._limits.rules(call.principal, route.name)
+        if rules:
+            most = partial(self._ledger.most, route)
+            admission = await self._limits.admit(rules, call, most, request.meets)
             request.reserves(partial(self._settle, admission))
         return await self._next(request)
 
     def _settle(self, admission: Admission, request: Request) -> asyncio.Task[None] | None:
         try:
-            spent = self._ledger.spent(request)
+            usage = self._ledger.spent(request).usage or Usage()
+            return admission.settle_usage(usage, partial(self._ledger.cost, request))
         except Exception:
             log.exception("what request %s used is not known", request.request_id)
             return admission.settle(None, None)
-        return admission.settle_usage(spent.usage or Usage(), spent.cost)

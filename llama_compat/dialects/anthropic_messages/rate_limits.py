@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from llama_compat.dialects.rate_limits import RateLimit
 
 
-def rate_limit_headers(limits: Sequence[RateLimit]) -> Mapping[str, str]:
+def rate_limit_headers(limits: Sequence[RateLimit]) -> Mapping[bytes, bytes]:
     """`anthropic-ratelimit-{requests,tokens}-{limit,remaining,reset}`, the reset in RFC 3339."""
     headers = {}
     for each in limits:
-        prefix = f"anthropic-ratelimit-{each.resource}"
+        prefix = f"anthropic-ratelimit-{each.resource}".encode()
         reset_at = datetime.fromtimestamp(each.reset_at, UTC)
-        headers[f"{prefix}-limit"] = str(each.limit)
-        headers[f"{prefix}-remaining"] = str(each.remaining)
-        headers[f"{prefix}-reset"] = reset_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        headers[prefix + b"-limit"] = b"%d" % each.limit
+        headers[prefix + b"-remaining"] = b"%d" % each.remaining
+        headers[prefix + b"-reset"] = reset_at.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     return headers

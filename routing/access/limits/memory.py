@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from routing.access.limits.rules import Charge, fits
 
@@ -16,7 +18,7 @@ def nothing() -> None:
     """Nobody wants to know."""
 
 
-class Taken(NamedTuple):
+class Taken(Struct, frozen=True):
     """What became of a request's charges: all were taken, or none.
 
     Attributes:
@@ -137,22 +139,25 @@ class MemoryCounters:
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, if there is room for each."""
-        now, room, counters = self._now(), True, []
+        now = self._now()
+        charged, has_room, lease = [], True, ""
         for charge in charges:
-            counter, limit = self._drained(charge, now), charge.rule.limit
-            counters.append(counter)
+            counter = self._drained(charge, now)
             after = counter.used + counter.reserved + charge.reserve + charge.use
+            limit = charge.rule.limit
             if after > limit and not fits(after - limit, limit):
-                room = False
-        lease = str(next(self._numbers)) if room else ""
-        if room:
+                has_room = False
+            charged.append((charge, counter))
+        if has_room:
+            lease = str(next(self._numbers))
             self._open.add(lease)
-            for counter, charge in zip(counters, charges, strict=True):
-                counter.used += charge.use
+            for charge, counter in charged:
+                if charge.use:
+                    counter.used += charge.use
                 if charge.reserve:
                     counter.leases[lease] = charge.reserve
                     counter.reserved += charge.reserve
-        return Taken(lease, [(counter.used, counter.reserved) for counter in counters])
+        return Taken(lease, [(counter.used, counter.reserved) for _, counter in charged])
 
     def settle(
         self,
@@ -167,7 +172,7 @@ class MemoryCounters:
         self._open.remove(lease)
         now = self._now()
         for charge, amount in zip(charges, used, strict=True):
-            if not charge.is_settled:
+            if not charge.use:
                 counter = self._drained(charge, now)
                 counter.release(lease)
                 counter.used += amount

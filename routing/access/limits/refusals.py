@@ -87,10 +87,11 @@ def rate_limits(
         now: in seconds since 1970.
     """
     tightest: dict[str, RateLimit] = {}
-    for charge, (used, reserved) in zip(charges, levels, strict=True):
-        rule = charge.rule
+    for place, (used, reserved) in enumerate(levels):
+        rule = charges[place].rule
         if rule.drains:
-            remaining = max(0, int(rule.limit - used - reserved))
+            left = rule.limit - used - reserved
+            remaining = int(left) if left > 0.0 else 0
             other = tightest.get(rule.resource)
             if other is None or remaining < other.remaining:
                 reset = used / rule.drains

@@ -11,10 +11,9 @@ from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply, done_soon
-from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.types import Usage
-from routing.access.limits.limiter import Admission, Limiter, Tell
-from routing.access.limits.rules import NO_DEMAND, Demand, Resource, Rule, rules_of
+from routing.access.limits.limiter import Admission, Limiter, Tell, nobody
+from routing.access.limits.rules import NO_DEMAND, Demand, Rules, rules_of
 from routing.observability.records.estimate import sane
 
 if TYPE_CHECKING:
@@ -23,10 +22,17 @@ if TYPE_CHECKING:
     from routing.layers.policy import Ask
     from routing.request import Request
 
-Rules = tuple[Rule, ...]
+NO_RULES = Rules()
 
 COMPLETION_TOKENS = 512
 """Of a reply whose request leaves open how long it may be."""
+
+MOST_MET = 4096
+"""Of so many pairs of who asks and what for it is remembered which rules they meet."""
+
+
+def _free(usage: Usage) -> None:
+    """Nobody pays for it here."""
 
 
 class RequestLimits:
@@ -39,70 +45,72 @@ class RequestLimits:
 
     def __init__(self, distribution: Distribution, limiter: Limiter) -> None:
         self._limiter = limiter
-        self._own: dict[str, tuple[Principal, Rules]] = {}
+        self._met: dict[tuple[str, str], tuple[Principal, Rules]] = {}
         self._teams = {
-            each.id: tuple(
+            each.id: Rules(
                 rules_of(f"team:{each.id}", f"team '{each.id}'", each.limits, each.budget)
             )
             for each in distribution.teams
         }
         self._models = {
-            name: tuple(rules_of(f"model:{each.id}", f"model '{each.id}'", each.limits))
+            name: Rules(rules_of(f"model:{each.id}", f"model '{each.id}'", each.limits))
             for each in distribution.models
             if each.limits is not None
             for name in (each.id, *each.aliases)
         }
         self._providers = {
-            each.id: tuple(rules_of(f"provider:{each.id}", f"provider '{each.id}'", each.limits))
+            each.id: Rules(rules_of(f"provider:{each.id}", f"provider '{each.id}'", each.limits))
             for each in distribution.providers
             if each.limits is not None
         }
 
     def rules(self, principal: Principal, model: str) -> Rules:
         """Those that a request for `model` meets before it goes to a provider."""
-        rules: Rules = ()
-        if principal.limits is not None or principal.budget is not None:
-            rules = self._own_rules(principal)
-        if principal.team:
-            rules += self._teams.get(principal.team, ())
-        if model in self._models:
-            rules += self._models[model]
-        return rules
-
-    def _own_rules(self, principal: Principal) -> Rules:
-        before, rules = self._own.get(principal.id, (None, ()))
+        before, rules = self._met.get((principal.id, model), (None, NO_RULES))
         if before is not principal:
-            name = f"key '{principal.name or principal.id}'"
-            found = rules_of(f"key:{principal.id}", name, principal.limits, principal.budget)
-            rules = tuple(found)
-            self._own[principal.id] = principal, rules
+            rules = self._rules(principal, model)
+            if len(self._met) >= MOST_MET:
+                self._met.clear()
+            self._met[principal.id, model] = principal, rules
         return rules
 
-    async def admit(
+    def _rules(self, principal: Principal, model: str) -> Rules:
+        name = f"key '{principal.name or principal.id}'"
+        own = rules_of(f"key:{principal.id}", name, principal.limits, principal.budget)
+        team = self._teams.get(principal.team or "", NO_RULES)
+        return Rules((*own, *team, *self._models.get(model, NO_RULES)))
+
+    def admit(
         self,
+        rules: Rules,
         call: Call,
-        model: str,
-        cost: Callable[[Usage], int | None],
-        tell: Tell = lambda limits: None,
-    ) -> Admission | None:
+        cost: Callable[[Usage], int | None] = _free,
+        tell: Tell = nobody,
+    ) -> Awaitable[Admission]:
         """Let `call` in, if every rule has room for it.
 
         Args:
+            rules: that it meets, at least one.
             call: what is asked.
-            model: of whom, by its public id or alias.
             cost: what a usage may cost, in billionths of a dollar; None where nobody knows.
-            tell: is told what is left.
+            tell: called with what is left.
 
         Returns:
-            What has to be settled; None where nothing is limited.
+            What has to be settled.
 
         Raises:
             APIError: 429, a rule has no room; 503, nobody knows, and the template wants it so.
         """
-        rules = self.rules(call.principal, model)
-        if not rules:
-            return None
-        return await self._limiter.admit(rules, await _demand(rules, call, cost), tell)
+        demand = NO_DEMAND
+        if rules.limits_tokens or rules.limits_costs:
+            extent = call.extent
+            usage = extent.usage(COMPLETION_TOKENS)
+            demand = Demand(
+                usage.prompt_tokens + usage.completion_tokens,
+                extent.max_tokens is None,
+                (cost(usage) or 0) / NANO_DOLLARS if rules.limits_costs else 0.0,
+            )
+        return self._limiter.admit(rules, demand, tell)
 
     @property
     def has_providers(self) -> bool:
@@ -127,12 +135,11 @@ class RequestLimits:
         Raises:
             APIError: 429, one has not; or whatever `ask` raises.
         """
-        rules = self._providers.get(provider, ())
+        rules = self._providers.get(provider, NO_RULES)
         if not rules:
             return await ask()
-        demand = await _demand(rules, call, lambda usage: None)
         try:
-            admission = await self._limiter.admit(rules, demand)
+            admission = await self.admit(rules, call)
         except APIError as refusal:
             refusal.was_sent = False
             raise
@@ -146,30 +153,8 @@ class RequestLimits:
         return reply
 
 
-async def _demand(rules: Rules, call: Call, cost: Callable[[Usage], int | None]) -> Demand:
-    limits_tokens = limits_costs = False
-    for rule in rules:
-        if rule.resource is Resource.tokens:
-            limits_tokens = True
-        elif rule.resource is Resource.budget:
-            limits_costs = True
-    if not limits_tokens and not limits_costs:
-        return NO_DEMAND
-    extent = call.extent
-    size = extent.prompt.size
-    if size <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
-        usage = extent.usage(COMPLETION_TOKENS)
-    else:
-        usage = await off_loop(size, extent.usage, COMPLETION_TOKENS)
-    return Demand(
-        usage.prompt_tokens + usage.completion_tokens,
-        extent.max_tokens is None,
-        (cost(usage) or 0) / NANO_DOLLARS if limits_costs else 0.0,
-    )
-
-
 def _settle_attempt(admission: Admission, reply: Reply) -> asyncio.Task[None] | None:
     usage = reply.usage
     if usage is None:
         return admission.settle(None, 0.0)
-    return admission.settle_usage(sane(usage), 0)
+    return admission.settle_usage(sane(usage))

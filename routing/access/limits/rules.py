@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -21,6 +21,9 @@ class Resource(StrEnum):
     tokens = "tokens"
     concurrent = "concurrent"
     budget = "budget"
+
+
+_TOKENS, _BUDGET = Resource.tokens, Resource.budget
 
 
 class Rule(Struct, frozen=True):
@@ -45,6 +48,8 @@ class Rule(Struct, frozen=True):
     counter: str = ""
 
     def __post_init__(self) -> None:
+        # It is compared with what is used, a fraction: with a whole number that takes long.
+        force_setattr(self, "limit", float(self.limit))
         if self.resource in (Resource.requests, Resource.tokens):
             force_setattr(self, "drains", self.limit / MINUTE)
         force_setattr(self, "counter", f"{self.subject}:{self.resource}")
@@ -99,14 +104,14 @@ def countable(amount: float) -> float:
 class Charge(Struct, frozen=True):
     """What one request takes of one rule.
 
-    `charges_of` makes them: whatever a request says, no amount is below zero, which would make room
-    for others, and none is too large to be counted.
+    `Rules` makes them: whatever a request says, no amount is below zero, which would make room for
+    others, and none is too large to be counted.
 
     Attributes:
         rule: which.
         counter: the counter's name.
         reserve: what is reserved until the request ends.
-        use: what is used at once.
+        use: what is used at once; of such a charge there is no more to say at the end.
         ends: when the counter is of no use any more, in seconds since 1970; 0 for never.
     """
 
@@ -121,45 +126,58 @@ class Charge(Struct, frozen=True):
         """All of it."""
         return self.reserve + self.use
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether there is nothing more to say of it when the request has ended."""
-        return self.rule.resource is Resource.requests
+
+class Rules(tuple[Rule, ...]):
+    """The rules that a request meets together, and what is the same of them for every request.
+
+    Attributes:
+        limits_tokens, limits_costs: whether it matters how many tokens a request has, and what it
+            costs.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        resources = {each.resource for each in self}
+        self.limits_tokens = Resource.tokens in resources
+        self.limits_costs = Resource.budget in resources
+        self._charged = [(each, _same_charge(each)) for each in self]
+
+    def charges(self, demand: Demand, now: float) -> list[Charge]:
+        """What a request charges to each of them; `now` is in seconds since 1970."""
+        return [same or _charge(rule, demand, now) for rule, same in self._charged]
 
 
-def settled(charges: Sequence[Charge], tokens: float | None, cost: float | None) -> list[float]:
+def _same_charge(rule: Rule) -> Charge | None:
+    """What every request charges to `rule`; None where it depends on the request."""
+    if rule.resource is Resource.requests:
+        return Charge(rule, rule.counter, use=1.0)
+    if rule.resource is Resource.concurrent:
+        return Charge(rule, rule.counter, reserve=1.0)
+    return None
+
+
+def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
+    if rule.resource is _TOKENS:
+        tokens = demand.tokens
+        if demand.is_guess and tokens > rule.limit:
+            tokens = rule.limit
+        return Charge(rule, rule.counter, countable(tokens))
+    began, ends = period_at(rule.period, now)
+    return Charge(rule, f"{rule.counter}:{began}", countable(demand.cost), ends=ends)
+
+
+def used_of(charges: Sequence[Charge], tokens: float | None, cost: float | None) -> list[float]:
     """What has been used of each charge's rule in the end, but for what was used at once; None is
     all that was reserved."""
     used = []
     for charge in charges:
         resource = charge.rule.resource
-        if resource is Resource.tokens:
+        if resource is _TOKENS:
             used.append(charge.reserve if tokens is None else countable(tokens))
-        elif resource is Resource.budget:
+        elif resource is _BUDGET:
             used.append(charge.reserve if cost is None else countable(cost))
         else:
             used.append(0.0)
     return used
-
-
-def charges_of(rules: Sequence[Rule], demand: Demand, now: float) -> list[Charge]:
-    """What a request charges to each of `rules`; `now` is in seconds since 1970."""
-    charges = []
-    for rule in rules:
-        resource = rule.resource
-        if resource is Resource.requests:
-            charge = Charge(rule, rule.counter, 0.0, 1.0)
-        elif resource is Resource.concurrent:
-            charge = Charge(rule, rule.counter, 1.0)
-        elif resource is Resource.tokens:
-            tokens = min(demand.tokens, rule.limit) if demand.is_guess else demand.tokens
-            charge = Charge(rule, rule.counter, countable(tokens))
-        else:
-            began, ends = period_at(rule.period, now)
-            counter = f"{rule.counter}:{began}"
-            charge = Charge(rule, counter, countable(demand.cost), 0.0, ends)
-        charges.append(charge)
-    return charges
 
 
 def period_at(period: Period, now: float) -> tuple[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
@@ -52,19 +52,23 @@ class Ledger:
     def spent(self, request: Request) -> Spent:
         """What a request that has ended, or is about to, has used; the same from then on."""
         if request.spent is None:
-            request.spent = self._spent(request)
+            request.spent = Spent(*_usage(request, request.attempts.last))
         return request.spent
 
-    def _spent(self, request: Request) -> Spent:
+    def cost(self, request: Request) -> int | None:
+        """What that cost, in billionths of a dollar; None where nobody knows. The same from then
+        on."""
+        spent = self.spent(request)
+        if spent.cost is UNSET:
+            spent.cost = None if spent.usage is None else self._cost(request, spent.usage)
+        return spent.cost
+
+    def _cost(self, request: Request, usage: Usage) -> int | None:
         last, route = request.attempts.last, request.route
-        usage, estimated = _usage(request, last)
-        if usage is None:
-            return Spent(None, estimated, None)
         name = "" if route is None else route.name
-        provider = served = ""
-        if last is not None:
-            provider, served = last.target.provider.id, last.target.model
-        return Spent(usage, estimated, self.prices.cost(name, provider, served, usage))
+        if last is None:
+            return self.prices.cost(name, "", "", usage)
+        return self.prices.cost(name, last.target.provider.id, last.target.model, usage)
 
     def record(self, request: Request) -> Record:
         """The record of `request`, which has ended."""
@@ -75,7 +79,8 @@ class Ledger:
         served = provider = target_id = finished = ""
         first_content = overhead = None
         last = attempts.last
-        usage, estimated, cost = self.spent(request)
+        spent, cost = self.spent(request), self.cost(request)
+        usage = spent.usage
         if last is not None:
             target, content = last.target, last.content
             served, provider, target_id = target.model, target.provider.id, target.id
@@ -111,7 +116,7 @@ class Ledger:
             written,
             completion,
             reasoning,
-            1 if estimated else 0,
+            1 if spent.estimated else 0,
             first_content,
             request.ended - begun,
             overhead,

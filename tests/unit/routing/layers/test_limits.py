@@ -10,8 +10,9 @@ import pytest
 
 from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Call, Reply
+from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.types import Usage
+from routing.access.limits.rules import Resource, Rule, Rules
 from routing.layers.limits import LimitsLayer
 from routing.request import Request
 from tests.unit.routing.observability.records.test_ledger import BODY, LEDGER, counted, ended
@@ -25,8 +26,8 @@ class Admission:
     def __init__(self) -> None:
         self.settled: list[Any] = []
 
-    def settle_usage(self, usage: Usage, cost: int | None) -> None:
-        self.settled.append((usage, cost))
+    def settle_usage(self, usage: Usage, cost: Callable[[], int | None]) -> None:
+        self.settled.append((usage, cost()))
 
     def settle(self, tokens: float | None, cost: float | None) -> None:
         self.settled.append((tokens, cost))
@@ -40,10 +41,13 @@ class Admits:
         self.error = error
         self.most: int | None = None
 
+    def rules(self, principal: Principal, model: str) -> Rules:
+        return Rules([Rule("key:a", Resource.requests, 10, "key 'a'")])
+
     async def admit(
         self,
+        rules: Rules,
         call: Call,
-        model: str,
         cost: Callable[[Usage], int | None],
         tell: Callable[[Sequence[RateLimit]], None],
     ) -> Admission:

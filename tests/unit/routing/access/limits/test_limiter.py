@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,15 +21,18 @@ from llama_compat.distribution import BudgetSettings, Distribution, LimitSetting
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.types import Usage
-from routing.access.limits.limiter import Limiter
+from routing.access.limits.limiter import Admission, Limiter, Tell, nobody
 from routing.access.limits.memory import CountersAway, MemoryCounters, Taken
 from routing.access.limits.requests import RequestLimits
-from routing.access.limits.rules import Demand, Resource, Rule, rules_of
+from routing.access.limits.rules import Demand, Resource, Rule, Rules, rules_of
 from routing.request import Request
 from tests.unit import calls
 
 LIMITS = LimitSettings(requests_per_minute=3, tokens_per_minute=600, concurrent=2)
-RULES = list(rules_of("key:a", "key 'a'", LIMITS, BudgetSettings(amount=2, period="day")))
+RULES = Rules(rules_of("key:a", "key 'a'", LIMITS, BudgetSettings(amount=2, period="day")))
+
+
+Cost = Callable[[Usage], int | None]
 
 
 class Clock:
@@ -49,7 +53,7 @@ def limiter(clock: Clock) -> Limiter:
     return Limiter(MemoryCounters(clock, clock), wall=clock)
 
 
-async def refusal(limiter: Limiter, rules: list[Rule], demand: Demand) -> APIError:
+async def refusal(limiter: Limiter, rules: Rules, demand: Demand) -> APIError:
     with pytest.raises(APIError) as raised:
         await limiter.admit(rules, demand)
     return raised.value
@@ -69,7 +73,7 @@ async def test_what_is_left_is_told(limiter: Limiter, clock: Clock) -> None:
 async def test_of_several_limits_the_tightest_is_told(limiter: Limiter) -> None:
     wide = Rule("team:t", Resource.requests, 10, "team 't'")
     narrow = Rule("key:a", Resource.requests, 2, "key 'a'")
-    for rules in ([wide, narrow], [narrow, wide]):
+    for rules in (Rules([wide, narrow]), Rules([narrow, wide])):
         told: list[RateLimit] = []
         await limiter.admit(rules, Demand(), told.extend)
         assert [each.limit for each in told] == [2]
@@ -94,7 +98,7 @@ async def test_who_asks_too_often_is_told_when_to_come_back(limiter: Limiter, cl
 
 
 async def test_tokens_are_reserved_and_settled(limiter: Limiter) -> None:
-    rules = [RULES[1]]
+    rules = Rules([RULES[1]])
     first = await limiter.admit(rules, Demand(500, is_guess=False))
     error = await refusal(limiter, rules, Demand(101, is_guess=False))
     assert (error.type, error.headers["retry-after"]) == ("tokens", "1")
@@ -109,7 +113,7 @@ async def test_tokens_are_reserved_and_settled(limiter: Limiter) -> None:
 
 
 async def test_nobody_knows_what_it_used(limiter: Limiter) -> None:
-    rules = RULES[1:2] + RULES[3:]
+    rules = Rules([RULES[1], *RULES[3:]])
     (await limiter.admit(rules, Demand(500, cost=1.5))).settle(None, None)
     assert "100 left" in (await refusal(limiter, rules, Demand(200, cost=0.1))).message
     assert "$0.5 left" in (await refusal(limiter, rules, Demand(10, cost=0.6))).message
@@ -145,12 +149,12 @@ async def test_what_was_spent_is_told_once(clock: Clock) -> None:
         on_spent=lambda charge, cost: spent.append((charge.counter, cost)),
     )
     admission = await limiter.admit(RULES, Demand(cost=1))
-    admission.settle_usage(Usage(100, 20), 250_000_000)
-    admission.settle_usage(Usage(100, 20), 250_000_000)
+    admission.settle_usage(Usage(100, 20), lambda: 250_000_000)
+    admission.settle_usage(Usage(100, 20), lambda: 250_000_000)
     assert spent == [("key:a:budget:day-2027-01-15", 0.25)]
     error = await refusal(limiter, RULES, Demand(481, is_guess=False))
     assert "480 left, 481 asked for" in error.message
-    (await limiter.admit(RULES, Demand())).settle_usage(Usage(), None)
+    (await limiter.admit(RULES, Demand())).settle_usage(Usage())
     assert spent[1:] == [("key:a:budget:day-2027-01-15", 0.0)]
 
 
@@ -197,6 +201,10 @@ DISTRIBUTION = Distribution.model_validate(
 KEY = Principal("key-1", "ci", "t", limits=LimitSettings(concurrent=2))
 
 
+async def admit(limits: RequestLimits, call: Call, cost: Cost, tell: Tell = nobody) -> Admission:
+    return await limits.admit(limits.rules(call.principal, "o"), call, cost, tell)
+
+
 def call_of(operation: Operation = CHAT, **members: Any) -> Call:
     body = {"messages": [{"role": "user", "content": "x" * 400}], **members}
     return replace(calls.call_of({"model": "m", **body}, operation), principal=KEY)
@@ -220,9 +228,7 @@ def test_the_rules_of_key_team_and_model_hold(limits: RequestLimits) -> None:
 
 
 async def test_who_has_no_limits_is_not_counted(limits: RequestLimits) -> None:
-    call = call_of()
-    nobody = Call(call.operation, call.fields, "o", False, "req", principal=Principal("x"))
-    assert await limits.admit(nobody, "o", lambda usage: 0) is None
+    assert not limits.rules(Principal("x"), "o")
 
 
 async def test_what_a_request_may_cost_is_reserved(limits: RequestLimits) -> None:
@@ -232,11 +238,11 @@ async def test_what_a_request_may_cost_is_reserved(limits: RequestLimits) -> Non
         asked.append(usage)
         return 5_000_000_000
 
-    assert await limits.admit(call_of(max_tokens=7), "o", cost)
+    assert await admit(limits, call_of(max_tokens=7), cost)
     assert asked[0].completion_tokens == 7
     with pytest.raises(APIError, match=r"team 't' .* may cost \$5"):
-        await limits.admit(call_of(max_tokens=7), "o", cost)
-    assert await limits.admit(call_of(), "o", lambda usage: None)
+        await admit(limits, call_of(max_tokens=7), cost)
+    assert await admit(limits, call_of(), lambda usage: None)
 
 
 EVERY_API = [
@@ -270,7 +276,7 @@ async def test_what_a_request_may_come_to_is_reserved(
     wide = LimitSettings(tokens_per_minute=10_000_000)
     call = replace(called, principal=Principal("wide", limits=wide))
     told: list[RateLimit] = []
-    await limits.admit(call, "o", lambda usage: 0, told.extend)
+    await admit(limits, call, lambda usage: 0, told.extend)
     # The prompt is 130 tokens at most, and what is an estimate may be off by as much.
     assert -10 <= wide.tokens_per_minute - told[0].remaining - tokens <= 130
 
@@ -280,12 +286,12 @@ async def test_no_request_lifts_the_limits_of_its_key(limits: RequestLimits) -> 
     key = Principal("lifting", **settings)
     least = {"generationConfig": {"maxOutputTokens": -(10**9), "candidateCount": -(10**9)}}
     lifting = replace(call_of(gemini.GENERATE, **least), principal=key)
-    assert await limits.admit(lifting, "o", lambda usage: -(10**18))
+    assert await admit(limits, lifting, lambda usage: -(10**18))
     modest = replace(call_of(max_tokens=400), principal=key)
     for _ in range(2):
-        assert await limits.admit(modest, "o", lambda usage: 500_000_000)
+        assert await admit(limits, modest, lambda usage: 500_000_000)
     with pytest.raises(APIError, match="key 'lifting'"):
-        await limits.admit(modest, "o", lambda usage: 500_000_000)
+        await admit(limits, modest, lambda usage: 500_000_000)
 
 
 async def test_what_a_vendor_counts_lifts_no_limit_of_its_provider(limiter: Limiter) -> None:
@@ -355,12 +361,12 @@ def test_durations_are_openai_s(seconds: float, text: str) -> None:
 def test_headers() -> None:
     limit = RateLimit("tokens", 600, 450, 15.0, 0.0)
     assert openai_headers([limit]) == {
-        "x-ratelimit-limit-tokens": "600",
-        "x-ratelimit-remaining-tokens": "450",
-        "x-ratelimit-reset-tokens": "15s",
+        b"x-ratelimit-limit-tokens": b"600",
+        b"x-ratelimit-remaining-tokens": b"450",
+        b"x-ratelimit-reset-tokens": b"15s",
     }
     assert rate_limit_headers([limit]) == {
-        "anthropic-ratelimit-tokens-limit": "600",
-        "anthropic-ratelimit-tokens-remaining": "450",
-        "anthropic-ratelimit-tokens-reset": "1970-01-01T00:00:00Z",
+        b"anthropic-ratelimit-tokens-limit": b"600",
+        b"anthropic-ratelimit-tokens-remaining": b"450",
+        b"anthropic-ratelimit-tokens-reset": b"1970-01-01T00:00:00Z",
     }

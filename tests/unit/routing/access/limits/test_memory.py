@@ -21,9 +21,9 @@ from routing.access.limits.rules import (
     Demand,
     Resource,
     Rule,
-    charges_of,
+    Rules,
     period_at,
-    settled,
+    used_of,
 )
 from routing.access.limits.shared import PREFIX, RedisCounters
 from tests.redis_server import RedisServer, needs_redis
@@ -69,12 +69,14 @@ class Model:
         return self.rule.limit - self.level(now) - sum(self.running.values())
 
 
-RULES = [
-    Rule("key:a", Resource.requests, 6, "key 'a'"),
-    Rule("key:a", Resource.tokens, 600, "key 'a'"),
-    Rule("team:t", Resource.concurrent, 3, "team 't'"),
-    Rule("key:a", Resource.budget, 2.0, "key 'a'", "ever"),
-]
+RULES = Rules(
+    [
+        Rule("key:a", Resource.requests, 6, "key 'a'"),
+        Rule("key:a", Resource.tokens, 600, "key 'a'"),
+        Rule("team:t", Resource.concurrent, 3, "team 't'"),
+        Rule("key:a", Resource.budget, 2.0, "key 'a'", "ever"),
+    ]
+)
 
 ASK = st.tuples(
     st.just("ask"),
@@ -91,7 +93,7 @@ STEPS = st.lists(st.one_of(ASK, ASK, END, MOVE), min_size=1, max_size=60)
 
 
 def charges(tokens: float, cost: float) -> list[Charge]:
-    return charges_of(RULES, Demand(tokens, is_guess=False, cost=cost), now=0.0)
+    return RULES.charges(Demand(tokens, is_guess=False, cost=cost), now=0.0)
 
 
 async def play(steps: list[tuple[object, ...]]) -> int:
@@ -132,7 +134,7 @@ async def play(steps: list[tuple[object, ...]]) -> int:
                 number = sorted(running)[which % len(running)]
                 lease, taken_charges = running.pop(number)
                 used = [
-                    settled([charge], charge.reserve * share, charge.reserve * share)[0]
+                    used_of([charge], charge.reserve * share, charge.reserve * share)[0]
                     for charge in taken_charges
                 ]
                 counters.settle(lease, taken_charges, used)
@@ -200,7 +202,7 @@ async def makes_no_room(counters: Counters, amount: float) -> None:
     assert taken.lease
     assert not (await counters.take(charges(610, 0.0))).lease
     assert not (await counters.take(charges(0, 2.1))).lease
-    settling = counters.settle(taken.lease, asked, settled(asked, amount, amount))
+    settling = counters.settle(taken.lease, asked, used_of(asked, amount, amount))
     if settling is not None:
         await settling
     assert not (await counters.take(charges(610, 0.0))).lease
@@ -211,10 +213,10 @@ async def makes_no_room(counters: Counters, amount: float) -> None:
 
 async def test_the_largest_amounts_are_counted_too() -> None:
     demand = Demand(10**400, is_guess=False, cost=float("inf"))
-    _, minutely, _, budget = asked = charges_of(RULES, demand, now=0.0)
+    _, minutely, _, budget = asked = RULES.charges(demand, now=0.0)
     assert (minutely.reserve, budget.reserve) == (MOST, MOST)
-    assert settled(asked, 10**400, float("inf")) == [0.0, MOST, 0.0, MOST]
-    assert settled(asked, -1.0, float("nan")) == [0.0, 0.0, 0.0, 0.0]
+    assert used_of(asked, 10**400, float("inf")) == [0.0, MOST, 0.0, MOST]
+    assert used_of(asked, -1.0, float("nan")) == [0.0, 0.0, 0.0, 0.0]
     for charge in (minutely, budget):
         assert not (await MemoryCounters(Clock()).take([charge])).lease
 
@@ -303,7 +305,7 @@ async def _play_on_redis(url: str, steps: list[tuple[object, ...]]) -> None:
                 number = sorted(running)[which % len(running)]
                 lease, taken_charges = running.pop(number)
                 used = [
-                    settled([charge], charge.reserve * share, charge.reserve * share)[0]
+                    used_of([charge], charge.reserve * share, charge.reserve * share)[0]
                     for charge in taken_charges
                 ]
                 await counters.settle(lease, taken_charges, used)

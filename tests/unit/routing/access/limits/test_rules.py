@@ -13,11 +13,11 @@ from routing.access.limits.rules import (
     Demand,
     Resource,
     Rule,
-    charges_of,
+    Rules,
     period_at,
     rules_of,
-    settled,
     standing,
+    used_of,
 )
 
 
@@ -47,7 +47,7 @@ def test_ever_has_no_end() -> None:
 def test_settings_become_rules() -> None:
     limits = LimitSettings(requests_per_minute=60, tokens_per_minute=1000, concurrent=2)
     budget = BudgetSettings(amount=5, period="day")
-    rules = list(rules_of("key:a", "key 'a'", limits, budget))
+    rules = Rules(rules_of("key:a", "key 'a'", limits, budget))
     assert [(each.resource, each.limit, each.drains) for each in rules] == [
         (Resource.requests, 60, 1.0),
         (Resource.tokens, 1000, 1000 / 60),
@@ -55,27 +55,27 @@ def test_settings_become_rules() -> None:
         (Resource.budget, 5, 0.0),
     ]
     assert rules[3].period == "day"
-    assert list(rules_of("key:a", "key 'a'", None)) == []
-    assert list(rules_of("key:a", "key 'a'", LimitSettings())) == []
+    assert Rules(rules_of("key:a", "key 'a'", None)) == ()
+    assert Rules(rules_of("key:a", "key 'a'", LimitSettings())) == ()
 
 
 def test_what_is_charged() -> None:
     limits = LimitSettings(requests_per_minute=60, tokens_per_minute=1000, concurrent=2)
-    rules = list(rules_of("key:a", "key 'a'", limits, BudgetSettings(amount=5, period="day")))
-    charges = charges_of(rules, Demand(300, is_guess=False, cost=0.5), at("2026-11-21T10:00:00"))
+    rules = Rules(rules_of("key:a", "key 'a'", limits, BudgetSettings(amount=5, period="day")))
+    charges = rules.charges(Demand(300, is_guess=False, cost=0.5), at("2026-11-21T10:00:00"))
     assert [(each.counter, each.reserve, each.use, each.ends) for each in charges] == [
         ("key:a:requests", 0, 1, 0),
         ("key:a:tokens", 300, 0, 0),
         ("key:a:concurrent", 1, 0, 0),
         ("key:a:budget:day-2026-11-21", 0.5, 0, at("2026-11-22")),
     ]
-    assert settled(charges, 70, 0.25) == [0, 70, 0, 0.25]
+    assert used_of(charges, 70, 0.25) == [0, 70, 0, 0.25]
 
 
 @pytest.mark.parametrize(("is_guess", "reserved"), [(True, 1000), (False, 1500)])
 def test_a_guess_is_no_more_than_the_limit(is_guess: bool, reserved: float) -> None:
-    rules = list(rules_of("key:a", "key 'a'", LimitSettings(tokens_per_minute=1000)))
-    (charge,) = charges_of(rules, Demand(1500, is_guess=is_guess), 0)
+    rules = Rules(rules_of("key:a", "key 'a'", LimitSettings(tokens_per_minute=1000)))
+    (charge,) = rules.charges(Demand(1500, is_guess=is_guess), 0)
     assert charge.reserve == reserved
 
 

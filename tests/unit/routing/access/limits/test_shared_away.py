@@ -15,7 +15,7 @@ from llama_compat.errors import APIError
 from routing.access.keys.keeper import Keeper
 from routing.access.limits.limiter import Limiter
 from routing.access.limits.memory import CountersAway
-from routing.access.limits.rules import Charge, Demand, Resource, Rule
+from routing.access.limits.rules import Charge, Demand, Resource, Rule, Rules
 from routing.access.limits.shared import MAX_QUESTIONS, RedisCounters
 from tests.redis_server import RedisServer, needs_redis, redis_server
 
@@ -207,8 +207,8 @@ async def test_what_is_spent_while_redis_is_away_counts_once(
 ) -> None:
     demand = Demand(cost=0.001)
     async with gateway(server, tmp_path / "keys.sqlite") as (limiter, counters, _):
-        unheard, before = [await limiter.admit([BUDGET], demand) for _ in range(2)]
-        first = await limiter.admit([BUDGET], demand)
+        unheard, before = [await limiter.admit(Rules([BUDGET]), demand) for _ in range(2)]
+        first = await limiter.admit(Rules([BUDGET]), demand)
         first.settle(0, 0.25)
         await asyncio.sleep(0.1)
         if not forgets:
@@ -218,7 +218,7 @@ async def test_what_is_spent_while_redis_is_away_counts_once(
         unheard.settle(0, 0.125)
         await until(lambda: counters.is_away)
         for _ in range(2):
-            (await limiter.admit([BUDGET], demand)).settle(0, 0.125)
+            (await limiter.admit(Rules([BUDGET]), demand)).settle(0, 0.125)
         before.settle(0, 0.125)
         # The storage knows of what Redis does not, and tells it first.
         await asyncio.sleep(0.2)
@@ -228,14 +228,14 @@ async def test_what_is_spent_while_redis_is_away_counts_once(
                 break
             await asyncio.sleep(0.01)
         assert await used(counters) == pytest.approx(0.75)
-        (await limiter.admit([BUDGET], demand)).settle(0, 0.25)
+        (await limiter.admit(Rules([BUDGET]), demand)).settle(0, 0.25)
         for _ in range(1000):
             if await used(counters) >= 1.0:
                 break
             await asyncio.sleep(0.01)
         assert await used(counters) == pytest.approx(1.0)
         with pytest.raises(APIError, match="budget"):
-            await limiter.admit([BUDGET], demand)
+            await limiter.admit(Rules([BUDGET]), demand)
 
 
 async def test_what_a_redis_never_heard_of_is_kept_at_the_end(
@@ -243,7 +243,7 @@ async def test_what_a_redis_never_heard_of_is_kept_at_the_end(
 ) -> None:
     storage = tmp_path / "keys.sqlite"
     async with gateway(server, storage) as (limiter, _, _):
-        admissions = [await limiter.admit([BUDGET], Demand(cost=0.001)) for _ in range(2)]
+        admissions = [await limiter.admit(Rules([BUDGET]), Demand(cost=0.001)) for _ in range(2)]
         server.kill()
         for admission in admissions:
             admission.settle(0, 0.25)
@@ -259,7 +259,7 @@ async def test_two_gateways_and_a_redis_in_trouble_count_every_cent_once(
 ) -> None:
     dice = random.Random(1)
     rule = Rule("key:b", Resource.budget, 1e9, "key 'b'")
-    rules = [rule, Rule("key:c", Resource.concurrent, 1e6, "key 'c'")]
+    rules = Rules([rule, Rule("key:c", Resource.concurrent, 1e6, "key 'c'")])
     spent = 0
 
     async def ask(limiter: Limiter, milliseconds: int, cents: int) -> None:
