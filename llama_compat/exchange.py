@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from llama_compat.distribution import BudgetSettings, LimitSettings
     from llama_compat.errors import APIError
     from llama_compat.fitting.fit import Fit
+    from llama_compat.reasoning.recollection import Recollection
 
 
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
@@ -68,6 +69,8 @@ class Call(Struct, frozen=True):
         extent: what it may come to, as its dialect has read it.
         relayed: the members that it is relayed with; None for `fields`.
         may_be_relayed: whether a vendor may answer it that speaks the client's API itself.
+        recollection: what is known of the conversation's turns that called tools; None where none
+            are kept, or the call has to do with none.
     """
 
     operation: Operation
@@ -81,6 +84,7 @@ class Call(Struct, frozen=True):
     extent: Extent = Extent()
     relayed: Mapping[str, Raw] | None = None
     may_be_relayed: bool = True
+    recollection: Recollection | None = None
 
     @property
     def size(self) -> int:

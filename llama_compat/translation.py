@@ -36,6 +36,7 @@ from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, r
 from llama_compat.fitting.forced_reply import as_text
 from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
+from llama_compat.reasoning.recollection import TurnPlace
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -100,11 +101,17 @@ async def answer_generation(
     )
     translation = cast(Translation, parsed)
     requests = _choices(provider, translation, call, target, fitted)
+    recollection = call.recollection
+    if recollection is not None:
+        requests = recollection.restored_all(requests)
     streams = [generate(cast(Asked, request)) for request in requests]
     if fitted.reply_tool:
         streams = [as_text(stream) for stream in streams]
     if getattr(requests[0], "parallel_tool_calls", None) is False:
         streams = [_first_call_only(stream) for stream in streams]
+    if recollection is not None and isinstance(requests[0], ChatCompletionRequest):
+        place = TurnPlace.after(requests[0].messages)
+        streams = [recollection.kept(stream, place) for stream in streams]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
     generation = _Generation(

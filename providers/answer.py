@@ -12,6 +12,8 @@ from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fitting.fit import Fit
 from llama_compat.fitting.relayed import fit_fields
 from llama_compat.off_loop import off_loop
+from llama_compat.reasoning.recollection import Recollection
+from llama_compat.reasoning.relayed import watched
 from providers.base import Provider
 
 METHODS: Mapping[Kind, str] = {
@@ -33,8 +35,14 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     Raises:
         APIError: the call can't be answered, or was not.
     """
+    if call.recollection is not None:
+        return _recollecting(provider, call, target, call.recollection)
+    return _answer(provider, call, target)
+
+
+def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     operation = call.operation
-    if call.may_be_relayed and operation.name in provider.relays:
+    if _relays(provider, call):
         relayed = call if call.relayed is None else replace(call, fields=call.relayed)
         if target.fit is not None and target.fit.adapts_relayed:
             return _relay_fitted(provider, relayed, target, target.fit)
@@ -48,6 +56,32 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     return method(call, target)
 
 
+def _relays(provider: Provider, call: Call) -> bool:
+    return call.may_be_relayed and call.operation.name in provider.relays
+
+
+async def _recollecting(
+    provider: Provider, call: Call, target: Target, recollection: Recollection
+) -> Reply:
+    """Answer a call whose turns called tools, or may: with what they lost, and what is thought now
+    is kept. What is translated sees to that in the vocabulary.
+
+    Raises:
+        APIError: the call can't be answered, or was not.
+    """
+    recollection = recollection.at(provider.reasoning_rule(target.model))
+    turns = call.operation.turns
+    if not _relays(provider, call) or turns is None:
+        return await _answer(provider, replace(call, recollection=recollection), target)
+    restored = await off_loop(call.size, turns.restore, call.fields, recollection)
+    call = replace(call, fields=restored.fields, recollection=recollection)
+    reply = await _answer(provider, call, target)
+    if reply.translation is not None:
+        return reply
+    reply.adapted = (*reply.adapted, *restored.adapted)
+    return await watched(reply, turns, recollection, restored.place)
+
+
 async def _relay_fitted(provider: Provider, call: Call, target: Target, fit: Fit) -> Reply:
     """Relay `call` as the model takes it; one whose reply has to be rendered anew is translated.
 
@@ -56,7 +90,7 @@ async def _relay_fitted(provider: Provider, call: Call, target: Target, fit: Fit
     """
     fitted = await off_loop(call.size, fit_fields, fit, call)
     if fitted is None:
-        return await answer(provider, replace(call, may_be_relayed=False), target)
+        return await _answer(provider, replace(call, may_be_relayed=False), target)
     reply = await provider.relay(replace(call, fields=fitted.fields), target)
     reply.dropped = (*reply.dropped, *fitted.dropped)
     reply.adapted = (*reply.adapted, *fitted.adapted)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from llama_compat.catalog.makers import reasoning_family
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.translation import answer_rerank, answer_token_count
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -127,6 +129,15 @@ class Provider:
         They are refused, or dropped where the template says so, like those that are never honoured.
         """
         return {}
+
+    @property
+    def wants_reasoning_back(self) -> bool:
+        """Whether what its models thought has to come back in turns that call tools."""
+        return False
+
+    def reasoning_rule(self, model: str) -> ReasoningRule:
+        """What is done about the reasoning of `model` (the provider's name) in such turns."""
+        return ReasoningRule(reasoning_family(model))
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` (the provider's name) holds, if known."""

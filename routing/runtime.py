@@ -14,6 +14,7 @@ from fastapi import Request as HTTPRequest
 from llama_compat.catalog import Catalog
 from llama_compat.distribution import Distribution, ServerSettings
 from llama_compat.errors import APIError
+from llama_compat.reasoning.memory import ReasoningMemory
 from llama_compat.text.one_line import one_line
 from llama_compat.types import ModelInfo
 from providers import registry
@@ -108,6 +109,7 @@ class Runtime:
         self.running: set[Request] = set()
         self._sample_bytes = _sample_bytes(self.observers, self.ledger)
         self.background = BackgroundResponses(self.responses)
+        self._reasoning = _reasoning_memory(distribution.server, self.providers, previous)
         chain = chain_of(
             Owner(self.begin, self.route, self.hold, self.release),
             limits=self.limits,
@@ -116,6 +118,7 @@ class Runtime:
             responses=self.responses,
             background=self.background if _goes_on(distribution.server) else None,
             mirrors=self.models.has_mirrors,
+            reasoning=self._reasoning,
         )
         self.answer, self._mirrors = chain
         self.ready = False
@@ -354,6 +357,19 @@ def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]
         provider: [ProviderModel(*each) for each in lengths.items()]
         for provider, lengths in wanted.items()
     }
+
+
+def _reasoning_memory(
+    server: ServerSettings, providers: Mapping[str, Provider], previous: Runtime | None
+) -> ReasoningMemory | None:
+    """Where is kept what has to come back; None where no vendor wants anything back."""
+    settings = server.reasoning_memory
+    if settings is None or not any(each.wants_reasoning_back for each in providers.values()):
+        return None
+    before = None if previous is None else previous._reasoning
+    if before is not None and previous and previous.settings.reasoning_memory == settings:
+        return before
+    return ReasoningMemory(settings.max_turns, settings.max_bytes, settings.seconds)
 
 
 def _response_store(

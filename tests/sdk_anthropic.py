@@ -67,8 +67,8 @@ def text(value: str) -> types.TextBlock:
     return types.TextBlock(type="text", text=value)
 
 
-def thinking(value: str) -> types.ThinkingBlock:
-    return types.ThinkingBlock(type="thinking", thinking=value, signature="c2VhbGVk")
+def thinking(value: str, signature: str = "c2VhbGVk") -> types.ThinkingBlock:
+    return types.ThinkingBlock(type="thinking", thinking=value, signature=signature)
 
 
 def tool_use(call_id: str, name: str, given: dict[str, Any]) -> types.ToolUseBlock:

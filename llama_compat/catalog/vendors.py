@@ -44,6 +44,7 @@ VENDORS: Mapping[str, VendorNames] = {
     "remote::together": VendorNames("togetherai", "together"),
     "remote::vercel": VendorNames("vercel"),
     "remote::xai": VendorNames("xai", "x-ai"),
+    "remote::xiaomi": VendorNames("xiaomi"),
     "remote::zai": VendorNames("zai", "zai"),
 }
 """By provider type. Servers that people run themselves are not among them: what they call a model

@@ -7,6 +7,7 @@ call of it, and a `Translation` is one request of that call in the vocabulary, w
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ from msgspec import Raw, Struct
 from llama_compat.dialects.rate_limits import RateLimit, openai_headers
 from llama_compat.errors import APIError
 from llama_compat.extent import Extent
+from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
+    CompletionMessage,
     CompletionRequest,
     CompletionResponse,
     EmbeddingRequest,
@@ -101,6 +104,39 @@ def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
     return None
 
 
+class Restored(Struct, frozen=True):
+    """A request that is to be relayed, with what its turns lost.
+
+    Attributes:
+        fields: its members.
+        place: where its conversation has come to.
+        adapted: as in `llama_compat.exchange.Reply`.
+    """
+
+    fields: Mapping[str, Raw]
+    place: TurnPlace
+    adapted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireTurns:
+    """Where a wire has what models thought, for calls that are relayed in it.
+
+    Attributes:
+        restore: puts into a request what its turns lost, and leaves out what is another family's.
+            What is malformed stays as it is, for the vendor to refuse.
+        said: what the model said in a reply that is whole, or in what has come of a stream; None
+            where that is no reply. Raises ValueError.
+        called: found in a reply that calls a tool.
+        ended: found in a stream when all calls are there.
+    """
+
+    restore: Callable[[Mapping[str, Raw], Recollection], Restored]
+    said: Callable[[bytes, bool], CompletionMessage | None]
+    called: re.Pattern[bytes]
+    ended: re.Pattern[bytes]
+
+
 Kind = Literal[
     "chat",
     "completion",
@@ -150,6 +186,7 @@ class Operation:
             the names of the members that it changed.
         effort: OpenAI's word for how hard a decoded request wants a model to think; goes together
             with `say_effort`.
+        turns: where what models thought stands when it is relayed; None where that is left alone.
         parse: a decoded request and the provider's name for the model, in the vocabulary. Raises
             APIError (400).
         capability: what it is, for people, where the vocabulary has no words for it: a provider
@@ -175,6 +212,7 @@ class Operation:
     shows_images: bool = False
     say_effort: Callable[[dict[str, Any], str, ThinkingForm], Collection[str]] | None = None
     effort: Callable[[Mapping[str, Any]], str | None] | None = None
+    turns: WireTurns | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,22 @@ class ResponsesStoreSettings(_Settings):
     """Of responses and their input; the oldest make room for the newest."""
 
 
+class ReasoningMemorySettings(_Settings):
+    """How much is kept of what models thought when they called tools, in the process that answered.
+
+    What bounds is met forgets what was not asked for for longest.
+    """
+
+    seconds: _Seconds = 3600
+    """What no request has needed for so long is forgotten."""
+
+    max_turns: Annotated[int, Field(ge=1)] = 10_000
+    """Replies of which it is kept."""
+
+    max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """What all of it may come to."""
+
+
 class WebSocketSettings(_Settings):
     """How long a WebSocket is kept; all else that bounds a connection holds for it too."""
 
@@ -213,6 +229,10 @@ class ServerSettings(_Settings):
     responses_store: ResponsesStoreSettings | None = None
     """Keep responses and interactions: `store`, `previous_response_id`, `previous_interaction_id`,
     `background` and what comes with them."""
+
+    reasoning_memory: ReasoningMemorySettings | None = ReasoningMemorySettings()
+    """Keep what models thought when they called tools, where a provider has a vendor that wants it
+    back, and put it back where a client lost it; `null` for nothing of it."""
 
     storage: StorageAddress = Field(default_factory=default_storage)
     """Where records and keys are kept, if the template wants any: `sqlite:PATH` or

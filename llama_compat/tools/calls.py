@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from hashlib import blake2b
 from typing import Any, NoReturn
 
 import msgspec
@@ -29,6 +30,12 @@ from llama_compat.wire.json_scanner import JSONScanner
 def new_call_id() -> str:
     """An id of OpenAI's form, `call_` and 24 characters."""
     return f"call_{os.urandom(12).hex()}"
+
+
+def call_id_at(path: str) -> str:
+    """An id for a call without one, which stands at `path` in its request: the same whenever the
+    conversation comes again, as vendors cache it, and hold seals against it."""
+    return f"call_{blake2b(path.encode(), digest_size=12).hexdigest()}"
 
 
 def parse_tool_call(call_id: str, tool_name: str, arguments_json: str) -> AnyToolCall:

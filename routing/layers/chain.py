@@ -1,9 +1,10 @@
 """The chain of one runtime, put together once, of what its template asks for and nothing else.
 
-    limits -> mirrors -> responses -> policy -> ( trace headers -> provider limits ) -> provider
+    limits -> mirrors -> responses -> reasoning -> policy
+        -> ( trace headers -> provider limits ) -> provider
 
-What is in brackets sees to each attempt by itself. A mirror's copy begins at the policy: what it
-costs is nobody's doing but the template's.
+What is in brackets sees to each attempt by itself. A mirror's copy begins behind the responses:
+what it costs is nobody's doing but the template's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from routing.layers.policy import AttemptLayer, by_policy
 from routing.request import Handler, Request
 
 if TYPE_CHECKING:
+    from llama_compat.reasoning.memory import ReasoningMemory
     from routing.access.limits.requests import RequestLimits
     from routing.layers.background import BackgroundResponses
     from routing.layers.mirrors import Mirrors
@@ -60,6 +62,7 @@ def chain_of(
     responses: ResponseStore | None = None,
     background: BackgroundResponses | None = None,
     mirrors: bool = False,
+    reasoning: ReasoningMemory | None = None,
 ) -> Chain:
     """The layers that are asked for, in their order.
 
@@ -72,13 +75,19 @@ def chain_of(
         background: those that nobody waits for; None where no response is gone on from, be it kept
             or made on the same WebSocket.
         mirrors: whether any model is mirrored.
+        reasoning: where is kept what has to come back; None where nothing has to.
     """
     attempt_layers: list[AttemptLayer] = []
     if tracer is not None:
         attempt_layers.append(tracer.around_attempts)
     if limits is not None and limits.has_providers:
         attempt_layers.append(limits.around_attempts)
-    by_targets = answer = by_policy(attempt_layers)
+    by_targets = by_policy(attempt_layers)
+    if reasoning is not None:
+        from routing.layers.reasoning import ReasoningLayer
+
+        by_targets = ReasoningLayer(by_targets, reasoning)
+    answer = by_targets
     if background is not None:
         from routing.layers.responses import Responses
 

@@ -17,6 +17,9 @@ from tests.server_thread import WebServerThread
 
 THOUGHTS = "The user wants the weather."
 SEAL = {"google": {"thought_signature": "c2VhbA=="}}
+ANY_SEAL = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""What ai.google.dev/gemini-api/docs/thought-signatures has for calls that others made."""
+
 DETAILS = [{"type": "reasoning.text", "text": THOUGHTS, "signature": "c2VhbA=="}]
 
 ASSISTANT = frozenset({"role", "content", "name", "tool_calls"})
@@ -38,7 +41,9 @@ class Strict:
         status: what it answers to a member that it does not know; None where it passes it over.
         members, call: those of an assistant's message, and of a call, that it knows.
         reads: those in which its model sees what it thought; with none, it never does.
-        needs: without these in a message that calls tools it answers 400.
+        needs: without these in a message that calls tools, or if they are empty, it answers 400.
+        seals: whether it answers 400 to a message of the current turn whose first call has no
+            signature, or one that is none.
         refused: members of a request that it answers with `status`.
     """
 
@@ -48,6 +53,7 @@ class Strict:
     call: frozenset[str] = CALL
     reads: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
+    seals: bool = False
     refused: frozenset[str] = frozenset()
 
 
@@ -67,6 +73,7 @@ STRICT: Mapping[str, Strict] = {
         says=("extra_content",),
         members=ASSISTANT | {"extra_content"},
         call=CALL | {"extra_content"},
+        seals=True,
     ),
     "mistral": Strict(
         says=("content",), status=422, members=frozenset({"role", "content", "tool_calls"})
@@ -119,6 +126,8 @@ STRICT: Mapping[str, Strict] = {
     "moonshot": Strict(
         says=("reasoning_content",), members=ASSISTANT | _CONTENT, reads=_CONTENT, needs=_CONTENT
     ),
+    # platform.xiaomimimo.com/docs/en-US/usage-guide/passing-back-reasoning_content, 2026-11-23
+    "xiaomi": Strict(says=("reasoning_content",), status=None, reads=_CONTENT, needs=_CONTENT),
     "zai": Strict(says=("reasoning_content",), members=ASSISTANT | _CONTENT, reads=_CONTENT),
     "minimax": Strict(says=("reasoning_details",), members=ASSISTANT | {"reasoning_details"}),
     "alibaba": Strict(says=("reasoning_content",), status=None, reads=_CONTENT),
@@ -203,8 +212,15 @@ def _complaints(vendor: Strict, body: dict[str, Any]) -> Iterator[str]:
             if any(not isinstance(part, dict) for part in calls):
                 yield f"'messages.{place}.tool_calls' is malformed"
         for name in vendor.needs if calls else ():
-            if name not in message:
-                yield f"The `{name}` of messages.{place} must be passed back to the API."
+            if not message.get(name):
+                yield f"The `{name}` in the thinking mode must be passed back to the API."
+        unsealed = calls and calls[0].get("extra_content") not in (SEAL, ANY_SEAL)
+        if vendor.seals and unsealed and place > _asked(body["messages"]):
+            yield "Function call is missing a thought_signature in functionCall parts."
+
+
+def _asked(messages: list[dict[str, Any]]) -> int:
+    return max(place for place, message in enumerate(messages) if message["role"] == "user")
 
 
 def _call(vendor: Strict) -> dict[str, Any]:

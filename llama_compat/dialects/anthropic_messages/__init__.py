@@ -32,9 +32,11 @@ from llama_compat.dialects.anthropic_messages.requests import (
     render_request,
     wants_json_object,
 )
+from llama_compat.dialects.anthropic_messages.seals import FAMILY
 
 __all__ = [
     "ADAPTIVE_THINKING",
+    "FAMILY",
     "MAX_TEMPERATURE",
     "StreamParser",
     "StreamRenderer",

@@ -19,6 +19,7 @@ from llama_compat.dialects.anthropic_messages.input.parameters import (
     say_effort,
     usual_parameters,
 )
+from llama_compat.dialects.anthropic_messages.input.turns import TURNS
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.members import optional_flag_in, optional_integer_in
@@ -84,6 +85,7 @@ MESSAGES = Operation(
     parse=parse_request,
     effort=effort_in,
     say_effort=say_effort,
+    turns=TURNS,
 )
 COUNT_TOKENS = Operation(
     dialect=ANTHROPIC,

@@ -173,7 +173,7 @@ def _render_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _render_message(message: Message, path: str) -> list[dict[str, Any]]:
     if isinstance(message, CompletionMessage):
-        return [block for part in message.parts for block in _render_said(part, path)]
+        return [block for part in message.parts for block in render_said(part, path)]
     if isinstance(message, ToolResponseMessage):
         return [_render_tool_result(message, path)]
     blocks = _render_content(message.content, path)
@@ -182,7 +182,7 @@ def _render_message(message: Message, path: str) -> list[dict[str, Any]]:
     return blocks
 
 
-def _render_said(part: MessagePart, path: str) -> list[dict[str, Any]]:
+def render_said(part: MessagePart, path: str) -> list[dict[str, Any]]:
     """The block of what the model said, if there is one: thoughts are for who sealed them alone."""
     match part:
         case TextContent() | ImageContent():

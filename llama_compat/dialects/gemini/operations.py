@@ -29,6 +29,7 @@ from llama_compat.dialects.gemini.input.generation_config import (
     say_effort,
 )
 from llama_compat.dialects.gemini.input.tools import tools_asked
+from llama_compat.dialects.gemini.input.turns import TURNS
 from llama_compat.dialects.gemini.members import spelling, spellings, the_member
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.extent import NOTHING, Extent, Prompt
@@ -127,6 +128,7 @@ GENERATE = Operation(
     parse=parse_generate,
     effort=effort_in,
     say_effort=say_effort,
+    turns=TURNS,
 )
 STREAM_EVENTS = replace(
     GENERATE,

@@ -19,6 +19,9 @@ https://ai.google.dev/gemini-api/docs/thought-signatures"""
 
 _WRAPPER = b"llama_compat"
 
+WRAPPED = base64.b64encode(_WRAPPER)
+"""What is in every request with a seal in a wrapper."""
+
 
 def render_seal(thought: ReasoningContent | ReasoningDelta) -> str | None:
     """The `thoughtSignature` of a thought; None if it is not sealed."""

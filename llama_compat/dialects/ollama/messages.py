@@ -12,7 +12,7 @@ from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import (
     arguments_object,
     arguments_text,
-    new_call_id,
+    call_id_at,
     parse_tool_call,
 )
 from llama_compat.types import (
@@ -105,7 +105,7 @@ def _parse_call(value: Any, path: str) -> AnyToolCall:
     function = as_object(call.get("function"), f"{path}.function")
     name = text_in(function, "name", f"{path}.function")
     return parse_tool_call(
-        optional_text_in(call, "id", path) or new_call_id(),
+        optional_text_in(call, "id", path) or call_id_at(path),
         name,
         arguments_text(function.get("arguments")),
     )

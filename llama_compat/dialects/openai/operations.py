@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.openai import chat, completions, embeddings
+from llama_compat.dialects.openai.chat.turns import TURNS
 from llama_compat.dialects.openai.errors import render_error, render_stream_error
 from llama_compat.dialects.openai.parameters import (
     CHAT_CHECKS,
@@ -126,6 +127,7 @@ CHAT = Operation(
     ),
     parameters=_parameters,
     parse=chat.parse_request,
+    turns=TURNS,
 )
 COMPLETIONS = Operation(
     dialect=OPENAI,

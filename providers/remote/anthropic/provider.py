@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
@@ -15,6 +16,7 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
+from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -29,15 +31,15 @@ from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object, read_reply
 from providers.remote.upstream.exchanges import UpstreamExchange
 
+_BASE_URL = "https://api.anthropic.com"
+
 _PATHS = {"messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 
 
 class AnthropicMessagesConfig(RemoteConfig):
     """The settings of `remote::anthropic-messages`."""
 
-    base_url: Annotated[HTTPURL, AfterValidator(lambda url: url.removesuffix("/v1"))] = (
-        "https://api.anthropic.com"
-    )
+    base_url: Annotated[HTTPURL, AfterValidator(lambda url: url.removesuffix("/v1"))] = _BASE_URL
     """With or without the `/v1` that all paths begin with."""
 
     version: str = VERSION
@@ -90,6 +92,19 @@ class AnthropicMessagesProvider(
             "top_p",
         }
     )
+
+    @property
+    def wants_reasoning_back(self) -> bool:
+        """It does: turns that call tools begin with thinking."""
+        return True
+
+    def reasoning_rule(self, model: str) -> ReasoningRule:
+        """Claude's thinking is for Claude, whoever runs it: its signatures are good at Anthropic,
+        Amazon and Google alike (https://platform.claude.com/docs/en/build-with-claude/
+        extended-thinking, 2026-11-23). Other models with this API have seals of their own."""
+        is_anthropics = self.config.base_url == _BASE_URL
+        family = anthropic_messages.FAMILY if is_anthropics else reasoning_family(model)
+        return ReasoningRule(family, wanted=True)
 
     def request_headers(self) -> dict[str, str]:
         """The key, the version and the betas."""

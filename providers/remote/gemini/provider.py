@@ -18,6 +18,7 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
 )
+from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.types import (
     ChatCompletionRequest,
     EmbeddingRequest,
@@ -109,6 +110,15 @@ class GeminiProvider(
             self.relays = gemini_relay.METHODS.keys()
         elif "generate_content" not in apis:
             self.relays = self.relays - {"gemini_generate"}
+
+    @property
+    def wants_reasoning_back(self) -> bool:
+        """It does: its calls are signed."""
+        return True
+
+    def reasoning_rule(self, model: str) -> ReasoningRule:
+        """Gemini's signatures are for Gemini."""
+        return ReasoningRule(gemini.FAMILY, wanted=True)
 
     def request_headers(self) -> dict[str, str]:
         """The key."""

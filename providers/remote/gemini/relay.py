@@ -8,11 +8,13 @@ Gemini says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw
 
 from llama_compat.dialects.gemini.frames import Frame, in_one_line
+from llama_compat.dialects.gemini.input.turns import signed
 from llama_compat.dialects.gemini.members import spelling
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.operations import new_frame
@@ -20,6 +22,7 @@ from llama_compat.dialects.gemini.replies import parse_usage
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
@@ -70,7 +73,12 @@ async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -
     """
     method = STREAM_METHOD if call.stream else METHODS[call.operation.name]
     model = model_path(target.model)
-    body = encode_fields(_naming(call.fields, model))
+    fields = _naming(call.fields, model)
+    if call.operation.name == "gemini_generate":
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            # What is malformed is Gemini's to refuse.
+            fields["contents"] = await off_loop(call.size, signed, fields["contents"])
+    body = encode_fields(fields)
     path = f"/{model}:{method}"
     exchange = speaking(FAMILY, upstream.post(path, body, request_id=call.request_id))
     if not call.stream:

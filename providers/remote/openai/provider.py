@@ -12,8 +12,10 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import structs
 
+from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.chat.reasoning_fields import (
+    have_calls,
     have_reasoning,
     with_reasoning_in,
 )
@@ -32,6 +34,7 @@ from llama_compat.mixins import (
     OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.off_loop import off_loop
+from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -118,7 +121,8 @@ class RemoteOpenAIConfig(RemoteConfig):
 
     reasoning_fields: frozenset[ReasoningField] | None = None
     """In which members messages give back what a model thought, in place of those that the vendor's
-    row in the table has; all others are left out."""
+    row in the table has; all others are left out. Where any are named, what a client loses of it in
+    turns that call tools is put back."""
 
 
 class AzureConfig(RemoteOpenAIConfig):
@@ -176,6 +180,8 @@ class RemoteOpenAIProvider(
         )
         self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
         self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
+        taken = self._reasoning_fields or frozenset()
+        self._stand_ins = {name: value for name, value in vendor.stand_ins.items() if name in taken}
         self.parameters = self.parameters - vendor.refused
         self.embedding_parameters = self.embedding_parameters - vendor.refused
         refused = vendor.refused | self.config.unsupported_parameters
@@ -420,12 +426,29 @@ class RemoteOpenAIProvider(
             async for event in events:
                 yield event
 
+    @property
+    def wants_reasoning_back(self) -> bool:
+        """Whether the vendor does, or the template names where it takes it."""
+        named = self.config.reasoning_fields
+        return self.vendor.wants_reasoning if named is None else bool(named)
+
+    def reasoning_rule(self, model: str) -> ReasoningRule:
+        """A vendor's own models are of its family, those of others of their maker's."""
+        family = self.vendor.family or reasoning_family(model)
+        needed = "reasoning_content" in self._stand_ins
+        return ReasoningRule(family, wanted=self.wants_reasoning_back, needed=needed)
+
     async def _fit_reasoning(self, fields: JSONFields, taken: Set[str]) -> None:
-        """Leave in the messages of a request what the vendor takes of what models thought."""
+        """Leave in the messages of a request what the vendor takes of what models thought, and put
+        something in where it wants to be told something."""
         messages = fields.get("messages")
-        if messages is not None and have_reasoning(messages):
+        if messages is None:
+            return
+        if have_reasoning(messages) or (self._stand_ins and have_calls(messages)):
             size = memoryview(messages).nbytes
-            fields["messages"] = await off_loop(size, with_reasoning_in, messages, taken)
+            fields["messages"] = await off_loop(
+                size, with_reasoning_in, messages, taken, self._stand_ins
+            )
 
     def _check_key(self) -> None:
         # Another address than the vendor's own may want none, or has it in `headers`.

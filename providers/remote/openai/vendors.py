@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from msgspec import Raw
+
+from llama_compat.dialects.gemini.seals import ANY_SIGNATURE
+from llama_compat.wire.json_fields import to_raw
+
 MAX_TOKENS_ONLY = MappingProxyType({"max_completion_tokens": "max_tokens"})
 """For vendors that know only the older name, and ignore or refuse the newer one."""
 
@@ -93,6 +98,12 @@ class Vendor:
         reasoning_fields: the members of messages and of their calls in which it takes back what
             its models thought (`REASONING_FIELDS`): of those that are text each gets it, and those
             that are not named are left out. None where nobody knows: what the client sends goes on.
+        wants_reasoning: whether it has to come back, or should, in turns that call tools: what a
+            client loses of it is put back.
+        stand_ins: what there is in one of `reasoning_fields` where a turn that calls tools has
+            nothing in it, and would be refused: another vendor's model made it, or nobody knows
+            any more what was thought.
+        family: whose models it has, as `reasoning_family` calls them; empty for those of many.
     """
 
     name: str
@@ -110,7 +121,18 @@ class Vendor:
     refused: frozenset[str] = frozenset()
     knows_stream_options: bool = True
     reasoning_fields: frozenset[str] | None = None
+    wants_reasoning: bool = False
+    stand_ins: Mapping[str, Raw] = field(default_factory=dict)
+    family: str = ""
 
+
+BLANK_REASONING: Mapping[str, Raw] = MappingProxyType({"reasoning_content": Raw(b'" "')})
+"""What those take in place of `reasoning_content` that refuse turns without it. They take no empty
+text: NousResearch/hermes-agent#17341, which sends this (2026-11-23)."""
+
+ANY_CALLS_SEAL: Mapping[str, Raw] = MappingProxyType(
+    {"extra_content": to_raw({"google": {"thought_signature": ANY_SIGNATURE}})}
+)
 
 _NONE: frozenset[str] = frozenset()
 
@@ -135,6 +157,7 @@ VENDORS: dict[str, Vendor] = {
         # The specification's ChatCompletionRequestAssistantMessage has no member for it (2026-11);
         # what its models thought is for the Responses API alone.
         reasoning_fields=_NONE,
+        family="openai",
     ),
     "remote::azure": Vendor(
         name="Azure OpenAI",
@@ -151,6 +174,7 @@ VENDORS: dict[str, Vendor] = {
         },
         models_path="/openai/models?api-version={api_version}",
         reasoning_fields=_NONE,  # as OpenAI's
+        family="openai",
     ),
     "remote::anthropic": Vendor(
         name="Anthropic",
@@ -181,6 +205,7 @@ VENDORS: dict[str, Vendor] = {
         models_headers={"x-api-key": "{key}", "anthropic-version": "2023-06-01"},
         # The same page: over this API thinking is not given out and can't be given back (2026-11).
         reasoning_fields=_NONE,
+        family="anthropic",
     ),
     "remote::gemini": Vendor(
         name="Gemini",
@@ -191,6 +216,10 @@ VENDORS: dict[str, Vendor] = {
         # back with its calls; other names that it does not know are 400 "Cannot find field"
         # (2026-11).
         reasoning_fields=frozenset({"extra_content"}),
+        wants_reasoning=True,
+        # The same page, "FAQs": for calls that another model made (2026-11-23).
+        stand_ins=ANY_CALLS_SEAL,
+        family="gemini",
     ),
     "remote::mistral": Vendor(
         name="Mistral",
@@ -204,6 +233,7 @@ VENDORS: dict[str, Vendor] = {
         # (charmbracelet/crush#1590, 2026-11). Its own thoughts are parts of the content, which its
         # models that don't think refuse.
         reasoning_fields=_NONE,
+        family="mistral",
     ),
     "remote::deepseek": Vendor(
         name="DeepSeek",
@@ -215,6 +245,9 @@ VENDORS: dict[str, Vendor] = {
         # https://api-docs.deepseek.com/guides/thinking_mode: 400 without it in turns that called
         # tools, passed over in others (2026-11).
         reasoning_fields=frozenset({"reasoning_content"}),
+        wants_reasoning=True,
+        stand_ins=BLANK_REASONING,
+        family="deepseek",
     ),
     "remote::xai": Vendor(
         name="xAI",
@@ -224,6 +257,7 @@ VENDORS: dict[str, Vendor] = {
         # https://docs.x.ai/developers/model-capabilities/text/comparison: chat completions give no
         # reasoning out; the Responses API does, sealed (2026-11).
         reasoning_fields=_NONE,
+        family="xai",
     ),
     "remote::groq": Vendor(
         name="Groq",
@@ -261,6 +295,7 @@ VENDORS: dict[str, Vendor] = {
         renamed=MAX_TOKENS_ONLY,
         # https://docs.fireworks.ai/guides/reasoning: wants it back in turns with tools (2026-11)
         reasoning_fields=frozenset({"reasoning_content"}),
+        wants_reasoning=True,
     ),
     "remote::together": Vendor(
         name="Together",
@@ -288,6 +323,8 @@ VENDORS: dict[str, Vendor] = {
         wires={**OPENAI_WIRES, **RERANK},
         # https://openrouter.ai/docs/use-cases/reasoning-tokens: preserving reasoning (2026-11)
         reasoning_fields=frozenset({"reasoning", "reasoning_details"}),
+        # It passes DeepSeek's 400 on: danny-avila/LibreChat#13366 (2026-11-23).
+        wants_reasoning=True,
     ),
     "remote::huggingface": Vendor(
         name="Hugging Face",
@@ -353,6 +390,9 @@ VENDORS: dict[str, Vendor] = {
         # https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model: without it 400
         # "reasoning_content is missing in assistant tool call message" (2026-11-22).
         reasoning_fields=frozenset({"reasoning_content"}),
+        wants_reasoning=True,
+        stand_ins=BLANK_REASONING,
+        family="moonshot",
     ),
     "remote::zai": Vendor(
         name="Z.ai",
@@ -366,6 +406,24 @@ VENDORS: dict[str, Vendor] = {
         # https://docs.z.ai/guides/capabilities/thinking-mode: has to come back with the results of
         # tools (2026-11-22).
         reasoning_fields=frozenset({"reasoning_content"}),
+        wants_reasoning=True,
+        family="zai",
+    ),
+    "remote::xiaomi": Vendor(
+        name="Xiaomi MiMo",
+        # https://platform.xiaomimimo.com/docs/en-US/api/chat/openai-api; its Anthropic API is
+        # beside it (can1357/oh-my-pi#1846). Keys of its Token Plan are for other addresses, which
+        # are a `base_url` of the template (2026-11-23).
+        base_url="https://api.xiaomimimo.com/v1",
+        key_variable="XIAOMI_API_KEY",
+        wires={**CHAT_ONLY, "messages": "{origin}/anthropic/v1/messages"},
+        # https://platform.xiaomimimo.com/docs/en-US/usage-guide/passing-back-reasoning_content: 400
+        # "The reasoning_content in the thinking mode must be passed back to the API." for every
+        # turn that calls tools, also of the user's earlier turns (2026-11-23).
+        reasoning_fields=frozenset({"reasoning_content"}),
+        wants_reasoning=True,
+        stand_ins=BLANK_REASONING,
+        family="xiaomi",
     ),
     "remote::minimax": Vendor(
         name="MiniMax",
@@ -387,6 +445,7 @@ VENDORS: dict[str, Vendor] = {
         # The same page: wanted back with calls,
         # where `reasoning_split` asked for it; otherwise thoughts are in the content (2026-11-22).
         reasoning_fields=frozenset({"reasoning_details"}),
+        family="minimax",
     ),
     "remote::alibaba": Vendor(
         name="Alibaba",

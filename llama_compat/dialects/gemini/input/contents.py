@@ -17,7 +17,7 @@ from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
-from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
+from llama_compat.tools.calls import arguments_text, call_id_at, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     CompletionMessage,
@@ -324,7 +324,7 @@ def _parse_call(function: Mapping[str, Any], path: str, signature: str | None) -
     if not name:
         raise missing_parameter(f"{path}.name")
     arguments = object_in(function.get("args") or {}, f"{path}.args")
-    call_id = text_in(function, "id", path) or new_call_id()
+    call_id = text_in(function, "id", path) or call_id_at(path)
     call = parse_tool_call(call_id, name, arguments_text(arguments))
     if signature not in (None, ANY_SIGNATURE) and isinstance(call, ToolCall):
         return structs.replace(call, thought_signature=signature)

@@ -6,7 +6,7 @@ unsupported`), and clients send back whatever they got, from whichever vendor.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 from msgspec import Raw
@@ -22,6 +22,8 @@ DETAILS = "reasoning_details"
 EXTRA = "extra_content"
 """Google's member of a call, or of a message, for the seal of a thought."""
 
+NO_STAND_INS: Mapping[str, Raw] = {}
+
 REASONING_FIELDS = frozenset({*TEXTS, DETAILS, EXTRA})
 
 _MARKS = (b'"reasoning', b'"' + EXTRA.encode())
@@ -29,6 +31,7 @@ _MARKS = (b'"reasoning', b'"' + EXTRA.encode())
 
 _items = msgspec.json.Decoder(list[Raw])
 _EMPTY = (None, Raw(b"null"))
+_NOTHING = (*_EMPTY, Raw(b'""'))
 
 
 def have_reasoning(messages: Raw) -> bool:
@@ -37,20 +40,64 @@ def have_reasoning(messages: Raw) -> bool:
     return any(mark in data for mark in _MARKS)
 
 
-def with_reasoning_in(messages: Raw, taken: Set[str]) -> Raw:
+def have_calls(messages: Raw) -> bool:
+    """Whether any of `messages` may call a tool; a quick look."""
+    return b'"tool_calls"' in bytes(messages)
+
+
+def with_reasoning_in(
+    messages: Raw, taken: Set[str], stand_ins: Mapping[str, Raw] = NO_STAND_INS
+) -> Raw:
     """The `messages` of a request for a vendor that takes reasoning in the members `taken`.
 
     Each of those that are text gets the text, whichever of the names it came by; the other members
     of `REASONING_FIELDS` are left out. All else keeps its bytes, and so do messages that are none.
+
+    Args:
+        messages: they.
+        taken: the members.
+        stand_ins: by member, what a message that calls tools has in it where there is nothing; in
+            the current turn alone, and with its first call, what is a seal of Google's.
     """
     try:
         items = _items.decode(messages)
         fitted = [_fitted(item, taken) if have_reasoning(item) else item for item in items]
+        if stand_ins:
+            fitted = _with_stand_ins(fitted, stand_ins)
     except (ValueError, RecursionError):
         return messages  # The vendor says better what is wrong with them.
     if all(new is old for new, old in zip(fitted, items, strict=True)):
         return messages
     return to_raw(fitted)
+
+
+def _with_stand_ins(items: Sequence[Raw], stand_ins: Mapping[str, Raw]) -> list[Raw]:
+    completed = list(items)
+    in_current_turn = True
+    for place in reversed(range(len(items))):
+        if b'"tool_calls"' in bytes(items[place]):
+            completed[place] = _completed(items[place], stand_ins, in_current_turn)
+        elif b'"user"' in bytes(items[place]):
+            is_user = parse_object(items[place]).get("role") == Raw(b'"user"')
+            in_current_turn = in_current_turn and not is_user
+    return completed
+
+
+def _completed(item: Raw, stand_ins: Mapping[str, Raw], in_current_turn: bool) -> Raw:
+    message = parse_object(item)
+    if not bytes(message.get("tool_calls", b"")).startswith(b"[{"):
+        return item
+    calls = parse_objects(message["tool_calls"])
+    changed = False
+    for name, value in stand_ins.items():
+        if name != EXTRA and message.get(name) in _NOTHING:
+            message[name] = value
+            changed = True
+        elif name == EXTRA and in_current_turn and calls[0].get(name) in _NOTHING:
+            calls[0][name] = value
+            message["tool_calls"] = to_raw(calls)
+            changed = True
+    return to_raw(message) if changed else item
 
 
 def _fitted(item: Raw, taken: Set[str]) -> Raw:

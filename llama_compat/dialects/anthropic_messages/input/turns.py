@@ -1,0 +1,175 @@
+"""What models thought in the turns of messages that are relayed: put back, left out, and read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from llama_compat.dialects.anthropic_messages.input.conversations import parse_messages
+from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse_reply
+from llama_compat.dialects.anthropic_messages.requests import render_said
+from llama_compat.dialects.anthropic_messages.seals import without_marked
+from llama_compat.dialects.base import Restored, WireTurns
+from llama_compat.errors import APIError
+from llama_compat.events import Collector
+from llama_compat.reasoning.recollection import Recollection, TurnPlace
+from llama_compat.reasoning.turns import KeptTurn
+from llama_compat.tools.calls import arguments_text, parse_tool_call
+from llama_compat.types import (
+    AnyToolCall,
+    CompletionMessage,
+    Message,
+    ReasoningContent,
+    TextContent,
+    UserMessage,
+    content_text,
+)
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import from_raw, parse_object, to_raw, unicode_from_raw
+
+_items = msgspec.json.Decoder(list[Raw])
+
+_THOUGHTS = ("thinking", "redacted_thinking")
+_OFF = {"type": "disabled"}
+
+Block = dict[str, Any]
+
+
+def _restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
+    """The request with the thinking that its turns lost.
+
+    A model that is told to think, and how much, goes on with the results of tools only where the
+    turn that called them begins with thinking; where that is not known, it goes on without. One
+    that decides itself takes the turn as it is:
+    https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking ("Validation changes")
+    and extended-thinking ("Toggling thinking modes"), 2026-11-23.
+    """
+    try:
+        items = _items.decode(without_marked(fields["messages"]))
+        conversation = _Conversation(items, recollection)
+        thinking = from_raw(fields["thinking"]) if "thinking" in fields else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Restored(fields, TurnPlace())  # The vendor says better what is wrong with it.
+    restored: dict[str, Raw] = dict(fields)
+    if conversation.changed:
+        restored["messages"] = to_raw(conversation.items)
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    may_think = kind not in ("disabled", "between_tools")
+    lacking = kind == "enabled" and conversation.goes_on_without
+    if lacking or (recollection.rule.needed and may_think and conversation.has_lost):
+        restored["thinking"] = to_raw(_OFF)
+        return Restored(restored, conversation.place, ("thinking=disabled",))
+    return Restored(restored, conversation.place)
+
+
+class _Conversation:
+    """The messages of a request, with what is known of its turns.
+
+    Attributes:
+        items: they.
+        changed: whether any is another than it was.
+        place: where it has come to.
+        goes_on_without: whether the model goes on with a turn that does not begin with thinking.
+        has_lost: whether any turn that calls tools is without thinking.
+    """
+
+    def __init__(self, items: Sequence[Raw], recollection: Recollection) -> None:
+        self._recollection = recollection
+        self.items: list[Raw] = []
+        self.changed = False
+        self.place = TurnPlace()
+        self.goes_on_without = False
+        self.has_lost = False
+        for item in items:
+            self._add(item)
+
+    def _add(self, item: Raw) -> None:
+        message = parse_object(item)
+        content = bytes(message.get("content", b""))
+        if message.get("role") == Raw(b'"user"'):
+            self._user_says(item, content)
+        elif message.get("role") == Raw(b'"assistant"'):
+            self.goes_on_without = False
+            if b'"tool_use"' in content and content.startswith(b"["):
+                blocks: list[Block] = from_raw(Raw(content))
+                told = self._fitted(blocks)
+                self.goes_on_without = told[0]["type"] not in _THOUGHTS
+                self.has_lost = self.has_lost or not any(_is_thought(each) for each in told)
+                if told is not blocks:
+                    self.changed = True
+                    item = to_raw({**message, "content": to_raw(told)})
+        self.items.append(item)
+
+    def _user_says(self, item: Raw, content: bytes) -> None:
+        is_result = b'"tool_result"' in content
+        try:
+            said: Sequence[Message] = parse_messages([unicode_from_raw(item)])
+        except APIError:
+            # It has parts that only vendors know.
+            said = () if is_result else (UserMessage(""),)
+        for each in said:
+            if isinstance(each, UserMessage):
+                self.place.user_says(content_text(each.content))
+        if not is_result:
+            self.goes_on_without = False
+
+    def _fitted(self, blocks: list[Block]) -> list[Block]:
+        calls = [_parse_call(block) for block in blocks if block["type"] == "tool_use"]
+        turn = self._recollection.find(self.place, calls) if calls else None
+        self.place.model_calls()
+        if turn is None:
+            return blocks
+        has_thoughts = any(_is_thought(block) for block in blocks)
+        if self._recollection.is_foreign(turn):
+            others = [block for block in blocks if not _is_thought(block)]
+            return others if has_thoughts else blocks
+        if has_thoughts or not self._recollection.rule.wanted:
+            return blocks
+        return _with_thoughts(blocks, turn)
+
+
+def _with_thoughts(blocks: list[Block], turn: KeptTurn) -> list[Block]:
+    # Only where they stand is of interest: each stands for its block.
+    stand_ins = [
+        _parse_call(block) if block["type"] == "tool_use" else TextContent(str(place))
+        for place, block in enumerate(blocks)
+    ]
+    waiting = iter(blocks)
+    told: list[Block] = []
+    for part in turn.put_into(stand_ins):
+        if isinstance(part, ReasoningContent):
+            told += render_said(part, "messages")
+        else:
+            told.append(next(waiting))
+    return told if len(told) > len(blocks) else blocks
+
+
+def _is_thought(block: Block) -> bool:
+    return block["type"] in _THOUGHTS
+
+
+def _parse_call(block: Block) -> AnyToolCall:
+    return parse_tool_call(block["id"], block["name"], arguments_text(block["input"]))
+
+
+def _said(body: bytes, streamed: bool) -> CompletionMessage | None:
+    if not streamed:
+        return parse_reply(from_raw(Raw(body))).completion_message
+    parser, collector = StreamParser(), Collector()
+    for event in sse.EventDecoder().feed(body):
+        if event.data is not None and event.data.lstrip()[:1] == b"{":
+            for each in parser.push(from_raw(Raw(event.data))):
+                collector.add(each)
+    return collector.chat_completion().completion_message
+
+
+TURNS = WireTurns(
+    restore=_restore,
+    said=_said,
+    called=re.compile(rb'"tool_use"'),
+    ended=re.compile(rb'"message_stop"'),
+)

@@ -1,0 +1,125 @@
+"""A turn in which a model thought and called tools, as it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from llama_compat.types import (
+    AnyToolCall,
+    CompletionMessage,
+    MessagePart,
+    ReasoningContent,
+    ToolCall,
+    UnparseableToolCall,
+)
+
+
+class PlacedThought(Struct, frozen=True):
+    """A thought, and how many calls and other parts of the message came before it.
+
+    Vendors hold a seal against what comes before it, so a thought goes back to where it was.
+    """
+
+    thought: ReasoningContent
+    calls_before: int
+    others_before: int
+
+
+class KeptTurn(Struct, frozen=True):
+    """What a model thought in one message that calls tools.
+
+    Attributes:
+        family: whose model it was; only those of the same family get any of it back.
+        call_ids: of the calls, in their order.
+        thoughts: with their seals.
+        signatures: what the vendor wants back with each call; None for a call without.
+    """
+
+    family: str
+    call_ids: tuple[str, ...]
+    thoughts: tuple[PlacedThought, ...] = ()
+    signatures: tuple[str | None, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is kept, about."""
+        texts = [len(each.thought.text) for each in self.thoughts]
+        seals = [len(each.thought.signature or "") for each in self.thoughts]
+        calls = [len(each or "") for each in (*self.call_ids, *self.signatures)]
+        return sum((*texts, *seals, *calls))
+
+    @property
+    def text(self) -> str | None:
+        """What can be told in words alone, joined; None where there is nothing."""
+        told = (each.thought.text for each in self.thoughts if not each.thought.sealed_by)
+        return "".join(told) or None
+
+    def signature(self, call_id: str, place: int) -> str | None:
+        """What goes back with a call: by its id, or by its place among the calls, as some APIs
+        have no ids."""
+        if call_id in self.call_ids:
+            place = self.call_ids.index(call_id)
+        return self.signatures[place] if place < len(self.signatures) else None
+
+    def put_into(self, parts: Sequence[MessagePart]) -> tuple[MessagePart, ...]:
+        """`parts` with these thoughts and signatures in place of their own."""
+        waiting = list(self.thoughts)
+        placed: list[MessagePart] = []
+        calls = others = 0
+        for part in parts:
+            if isinstance(part, ReasoningContent):
+                continue
+            is_call = isinstance(part, ToolCall | UnparseableToolCall)
+            while waiting and waiting[0].calls_before <= calls:
+                if waiting[0].others_before > others and not is_call:
+                    break
+                placed.append(waiting.pop(0).thought)
+            if isinstance(part, ToolCall):
+                signature = self.signature(part.call_id, calls)
+                if signature != part.thought_signature:
+                    part = structs.replace(part, thought_signature=signature)
+            placed.append(part)
+            calls, others = calls + is_call, others + (not is_call)
+        return (*placed, *(each.thought for each in waiting))
+
+
+def turn_of(message: CompletionMessage, family: str, *, wanted: bool) -> KeptTurn | None:
+    """What is kept of `message`; None where it called no tool, or nothing was thought.
+
+    Args:
+        message: what a model said.
+        family: whose model it was.
+        wanted: whether it is wanted back; otherwise it is enough to know whose it was.
+    """
+    thoughts: list[PlacedThought] = []
+    ids: list[str] = []
+    signatures: list[str | None] = []
+    others = 0
+    for part in message.parts:
+        if isinstance(part, ReasoningContent):
+            thoughts.append(PlacedThought(part, len(ids), others))
+        elif isinstance(part, ToolCall | UnparseableToolCall):
+            ids.append(part.call_id)
+            signatures.append(part.thought_signature if isinstance(part, ToolCall) else None)
+        else:
+            others += 1
+    if not ids or not (thoughts or any(signatures)):
+        return None
+    if not wanted:
+        return KeptTurn(family, tuple(ids))
+    return KeptTurn(family, tuple(ids), tuple(thoughts), tuple(signatures))
+
+
+def without_reasoning(message: CompletionMessage) -> CompletionMessage:
+    """`message` without what its model thought, and without seals of it."""
+    parts = tuple(
+        structs.replace(part, thought_signature=None) if isinstance(part, ToolCall) else part
+        for part in message.parts
+        if not isinstance(part, ReasoningContent)
+    )
+    return structs.replace(message, parts=parts)
+
+
+Calls = Sequence[AnyToolCall]

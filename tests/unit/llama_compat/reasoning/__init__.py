@@ -1,0 +1,1 @@
+"""What models thought when they called tools."""
