@@ -21,6 +21,13 @@ from providers.remote.upstream.vendor_errors import (
 
 _NOTHING = (None, Raw(b"null"))
 
+_ONE_EACH = frozenset({"candidates", "choices", "data", "embeddings"})
+"""Lists with one item for each thing that was asked for. Others may be empty: what a model had
+nothing to say in."""
+
+_EMPTY_BYTES = 32
+"""So long is an empty list at most, however much space somebody leaves in it."""
+
 
 def reply_fields(
     provider: str, body: bytes, required: Collection[str], *, may_have_failed: bool = False
@@ -60,7 +67,8 @@ def check_reply(
     """
     lacks_all = True
     for name in required:
-        if members.get(name) not in _NOTHING:
+        value = members.get(name)
+        if value not in _NOTHING and not (name in _ONE_EACH and _is_empty(value)):
             lacks_all = False
             break
     error = members.get("error")
@@ -71,3 +79,10 @@ def check_reply(
             raise error_in_answer(provider, body)
         names = " or ".join(f"'{name}'" for name in required)
         raise upstream_error(provider, f"answered with JSON that has no {names}.")
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a member, raw or decoded, is an empty list."""
+    if not isinstance(value, Raw):
+        return bool(value == [])
+    return memoryview(value).nbytes <= _EMPTY_BYTES and not bytes(value).strip(b"[] \t\r\n")

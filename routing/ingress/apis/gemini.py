@@ -56,7 +56,7 @@ def _add_routes(app: Application) -> None:
         return render_model(await find_model(request, model_id))
 
     async def call_another_method(model_id: str, method: str) -> None:
-        """A method that there is not is no path of Google's either, and 404 there."""
+        """Any other method: 404, as at Google, with those that there are."""
         raise APIError(
             404,
             f"There is no method '{method[:100]}' for the model '{model_id[:200]}' here. There are"

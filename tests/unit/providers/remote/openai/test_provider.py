@@ -276,7 +276,7 @@ async def test_another_address_may_want_no_key() -> None:
 
 async def test_a_large_request_arrives_whole() -> None:
     async def count(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"choices": [], "size": len(await request.read())})
+        return web.json_response({"choices": [{"message": {}}], "size": len(await request.read())})
 
     async with vendor_that(count) as vendor, provider_for(vendor) as provider:
         vendor_limit = 900_000

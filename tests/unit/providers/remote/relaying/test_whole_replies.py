@@ -65,11 +65,17 @@ BODIES = [
     (b"{}", "has no '|broke off|reply"),
     (b'{"detail": "no such route"}', "no such route"),
     (b'{"id": "1", "object": "what"}', "has no '|broke off|reply"),
+    (
+        b'{"choices": [], "data": [], "candidates": [], "embeddings": []}',
+        "has no |no choices|no embeddings|broke off|reply|vectors|embedding",
+    ),
     (b"null", "makes no sense|text instead of JSON|expected a JSON object"),
 ]
 
 
-@pytest.mark.parametrize(("body", "says"), BODIES, ids=["empty", "detail", "other", "null"])
+@pytest.mark.parametrize(
+    ("body", "says"), BODIES, ids=["empty", "detail", "other", "lists", "null"]
+)
 @pytest.mark.parametrize(
     ("provider_type", "name"), [(each, name) for each, names in ANSWERS.items() for name in names]
 )
@@ -128,6 +134,23 @@ def test_raw_and_decoded_members_are_checked_alike(
         with pytest.raises(APIError, match=complaint) as raised:
             check()
         assert raised.value.status == (429 if "429" in str(members) else 502)
+
+
+@pytest.mark.parametrize("name", ["choices", "candidates", "data", "embeddings"])
+@pytest.mark.parametrize("empty", [b"[]", b"[ ]", b"[\n]"])
+def test_an_empty_list_of_what_was_asked_for_is_none(name: str, empty: bytes) -> None:
+    body = b'{"%s": %s}' % (name.encode(), empty)
+    with pytest.raises(APIError, match=f"no '{name}'"):
+        reply_fields("p", body, [name])
+    with pytest.raises(APIError, match=f"no '{name}'"):
+        check_reply("p", json.loads(body), body, [name])
+    assert reply_fields("p", body[:-1] + b', "promptFeedback": {}}', [name, "promptFeedback"])
+    assert reply_fields("p", b'{"%s": [{}]}' % name.encode(), [name])
+
+
+@pytest.mark.parametrize("name", ["content", "output"])
+def test_a_model_may_have_nothing_to_say(name: str) -> None:
+    assert reply_fields("p", b'{"%s": []}' % name.encode(), [name])
 
 
 def test_a_reply_may_say_that_it_failed() -> None:
