@@ -85,7 +85,7 @@ class RequestReader:
         self.local: Address | None = None
         self.in_head = True
         self.framed_bytes = 0
-        self._url = b""
+        self._url: list[bytes] = []
         self._headers: list[tuple[bytes, bytes]] = []
         self._body_left: int | None = None
         self._unparsed_left = 0
@@ -164,14 +164,14 @@ class RequestReader:
     def on_message_begin(self) -> None:
         """A request begins."""
         self.in_head = True
-        self._url = b""
+        self._url = []
         self._headers = []
         self._body_left = 0
         self._requests.head_begins()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
-        self._url += url
+        self._url.append(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, of which nothing is wanted."""
@@ -182,7 +182,7 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         """The body follows."""
-        parser, url = self._parser, self._url
+        parser, url = self._parser, b"".join(self._url)
         headers, self._headers = self._headers, []  # a trailer is none of these
         by_name = dict(headers)
         self._look_at_framing(by_name)

@@ -1,18 +1,25 @@
-"""Twice the bytes take no more than two and a half times as long, whatever they are made of."""
+"""Twice the bytes are no more than twice the work, whatever they are made of; nor do they, on a
+machine that has nothing else to do, take more than two and a half times as long."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import random
 import time
 from collections.abc import Callable
+from functools import cache, partial
 
 import pytest
 
 from tests.abuse.parsers import PARSERS, Parser
+from tests.work import CountedCode
 
-TEXTS, TEXTS_OF_ABUSE = 1, 40
+TEXTS, TEXTS_OF_ABUSE = 4, 40
 """Generated for each parser."""
+
+LARGEST_GROWTH_OF_WORK = 2.2
+COUNTED_SIZE = 1 << 13
 
 LARGEST_GROWTH = 2.5
 DOUBLINGS = 3
@@ -65,15 +72,38 @@ def growth(parser: Parser, text: Callable[[int], bytes]) -> float:
     return found
 
 
+@cache
+def counted() -> CountedCode:
+    return CountedCode(__name__, "tests.abuse.parsers")
+
+
 @pytest.mark.parametrize("name", PARSERS)
-def test_time_grows_as_the_text_does(name: str, pytestconfig: pytest.Config) -> None:
+def test_work_grows_as_the_text_does(name: str, pytestconfig: pytest.Config) -> None:
+    chosen = random.Random(name)
+    with counted().in_place() as work:
+        parser = importlib.import_module("tests.abuse.parsers").PARSERS[name]
+        for _ in range(TEXTS_OF_ABUSE if pytestconfig.getoption("--abuse") else TEXTS):
+            text = made_text(parser, chosen)
+            parser.run(text(60))  # what is made once, such as expressions
+            small, large = (
+                work.of(partial(parser.run, text(size)))
+                for size in (COUNTED_SIZE, COUNTED_SIZE << DOUBLINGS)
+            )
+            found = (large / small) ** (1 / DOUBLINGS)
+            assert found <= LARGEST_GROWTH_OF_WORK, f"{found:.2f} times, for {text(60)!r} and so on"
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize("name", PARSERS)
+def test_time_grows_as_the_text_does(name: str) -> None:
     parser, chosen = PARSERS[name], random.Random(name)
-    for _ in range(TEXTS_OF_ABUSE if pytestconfig.getoption("--abuse") else TEXTS):
+    for _ in range(TEXTS_OF_ABUSE):
         text = made_text(parser, chosen)
         found = growth(parser, text)
         assert found <= LARGEST_GROWTH, f"{found:.2f} times as long, for {text(60)!r} and so on"
 
 
+@pytest.mark.lengthy
 def test_what_is_quadratic_is_seen() -> None:
     def quadratic(data: bytes) -> object:
         return [data.count(b"b", at) for at in range(0, len(data), 50)]

@@ -1,14 +1,18 @@
-"""What reads foreign text does not take longer than the text is long.
+"""What reads foreign text does no more work for each character of a long one.
 
-Sizes are compared, generously: sixteen times the text may take sixty-four times as long, where
-what is linear takes sixteen, and what is quadratic 256.
+The work is counted, so no machine is too busy for it. Regular expressions work where nothing
+counts: they are given much text instead, with which one that begins again at each character would
+be busy for minutes.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
-import time
+import re
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -22,25 +26,19 @@ from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_fields import parse_fields, unicode_from_raw
 from providers.local import echo
 from providers.remote.upstream import vendor_errors as upstream_errors
+from tests.work import CountedCode, Work, compiled, processor_bound
 
 pytestmark = pytest.mark.alone
 
 FACTOR = 16
-LARGEST_GROWTH = 64.0
-SHORTEST_SECONDS = 0.001
-"""What takes less is taken for as long: clocks are no finer, and small things have their costs."""
+LARGEST_GROWTH = 20.0
+"""What is linear does 16 times the work; what is quadratic, 256 times."""
+
+MUCH = 4 << 20
+"""Characters."""
+BOUND_SECONDS = 20
 
 TOOL = ToolDefinition("f", parameters={"properties": {"x": {"type": "string"}}})
-
-
-def seconds(run: Callable[[str], object], text: str) -> float:
-    """The CPU time of the quickest of three runs."""
-    best = float("inf")
-    for _ in range(3):
-        begun = time.thread_time()
-        run(text)
-        best = min(best, time.thread_time() - begun)
-    return max(best, SHORTEST_SECONDS)
 
 
 def title(page: str) -> object:
@@ -99,6 +97,9 @@ def reply_by_characters(tool_format: str) -> Callable[[str], object]:
     return run
 
 
+IN_ONE_CALL = (title, retry_after, data_url, steady_chunk, fields, surrogates, worker_text)
+"""What leaves all or most of it to C."""
+
 HERMES_CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
 CODER_CALL = "<tool_call><function=f><parameter=x>"
 
@@ -138,18 +139,82 @@ READERS: list[tuple[Callable[[str], object], Callable[[int], str], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("read", "text", "size"), READERS)
-def test_time_grows_no_faster_than_the_text(
+IDS = [f"{read.__qualname__.split('.')[0]}-{text(2)!r}" for read, text, _ in READERS]
+
+
+@cache
+def counted() -> CountedCode:
+    return CountedCode(__name__)
+
+
+@pytest.mark.parametrize("reader", range(len(READERS)), ids=IDS)
+def test_work_grows_no_faster_than_the_text(reader: int) -> None:
+    with counted().in_place() as work:
+        read, text, size = importlib.import_module(__name__).READERS[reader]
+        read(text(1))  # what is made once, such as expressions
+        small, large = (work.of(lambda n=n: read(text(n))) for n in (size, size * FACTOR))
+    assert large / small < LARGEST_GROWTH, f"{small}, then {large}"
+
+
+BY_ONE_CALL = [each for each in READERS if each[0] in IN_ONE_CALL]
+
+
+@pytest.mark.parametrize(("read", "text", "size"), BY_ONE_CALL)
+def test_no_expression_goes_back_for_each_character(
     read: Callable[[str], object], text: Callable[[int], str], size: int
 ) -> None:
-    small = seconds(read, text(size))
-    large = seconds(read, text(size * FACTOR))
-    assert large / small < LARGEST_GROWTH, f"{small:.4f} s, then {large:.4f} s"
+    much = text(MUCH // len(text(1)))
+    with processor_bound(BOUND_SECONDS):
+        read(much)
 
 
-def test_what_is_quadratic_is_seen() -> None:
-    def quadratic(text: str) -> object:
-        return [text.count(" ", at) for at in range(0, len(text), 10)]
+QUADRATIC = """
+class Kept:
+    text = ""
 
-    small, large = (seconds(quadratic, " " * size) for size in (5_000, 5_000 * FACTOR))
+def looked_through(text):
+    return [text.count(" ", at) for at in range(0, len(text), 10)]
+
+def gone_through(text):
+    for at in range(len(text)):
+        for _ in range(at):
+            pass
+
+def copied(text):
+    while text:
+        text = text[1:]
+
+def grown(text):
+    kept = Kept()
+    for each in text:
+        kept.text += each
+
+def joined(text):
+    pieces = []
+    for each in text:
+        pieces.append(each)
+        "".join(pieces)
+
+def searched(text):
+    for each in text:
+        "x" in text
+
+def written(text):
+    said = ""
+    for each in text:
+        said = f"{said}{each}"
+"""
+
+
+@pytest.mark.parametrize("name", re.findall(r"^def (\w+)", QUADRATIC, re.MULTILINE))
+def test_what_is_quadratic_is_seen(name: str) -> None:
+    work = Work()
+    names: dict[str, Any] = {"__work__": work}
+    exec(compiled(QUADRATIC, __file__), names)
+    small, large = (work.of(lambda n=n: names[name](" " * n)) for n in (100, 100 * FACTOR))
     assert large / small > LARGEST_GROWTH
+
+
+def test_an_expression_that_goes_back_is_ended() -> None:
+    with pytest.raises(AssertionError, match="not at the end"), processor_bound(0.2):
+        re.search(r"(?:<title.*?)+</title>", "<title" * MUCH)

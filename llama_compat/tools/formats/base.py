@@ -58,6 +58,10 @@ class ToolFormat(Protocol):
         """A parser for one reply of a model that was offered `tools`."""
 
 
+_PIECE = 1024
+"""Of so many characters a text is looked at together."""
+
+
 class WrittenCall(NamedTuple):
     """A call as it stands in a text; its arguments are a JSON object."""
 
@@ -136,10 +140,12 @@ class CallParser:
 
     def push(self, text: str) -> list[Delta]:
         """More of the reply's text."""
-        self._unread += text
-        self._read(final=False)
+        # What stands behind a call, or what was none, is copied: a long text comes in pieces.
+        for begin in range(0, len(text), _PIECE):
+            self._unread += text[begin : begin + _PIECE]
+            self._read(final=False)
         deltas, self._deltas = self._deltas, []
-        return deltas
+        return deltas if len(text) <= _PIECE else _joined(deltas)
 
     def flush(self) -> list[Delta]:
         """The reply has ended."""
@@ -244,3 +250,19 @@ class CallParser:
             text = "".join(self._blanks)
             self._blanks, self._only_blanks = [], False
         self._deltas.append(TextDelta(text))
+
+
+def _joined(deltas: Iterable[Delta]) -> list[Delta]:
+    """The same deltas, with one of text where several stood side by side."""
+    joined: list[Delta] = []
+    texts: list[str] = []
+    for delta in (*deltas, None):
+        if isinstance(delta, TextDelta):
+            texts.append(delta.text)
+            continue
+        if texts:
+            joined.append(TextDelta("".join(texts)))
+            texts = []
+        if delta is not None:
+            joined.append(delta)
+    return joined
