@@ -138,6 +138,7 @@ class Collector:
             usage=self.usage,
             prompt_token_ids=self._prompt_token_ids,
             token_ids=self._whole_token_ids(),
+            service_tier=self._complete.service_tier,
         )
 
     def _message(self) -> CompletionMessage:
@@ -228,7 +229,7 @@ def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
     parts = ReplyParts()
     logprobs = response.logprobs
     calls = 0
-    yield StreamStart(response.usage.prompt_tokens)
+    yield StreamStart(response.usage.prompt_tokens, dropped=response.dropped)
     if logprobs is not None and not any(isinstance(part, TextContent) for part in message.parts):
         yield parts.progress(TextDelta(""), logprobs)
     for part in message.parts:
@@ -247,7 +248,7 @@ def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
                 calls += 1
         parts.end_part()
     reason = message.stop_reason or StopReason.end_of_turn
-    yield StreamComplete(reason, response.usage, message.stop_string)
+    yield StreamComplete(reason, response.usage, message.stop_string, response.service_tier)
 
 
 def _whole_call(index: int, call: AnyToolCall) -> ToolCallDelta:

@@ -47,6 +47,7 @@ from llama_compat.types import (
     RerankResponse,
     StreamComplete,
     StreamProgress,
+    StreamStart,
     ToolCallDelta,
     Usage,
 )
@@ -124,7 +125,7 @@ async def answer_generation(
         return Reply(
             body,
             first=await until_content(body, lambda: generation.spoken),
-            dropped=tuple(fitted.dropped),
+            dropped=tuple(fitted.dropped) + generation.dropped,
             adapted=tuple(fitted.adapted),
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
@@ -137,7 +138,7 @@ async def answer_generation(
     return Reply(
         translation.render_reply(responses, generation.usage, labels),
         headers=JSON_HEADERS,
-        dropped=tuple(fitted.dropped),
+        dropped=tuple(fitted.dropped) + generation.dropped,
         adapted=tuple(fitted.adapted),
         read_usage=lambda: generation.usage,
         translation=translation,
@@ -253,7 +254,8 @@ async def answer_token_count(
     """
     parsed = await off_loop(call.size, _parsed, call, target)
     translation = cast(TokenCountTranslation, parsed)
-    request = structs.replace(translation.request, request_id=call.request_id)
+    form = None if target.fit is None else target.fit.form
+    request = structs.replace(translation.request, request_id=call.request_id, thinking=form)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
 
@@ -264,6 +266,7 @@ class _Generation:
     Attributes:
         usage: what all of it cost, once every choice is complete.
         spoken: whether any of them has said something, or come to its end.
+        dropped: what of the request the model was not given, as far as the provider has said.
     """
 
     def __init__(
@@ -274,6 +277,7 @@ class _Generation:
         self._pays_each_choice = pays_each_choice
         self.usage: Usage | None = None
         self.spoken = False
+        self.dropped: tuple[str, ...] = ()
 
     async def collected(self) -> list[Collector]:
         """What each stream says."""
@@ -281,6 +285,8 @@ class _Generation:
         async with aclosing(interleave(self._streams)) as events:
             async for choice, event in events:
                 collectors[choice].add(event)
+                if isinstance(event, StreamStart):
+                    self._note(event)
         self._add_up([each.usage for each in collectors])
         return collectors
 
@@ -293,11 +299,17 @@ class _Generation:
                     completed[choice] = event
                 if not self.spoken:
                     self.spoken = says_something(event)
+                    if isinstance(event, StreamStart):
+                        self._note(event)
                 if rendered := renderer.render(choice, event):
                     yield rendered
         usage = self._add_up([completed[choice].usage for choice in sorted(completed)])
         if rendered := renderer.finish(usage):
             yield rendered
+
+    def _note(self, event: StreamStart) -> None:
+        if event.dropped:  # by all choices alike
+            self.dropped = event.dropped
 
     def _add_up(self, usages: Sequence[Usage]) -> Usage:
         self.usage = add_usage(

@@ -355,17 +355,21 @@ class ThinkingForm(Struct, frozen=True):
             Gemini's word (`level`).
         off: how it is told not to think: it is `disabled`, or thinks only `between_tools`, or is
             told nothing (`omitted`).
+        bound: whether it takes a thought of its own back only after what came before it then:
+            instructions, tools and messages.
     """
 
     how: Literal["effort", "adaptive", "budget", "level"] | None = None
     off: Literal["disabled", "between_tools", "omitted"] | None = None
+    bound: bool = False
 
 
 class ChatCompletionRequest(Struct, frozen=True):
     """Say the next message of a conversation.
 
-    `verbosity` is OpenAI's (`low`, `medium`, `high`). `thinking` is how the model has to be told of
-    `reasoning_effort`, where that is known. `logprobs`, `stream`, `request_id`,
+    `verbosity` is OpenAI's (`low`, `medium`, `high`), and so is `service_tier` (`auto`, `default`,
+    `flex`, `priority`, `scale`). `thinking` is how the model has to be told of `reasoning_effort`,
+    and when it takes its thoughts back, where that is known. `logprobs`, `stream`, `request_id`,
     `context_length`, `return_token_ids` and `prepared` as in `CompletionRequest`.
     """
 
@@ -385,6 +389,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     return_token_ids: bool = False
     prepared: Once | None = None
     thinking: ThinkingForm | None = None
+    service_tier: str | None = None
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -506,13 +511,16 @@ class CompletionResponse(Struct, frozen=True):
 
 
 class ChatCompletionResponse(Struct, frozen=True):
-    """The next message of a conversation; token ids as in `CompletionResponse`."""
+    """The next message of a conversation; token ids as in `CompletionResponse`, `dropped` as in
+    `StreamStart`, `service_tier` as in `StreamComplete`."""
 
     completion_message: CompletionMessage
     logprobs: tuple[TokenLogProbs, ...] | None = None
     usage: Usage = Usage()
     prompt_token_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
+    dropped: tuple[str, ...] = ()
+    service_tier: str | None = None
 
 
 class EmbeddingResponse(Struct, frozen=True):
@@ -627,11 +635,17 @@ Delta = TextDelta | ReasoningDelta | RefusalDelta | ImageDelta | ToolCallDelta
 class StreamStart(Struct, frozen=True, tag="start"):
     """The prompt was accepted and counted (0 where the provider counts only at the end).
 
-    `token_ids` are the prompt's, where they were asked for.
+    `token_ids` are the prompt's, where they were asked for. `dropped` names what of the request the
+    model was not given, as `llama_compat.exchange.Reply` does.
     """
 
     prompt_tokens: int = 0
     token_ids: tuple[int, ...] | None = None
+    dropped: tuple[str, ...] = ()
+
+
+EARLIER_THOUGHTS = "messages.thinking"
+"""What `dropped` calls thoughts of earlier turns that the model was not given back."""
 
 
 class StreamProgress(Struct, frozen=True, tag="progress"):
@@ -650,11 +664,15 @@ class StreamProgress(Struct, frozen=True, tag="progress"):
 
 
 class StreamComplete(Struct, frozen=True, tag="complete"):
-    """The end: why, by which of the request's stop strings if it was one, and what was counted."""
+    """The end: why, by which of the request's stop strings if it was one, and what was counted.
+
+    `service_tier` is OpenAI's word for the tier in which the vendor served it, if it says so.
+    """
 
     stop_reason: StopReason
     usage: Usage = Usage()
     stop_string: str | None = None
+    service_tier: str | None = None
 
 
 StreamEvent = StreamStart | StreamProgress | StreamComplete

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -89,6 +89,10 @@ class Provider:
 
     relays: Set[str] = frozenset()
     """The names of the operations (`chat`, `messages`, ...) that are relayed."""
+
+    model_facts: Mapping[str, Any] = {}
+    """What its API makes of every model, whatever the catalogue knows of it: names and values of
+    `llama_compat.catalog.facts.Facts`."""
 
     keepalive_seconds: float | None = None
     """After so long a silence a stream's client is sent something that keeps its connection open;

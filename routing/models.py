@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from llama_compat.catalog import Catalog, Facts
-from llama_compat.catalog.facts import INPUTS, latest
+from llama_compat.catalog.facts import INPUTS, latest, over
 from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
 from llama_compat.distribution.aliases import letters, matches
 from llama_compat.distribution.routing import flat_targets, routing_of
@@ -142,7 +142,9 @@ class ModelTable:
 
     def _live(self, flat: FlatTarget) -> LiveTarget:
         provider = self._providers[flat.provider]
-        facts = self._catalog.target_facts(flat.provider, flat.model, flat.facts)
+        facts = over(
+            self._catalog.target_facts(flat.provider, flat.model, flat.facts), provider.model_facts
+        )
         fit = fit_of(facts, adapts_relayed=provider.config.unsupported == "adapt")
         return LiveTarget(
             provider,

@@ -27,15 +27,15 @@ USAGE = types.Usage(
 def check_request(body: dict[str, Any]) -> None:
     """Assert that the SDK's parameter types take `body`, and know every member of it."""
     known = {name: value for name, value in body.items() if name not in SAMPLING}
-    assert _listed(_REQUEST.validate_python(known)) == known
+    assert listed(_REQUEST.validate_python(known)) == known
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """`value` with the iterables that pydantic checks as they are read as lists."""
     if isinstance(value, dict):
-        return {name: _listed(member) for name, member in value.items()}
+        return {name: listed(member) for name, member in value.items()}
     if isinstance(value, Iterator | list | tuple):
-        return [_listed(member) for member in value]
+        return [listed(member) for member in value]
     return value
 
 

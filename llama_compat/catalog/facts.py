@@ -58,6 +58,8 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         reasoning: whether it can think.
         thinking: in which form it is told how hard to think.
         thinking_off: in which form it is told not to think.
+        thinking_bound: whether it takes a thought of its own back only after what came before it
+            when it was thought.
         efforts: the words for that which it knows, of `EFFORTS`.
         usual_effort: the one that counts where nobody says anything.
         tools: whether it calls tools.
@@ -81,6 +83,7 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     reasoning: bool | None = None
     thinking: Literal["effort", "adaptive", "budget", "level"] | None = None
     thinking_off: Literal["disabled", "between_tools", "omitted"] | None = None
+    thinking_bound: bool | None = None
     efforts: tuple[Effort, ...] | None = None
     usual_effort: Effort | None = None
     tools: bool | None = None
@@ -99,10 +102,11 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     @property
     def thinking_form(self) -> ThinkingForm | None:
-        """How it is told how hard to think; None where that is left to its dialect."""
-        if self.thinking is None and self.thinking_off is None:
+        """How it is told how hard to think, and given back what it thought; None where that is left
+        to its dialect."""
+        if self.thinking is None and self.thinking_off is None and not self.thinking_bound:
             return None
-        return ThinkingForm(self.thinking, self.thinking_off)
+        return ThinkingForm(self.thinking, self.thinking_off, self.thinking_bound is True)
 
     def ends_within(self, days: int, today: date) -> bool:
         """Whether it is shut down so many days after `today`, or before."""

@@ -54,6 +54,10 @@ class FactsSettings(BaseModel):
     thinking_off: Literal["disabled", "between_tools", "omitted"] | None = None
     """How it is told not to think."""
 
+    thinking_bound: bool | None = None
+    """Whether it takes a thought of its own back only after what came before it when it was
+    thought: the same instructions, tools and messages."""
+
     efforts: tuple[Effort, ...] | None = None
     """The words for how hard to think that it knows."""
 

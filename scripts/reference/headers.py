@@ -33,7 +33,8 @@ SENT = {
     "x-llama-compat-skipped": "The targets that were not asked, each with the reason in brackets.",
     "x-llama-compat-dropped": "The parameters that were asked for and left out: all that can't be"
     " honoured where the template has `unsupported: drop`, mere wishes where calls are adapted; cut"
-    " at 2,000 characters, where it ends in `and N more`.",
+    " at 2,000 characters, where it ends in `and N more`. `messages.thinking` are thoughts of"
+    " earlier turns that Anthropic's model no longer takes, as what was before them has changed.",
     "x-llama-compat-adapted": "The parameters that are said to the model in another way, as in"
     " `max_tokens=64000`, or were left out as they are so anyway; cut in the same way.",
     "retry-after": "In how many seconds to come back: with 429 and 503.",
@@ -61,11 +62,12 @@ FORWARDED = {
     "traceparent": "The attempt's span, where the template has `traces`.",
     "authorization": "The key, where the vendor wants it so; others are sent it as `x-api-key`,"
     " `api-key` or `x-goog-api-key`.",
-    "x-api-key": "The key, for Messages.",
+    "x-api-key": "The key, for Messages; from version `2026-10-21` on it is in `authorization`.",
     "x-goog-api-key": "The key, for Gemini.",
     "api-key": "The key, for Azure.",
-    "anthropic-version": "The client's, or `2023-06-01`.",
-    "anthropic-beta": "The client's, and the template's `betas`.",
+    "anthropic-version": "The client's, or the template's `version`, which is `2023-06-01`.",
+    "anthropic-beta": "The client's, and the template's `betas`. Where thoughts go back to a model"
+    " that binds them, `thinking-binding-controls-2026-08-01`.",
     "api-revision": "Of Google's Interactions API: the client's, or `2026-05-20`.",
 }
 """To vendors, besides what `headers` in a provider's `config` adds."""

@@ -28,6 +28,7 @@ class Claude:
         forced: whether `tool_choice` may be `any` or a tool.
         schemas: whether it has `output_config.format`.
         most: of `max_tokens`.
+        instructed: whether a message of the role `system` may follow a user's turn.
     """
 
     samples: bool = False
@@ -36,19 +37,26 @@ class Claude:
     forced: bool = True
     schemas: bool = True
     most: int = 128_000
+    instructed: bool = True
 
 
 CLAUDE: Mapping[str, Claude] = {
     "claude-3-haiku-20240307": Claude(
-        samples=True, thinking=frozenset(), efforts=frozenset(), schemas=False, most=4096
+        samples=True,
+        thinking=frozenset(),
+        efforts=frozenset(),
+        schemas=False,
+        most=4096,
+        instructed=False,
     ),
     "claude-haiku-4-5": Claude(
         samples=True,
         thinking=frozenset({"enabled", "disabled"}),
         efforts=frozenset(),
         most=64_000,
+        instructed=False,
     ),
-    "claude-opus-4-7": Claude(thinking=frozenset({"adaptive"})),
+    "claude-opus-4-7": Claude(thinking=frozenset({"adaptive"}), instructed=False),
     "claude-opus-5": Claude(),
     "claude-haiku-5-5": Claude(),
     "claude-opus-5-5": Claude(thinking=frozenset({"adaptive"}), forced=False),
@@ -58,7 +66,8 @@ CLAUDE: Mapping[str, Claude] = {
 _DEFAULTS = {"temperature": 1, "top_p": 1, "top_k": -1}
 
 
-def _claude(body: dict[str, Any]) -> Iterator[str]:
+def claude_complaints(body: dict[str, Any]) -> Iterator[str]:
+    """What one of `CLAUDE` does not take of a request."""
     model = CLAUDE[body["model"]]
     for name, default in _DEFAULTS.items():
         if not model.samples and body.get(name, default) != default:
@@ -77,8 +86,13 @@ def _claude(body: dict[str, Any]) -> Iterator[str]:
         yield "tool_choice: forced tool use is not supported for this model."
     if body["max_tokens"] > model.most:
         yield f"max_tokens: {body['max_tokens']} > {model.most}, which is the maximum allowed"
-    if any(message["role"] not in ("user", "assistant") for message in body["messages"]):
-        yield "messages: Unexpected role"
+    roles = [message["role"] for message in body["messages"]]
+    for before, role in zip([None, *roles], roles, strict=False):
+        # https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
+        if role == "system" and not model.instructed:
+            yield "role 'system' is not supported on this model"
+        elif role not in ("user", "assistant", "system") or (role == "system" and before != "user"):
+            yield "messages: Unexpected role"
 
 
 @dataclass(frozen=True)
@@ -196,7 +210,7 @@ class StrictModels(StrictVendors):
         return web.json_response({"candidates": [candidate], "usageMetadata": {}})
 
     async def _messages(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        for complaint in _claude(body):
+        for complaint in claude_complaints(body):
             error = {"type": "invalid_request_error", "message": complaint}
             return web.json_response({"type": "error", "error": error}, status=400)
         if body.get("tool_choice", {}).get("type") == "tool":

@@ -7,6 +7,9 @@ What the two vocabularies don't share:
   place. So only reasoning that Anthropic's models sealed themselves is sent back. With adaptive
   thinking that is all right; with a thinking budget a turn in which the model waits for a tool has
   to begin with its thinking, so without it thinking is left off for the rest of such a turn.
+- Later models take a thought back only after what came before it when it was thought. So for them
+  instructions stay where they are, and where a client has changed something, what is no longer
+  taken is left out, which is named (`render_conversation`).
 - Reasoning that others made, or nobody sealed, is a thinking block whose signature is a mark of
   ours (`seals`).
 - `response_format` `json_object` is a forced call of a tool that takes any object, whose arguments
@@ -28,7 +31,9 @@ from llama_compat.dialects.anthropic_messages.replies import (
 from llama_compat.dialects.anthropic_messages.requests import (
     ADAPTIVE_THINKING,
     MAX_TEMPERATURE,
+    RenderedRequest,
     Thinking,
+    render_conversation,
     render_request,
     wants_json_object,
 )
@@ -38,6 +43,7 @@ __all__ = [
     "ADAPTIVE_THINKING",
     "FAMILY",
     "MAX_TEMPERATURE",
+    "RenderedRequest",
     "StreamParser",
     "StreamRenderer",
     "Thinking",
@@ -46,6 +52,7 @@ __all__ = [
     "parse_request",
     "parse_token_count",
     "parse_token_reply",
+    "render_conversation",
     "render_model",
     "render_models",
     "render_reply",

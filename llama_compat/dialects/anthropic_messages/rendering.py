@@ -50,7 +50,8 @@ def render_reply(response: ChatCompletionResponse, usage: Usage, labels: Labels)
         refusal=said.refusal,
     )
     content = [block for part in said.parts for block in _render_part(part)]
-    return {**_frame(labels), "content": content, **end, "usage": render_usage(usage)}
+    counted = render_usage(usage, response.service_tier)
+    return {**_frame(labels), "content": content, **end, "usage": counted}
 
 
 def _frame(labels: Labels) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class StreamRenderer:
             called_tools=bool(self._begun_calls),
             refusal="".join(self._refusal) if self._refusal else None,
         )
-        rendered = render_usage(usage)
+        rendered = render_usage(usage, self._complete.service_tier)
         return events.encode("message_delta", delta=end, usage=rendered) + events.MESSAGE_STOP
 
     def fail(self, error: APIError) -> bytes:

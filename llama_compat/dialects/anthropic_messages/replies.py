@@ -17,6 +17,7 @@ from llama_compat.tools.calls import (
     parse_tool_call,
 )
 from llama_compat.types import (
+    EARLIER_THOUGHTS,
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
@@ -42,18 +43,21 @@ from llama_compat.types import (
 # --------------------------------------------------------------------------------------------------
 
 
-def parse_reply(body: Mapping[str, Any], *, json_object: bool = False) -> ChatCompletionResponse:
+def parse_reply(
+    body: Mapping[str, Any], *, json_object: bool = False, dropped: tuple[str, ...] = ()
+) -> ChatCompletionResponse:
     """The reply in a `message` object.
 
     Args:
         body: the object.
         json_object: whether a tool call stands for the JSON object that the request wanted.
+        dropped: what of the request the vendor was not sent, by name.
 
     Raises:
         ValueError: it is not such an object.
     """
     try:
-        return _parse_message(body, json_object)
+        return _parse_message(body, json_object, dropped)
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply is not a message: {error!r}") from error
 
@@ -70,7 +74,9 @@ def parse_token_reply(body: Mapping[str, Any]) -> int:
     return counted
 
 
-def _parse_message(body: Mapping[str, Any], json_object: bool) -> ChatCompletionResponse:
+def _parse_message(
+    body: Mapping[str, Any], json_object: bool, dropped: tuple[str, ...]
+) -> ChatCompletionResponse:
     blocks = body["content"]
     reason = _stop_reason(body.get("stop_reason"), json_object)
     parts: list[MessagePart] = []
@@ -85,7 +91,24 @@ def _parse_message(body: Mapping[str, Any], json_object: bool) -> ChatCompletion
     if explanation:
         parts.append(RefusalContent(explanation))
     message = CompletionMessage(tuple(parts), reason, body.get("stop_sequence"))
-    return ChatCompletionResponse(message, usage=Counts(body.get("usage")).usage())
+    counts = Counts(body.get("usage"))
+    return ChatCompletionResponse(
+        message,
+        usage=counts.usage(),
+        dropped=dropped or _dropped(body),
+        service_tier=counts.service_tier,
+    )
+
+
+def _dropped(message: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the vendor says that it left out of the request, by name.
+
+    `input_transformations` has an entry for each thought that was sent back and not read, where the
+    request asked for that (`BetaThinkingDroppedInputTransformation` of `anthropic` 2.12.0).
+    """
+    told = message.get("input_transformations") or ()
+    kinds = {each["type"] for each in told}
+    return (EARLIER_THOUGHTS,) if "thinking_dropped" in kinds else ()
 
 
 _NOTHING = (TextContent(""), ReasoningContent(""))
@@ -149,10 +172,12 @@ class StreamParser:
 
     Args:
         json_object: whether a tool call stands for the JSON object that the request wanted.
+        dropped: what of the request the vendor was not sent, by name.
     """
 
-    def __init__(self, *, json_object: bool = False) -> None:
+    def __init__(self, *, json_object: bool = False, dropped: tuple[str, ...] = ()) -> None:
         self._json_object = json_object
+        self._dropped = dropped
         self._json_begun = False
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
@@ -196,18 +221,23 @@ class StreamParser:
             case "content_block_stop":
                 return self._end_block(event["index"])
             case "message_start":
-                self._counts.update(event["message"].get("usage"))
-                return [StreamStart(self._counts.usage().prompt_tokens)]
+                message = event["message"]
+                self._counts.update(message.get("usage"))
+                dropped = self._dropped or _dropped(message)
+                return [StreamStart(self._counts.usage().prompt_tokens, dropped=dropped)]
             case "message_delta":
                 self._counts.update(event.get("usage"))
                 return self._progress(self._end_message(event["delta"]))
             case "message_stop":
                 self._stopped = True
                 reason = _stop_reason(self._stop_reason, self._json_object)
-                return [StreamComplete(reason, self._counts.usage(), self._stop_string)]
+                counts = self._counts
+                usage, tier = counts.usage(), counts.service_tier
+                return [StreamComplete(reason, usage, self._stop_string, tier)]
             case "message":  # all of it, from a server that ignores that a stream was asked for
                 self._stopped = True
-                return list(reply_events(parse_reply(event, json_object=self._json_object)))
+                whole = parse_reply(event, json_object=self._json_object, dropped=self._dropped)
+                return list(reply_events(whole))
         return []
 
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> Sequence[Delta]:

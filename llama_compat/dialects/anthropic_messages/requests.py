@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
+from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
+    EARLIER_THOUGHTS,
     AnyToolCall,
     ChatCompletionRequest,
     CompletionMessage,
@@ -59,6 +61,11 @@ THINKING_BUDGETS = {
 }
 """Tokens to think with for OpenAI's `reasoning_effort`, where a model takes a number."""
 
+SERVICE_TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
+"""Anthropic's `service_tier` for OpenAI's: `auto` is served with priority as far as that has been
+paid for (https://platform.claude.com/docs/en/api/service-tiers, read on 2026-11-23). It has none
+for `flex` and `scale`; the reply says in which tier it was served."""
+
 JSON_TOOL = "reply_with_json"
 """The tool that is called in place of the JSON object that is wanted."""
 
@@ -71,14 +78,75 @@ class Thinking(Struct, frozen=True):
             of tokens (Claude 4.5 and earlier).
         display: whether thinking is shown, where that is not to be as the model has it by default.
         off: how a model is told not to think.
+        bound: whether a thought is taken back only after what came before it when it was thought.
     """
 
     mode: Literal["adaptive", "budget"] = "adaptive"
     display: Literal["summarized", "omitted"] | None = None
     off: Literal["disabled", "between_tools", "omitted"] = "disabled"
+    bound: bool = False
 
 
 ADAPTIVE_THINKING = Thinking()
+
+
+class RenderedRequest(Struct, frozen=True):
+    """A request as it is sent.
+
+    Attributes:
+        body: of `POST /v1/messages`.
+        betas: what of `anthropic-beta` it needs.
+        dropped: what of the request is not in it, by name.
+    """
+
+    body: dict[str, Any]
+    betas: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def render_conversation(
+    request: ChatCompletionRequest,
+    *,
+    default_max_tokens: int,
+    thinking: Thinking = ADAPTIVE_THINKING,
+) -> RenderedRequest:
+    """A request that may give thoughts back to the model that had them.
+
+    Where they are bound to what came before them, a client's change of it (other instructions, one
+    tool more, a reply that is to be JSON now) would have the vendor refuse all of the request. So
+    the vendor is asked to leave out what it does not take any more; what it says of that is in the
+    reply. It takes that word only where the model may think: elsewhere the thoughts are left out
+    here.
+
+    Args:
+        request, default_max_tokens, thinking: as for `render_request`.
+
+    Raises:
+        APIError: 400 naming what the API has no form for.
+    """
+    body = render_request(request, default_max_tokens=default_max_tokens, thinking=thinking)
+    if not thinking.bound or not any(map(_has_thoughts, request.messages)):
+        return RenderedRequest(body)
+    block = body.get("thinking", {"type": "adaptive"})
+    if block["type"] in ("adaptive", "enabled"):
+        binding = {"prefix_mismatch_behavior": "drop_block"}
+        body["thinking"] = {**block, "block_binding": binding}
+        return RenderedRequest(body, betas=(THINKING_BINDING,))
+    messages = tuple(map(_without_thoughts, request.messages))
+    plain = structs.replace(request, messages=messages)
+    body = render_request(plain, default_max_tokens=default_max_tokens, thinking=thinking)
+    return RenderedRequest(body, dropped=(EARLIER_THOUGHTS,))
+
+
+def _has_thoughts(message: Message) -> bool:
+    return isinstance(message, CompletionMessage) and any(map(is_sealed, message.parts))
+
+
+def _without_thoughts(message: Message) -> Message:
+    if not isinstance(message, CompletionMessage):
+        return message
+    parts = tuple(part for part in message.parts if not is_sealed(part))
+    return structs.replace(message, parts=parts)
 
 
 def render_request(
@@ -98,17 +166,17 @@ def render_request(
         APIError: 400 naming what the API has no form for.
     """
     sampling = request.sampling
+    said = _Conversation(request.messages, in_place=thinking.bound)
     budget = _thinking_budget(request) if thinking.mode == "budget" else 0
     limit = sampling.max_tokens
     body: dict[str, Any] = {
         "model": request.model,
         # Thinking counts: a default that it could use up would leave nothing for the answer.
         "max_tokens": default_max_tokens + budget if limit is None else limit,
-        "messages": _render_turns(request.messages),
+        "messages": said.turns,
     }
-    system = _render_system(request.messages)
-    if system:
-        body["system"] = system
+    if said.system:
+        body["system"] = said.system
     body.update(_render_sampling(sampling))
     if request.tools:
         body["tools"] = [_render_tool(tool) for tool in request.tools]
@@ -124,6 +192,9 @@ def render_request(
     block = _render_thinking(request, thinking, budget)
     if block:
         body["thinking"] = block
+    tier = SERVICE_TIERS.get(request.service_tier or "")
+    if tier is not None:
+        body["service_tier"] = tier
     if request.stream:
         body["stream"] = True
     return body
@@ -138,37 +209,55 @@ def wants_json_object(request: ChatCompletionRequest) -> bool:
     return wanted is not None and wanted.type == "json_object"
 
 
-def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [
-        block
-        for index, message in enumerate(messages)
-        if isinstance(message, SystemMessage)
-        for block in _render_text(message.content, f"messages[{index}].content")
-    ]
+class _Conversation:
+    """The system prompt, and the turns of user and assistant, which alternate: messages of one side
+    are put together.
 
+    Instructions are all put into the system prompt, or, `in_place`, those that come after a
+    conversation has begun are turns of their own. There one follows the user's turn, so that what
+    was sent once is never sent in another way
+    (https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages, read on
+    2026-11-23): one that no user's turn follows yet is in the system prompt.
 
-def _render_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The turns of user and assistant, which alternate: messages of one side are put together."""
-    turns: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
-        if isinstance(message, SystemMessage):
-            continue
+    Raises:
+        APIError: 400, what there is no form for.
+    """
+
+    def __init__(self, messages: Sequence[Message], *, in_place: bool) -> None:
+        self.system: list[dict[str, Any]] = []
+        self.turns: list[dict[str, Any]] = []
+        self._later: list[dict[str, Any]] = []
+        for index, message in enumerate(messages):
+            path = f"messages[{index}].content"
+            if isinstance(message, SystemMessage):
+                begun = in_place and bool(self.turns)
+                instructions = self._later if begun else self.system
+                instructions.extend(_render_text(message.content, path))
+            elif blocks := _render_message(message, path):
+                self._add(message, blocks)
+        if not self.turns:
+            raise invalid_parameter(
+                "messages", "Anthropic's API wants at least one message that is no system message."
+            )
+        self._instruct()
+        self.system += self._later
+        for turn in self.turns:
+            # The answers to tool calls have to come first in their turn.
+            turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+
+    def _add(self, message: Message, blocks: list[dict[str, Any]]) -> None:
         role = "assistant" if isinstance(message, CompletionMessage) else "user"
-        blocks = _render_message(message, f"messages[{index}].content")
-        if not blocks:
-            continue
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"].extend(blocks)
+        if role == "assistant":
+            self._instruct()
+        if self.turns and self.turns[-1]["role"] == role:
+            self.turns[-1]["content"].extend(blocks)
         else:
-            turns.append({"role": role, "content": blocks})
-    if not turns:
-        raise invalid_parameter(
-            "messages", "Anthropic's API wants at least one message that is no system message."
-        )
-    for turn in turns:
-        # The answers to tool calls have to come first in their turn.
-        turn["content"].sort(key=lambda block: block["type"] != "tool_result")
-    return turns
+            self.turns.append({"role": role, "content": blocks})
+
+    def _instruct(self) -> None:
+        if self._later and self.turns and self.turns[-1]["role"] == "user":
+            self.turns.append({"role": "system", "content": self._later})
+            self._later = []
 
 
 def _render_message(message: Message, path: str) -> list[dict[str, Any]]:

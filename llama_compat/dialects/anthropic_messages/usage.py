@@ -1,7 +1,14 @@
-"""Anthropic's `usage`, whose input tokens leave out those of caches, and its stop reasons."""
+"""Anthropic's `usage`, whose input tokens leave out those of caches, and its stop reasons.
+
+Where several models took part in a reply, or one several times, `iterations` has what each time
+cost. With `fallbacks` all else in `usage` is about the model that answered, and leaves out who
+declined before; a compaction and an advisor are never in it (`BetaUsage` of `anthropic` 2.12.0,
+https://platform.claude.com/docs/en/build-with-claude/refusals-and-fallback, read on 2026-11-23).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.counts import count, members
@@ -16,6 +23,11 @@ STOP_REASONS = {
     "model_context_window_exceeded": StopReason.out_of_tokens,
     "refusal": StopReason.content_filter,
 }
+
+TIERS = {"standard": "default", "priority": "priority"}
+"""OpenAI's word for the tier in which Anthropic served; it has none for a batch."""
+
+_ANSWERED_TIERS = {word: tier for tier, word in TIERS.items()}
 
 _RENDERED = {
     StopReason.out_of_tokens: "max_tokens",
@@ -36,8 +48,8 @@ def render_stop_reason(
     return "end_turn" if stop_string is None else "stop_sequence"
 
 
-def render_usage(usage: Usage) -> dict[str, Any]:
-    """`usage`; what the provider did not tell is left out."""
+def render_usage(usage: Usage, service_tier: str | None = None) -> dict[str, Any]:
+    """`usage`, and OpenAI's word for a tier; what the provider did not tell is left out."""
     cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
     rendered: dict[str, Any] = {"input_tokens": max(usage.prompt_tokens - cached - written, 0)}
     if usage.cache_write_tokens is not None:
@@ -47,6 +59,8 @@ def render_usage(usage: Usage) -> dict[str, Any]:
     rendered["output_tokens"] = usage.completion_tokens
     if usage.reasoning_tokens is not None:
         rendered["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    if service_tier in _ANSWERED_TIERS:
+        rendered["service_tier"] = _ANSWERED_TIERS[service_tier]
     return rendered
 
 
@@ -66,13 +80,32 @@ class Counts:
     def usage(self) -> Usage:
         """The vocabulary's prompt tokens include what was read from a cache and written to it."""
         counts = self._counts
-        cached = count(counts.get("cache_read_input_tokens"))
-        written = count(counts.get("cache_creation_input_tokens"))
         details = members(counts.get("output_tokens_details"))
+        paid = _paid(counts.get("iterations")) or [counts]
+        cached = _sum(paid, "cache_read_input_tokens")
+        written = _sum(paid, "cache_creation_input_tokens")
+        plain = _sum(paid, "input_tokens") or 0
         return Usage(
-            prompt_tokens=(count(counts.get("input_tokens")) or 0) + (written or 0) + (cached or 0),
-            completion_tokens=count(counts.get("output_tokens")) or 0,
+            prompt_tokens=plain + (written or 0) + (cached or 0),
+            completion_tokens=_sum(paid, "output_tokens") or 0,
             cached_tokens=cached,
             reasoning_tokens=count(details.get("thinking_tokens")),
             cache_write_tokens=written,
         )
+
+    @property
+    def service_tier(self) -> str | None:
+        """OpenAI's word for the tier in which it was served."""
+        tier = self._counts.get("service_tier")
+        return TIERS.get(tier) if isinstance(tier, str) else None
+
+
+def _paid(iterations: Any) -> list[Mapping[str, Any]]:
+    """Those of `iterations` that are paid for: who declined before it said anything is not."""
+    known = [members(each) for each in iterations] if isinstance(iterations, list) else []
+    return [each for each in known if count(each.get("output_tokens"))]
+
+
+def _sum(counted: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    known = [each for each in (count(every.get(name)) for every in counted) if each is not None]
+    return sum(known) if known else None

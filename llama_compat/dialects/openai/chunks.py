@@ -10,7 +10,7 @@ import msgspec
 from llama_compat.dialects.openai.errors import render_stream_error
 from llama_compat.dialects.openai.finish_reasons import NO_REASON, matched_stop_string
 from llama_compat.dialects.openai.shapes import check_reply
-from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.dialects.openai.usage import parse_service_tier, parse_usage, render_usage
 from llama_compat.errors import APIError
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
@@ -101,6 +101,7 @@ class ChunkParser:
         self._finish_reason: Any = None
         self._stop_string: str | None = None
         self._usage = Usage()
+        self._service_tier: str | None = None
 
     def push(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         """The events of one chunk.
@@ -116,6 +117,8 @@ class ChunkParser:
             check_reply(chunk)
             if chunk.get("usage"):
                 self._usage = parse_usage(chunk["usage"])
+            if chunk.get("service_tier"):
+                self._service_tier = parse_service_tier(chunk)
             for choice in chunk.get("choices") or ():
                 index = choice.get("index") or 0
                 if self._choice is None:

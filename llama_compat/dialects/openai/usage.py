@@ -1,7 +1,8 @@
-"""OpenAI's `usage`, the same in all of its replies."""
+"""OpenAI's `usage` and `service_tier`, the same in all of its replies."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -103,3 +104,15 @@ def _usage(
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning  # xAI counts it beside the completion
     return Usage(prompt, completion, cached, reasoning, written)
+
+
+def parse_service_tier(body: Mapping[str, Any]) -> str | None:
+    """The tier in which a request wants to be served, or in which a reply was; a hint, so that None
+    is anything that is no word."""
+    tier = body.get("service_tier")
+    return tier if isinstance(tier, str) else None
+
+
+def service_tier(tier: str | None) -> dict[str, str]:
+    """The member of a reply that says in which tier it was served, where that is known."""
+    return {} if tier is None else {"service_tier": tier}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages
+from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -24,8 +25,8 @@ from llama_compat.types import (
     ThinkingForm,
     temperature_of,
 )
-from providers.base import ProviderConfig
-from providers.remote.anthropic.relay import VERSION, relay_messages
+from providers.base import ProviderConfig, ProviderModel
+from providers.remote.anthropic.relay import relay_messages
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object, read_reply
@@ -43,7 +44,12 @@ class AnthropicMessagesConfig(RemoteConfig):
     """With or without the `/v1` that all paths begin with."""
 
     version: str = VERSION
-    """The `anthropic-version` that is asked for, unless the client names one."""
+    """The `anthropic-version` that is asked for, unless the client names one. From `2026-10-21` on
+    no model takes `temperature`, `top_p` and `top_k`: they are left out of what is translated."""
+
+    key_header: Literal["x-api-key", "authorization"] | None = None
+    """The header in which the key is sent; in `authorization` it is a bearer's. Without it, as the
+    `version`'s own clients do: in `x-api-key` before `2026-10-21`."""
 
     betas: tuple[str, ...] = ()
     """The `anthropic-beta` features that are asked for, besides the client's."""
@@ -93,6 +99,13 @@ class AnthropicMessagesProvider(
         }
     )
 
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        if not takes_sampling(self.config.version):
+            self.model_facts = {"sampling": "default"}
+
     @property
     def wants_reasoning_back(self) -> bool:
         """It does: turns that call tools begin with thinking."""
@@ -110,10 +123,9 @@ class AnthropicMessagesProvider(
         """The key, the version and the betas."""
         headers = {"anthropic-version": self.config.version}
         if self.api_key:
-            headers["x-api-key"] = self.api_key
-        if self.config.betas:
-            headers["anthropic-beta"] = ",".join(self.config.betas)
-        return headers
+            name = self.config.key_header or key_header(self.config.version)
+            headers[name] = self.api_key if name == "x-api-key" else f"Bearer {self.api_key}"
+        return headers | self._betas()
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
@@ -166,51 +178,69 @@ class AnthropicMessagesProvider(
 
     def _versions(self, asked: Mapping[str, str]) -> dict[str, str]:
         """What the client asks for, word by word, and what the template adds to it."""
-        versions = {"anthropic-version": asked.get("anthropic-version", self.config.version)}
-        beta = asked.get("anthropic-beta", "")
-        named = {each.strip() for each in beta.split(",")}
-        betas = [beta, *(each for each in self.config.betas if each not in named)]
-        if any(betas):
-            versions["anthropic-beta"] = ",".join(filter(None, betas))
-        return versions
+        version = asked.get("anthropic-version", self.config.version)
+        return {"anthropic-version": version, **self._betas(asked.get("anthropic-beta", ""))}
+
+    def _betas(self, asked: str = "") -> dict[str, str]:
+        """The header with the betas in `asked`, word by word, and the template's."""
+        named = {each.strip() for each in asked.split(",")}
+        betas = [asked, *(each for each in self.config.betas if each not in named)]
+        return {"anthropic-beta": ",".join(filter(None, betas))} if any(betas) else {}
 
     def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation."""
-        body = anthropic_messages.render_request(
-            request,
-            default_max_tokens=self._default_max_tokens(request),
-            thinking=self._thinking(request),
-        )
-        json_object = anthropic_messages.wants_json_object(request)
+        rendered = self._rendered(request)
+        read: dict[str, Any] = {
+            "json_object": anthropic_messages.wants_json_object(request),
+            "dropped": rendered.dropped,
+        }
         return read_reply(
             self.id,
-            self.upstream.post(_PATHS["messages"], encode(body), request_id=request.request_id),
-            partial(anthropic_messages.parse_reply, json_object=json_object),
-            anthropic_messages.StreamParser(json_object=json_object),
+            self._post("messages", request, rendered.body, rendered.betas),
+            partial(anthropic_messages.parse_reply, **read),
+            anthropic_messages.StreamParser(**read),
             stream=request.stream,
             required=["content"],
         )
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the vendor counts in the conversation and its tools."""
-        rendered = anthropic_messages.render_request(
+        rendered = self._rendered(request)
+        body = {name: rendered.body[name] for name in _COUNTED if name in rendered.body}
+        async with self._post("count_tokens", request, body, rendered.betas) as response:
+            return await read_object(
+                self.id, response, anthropic_messages.parse_token_reply, required=["input_tokens"]
+            )
+
+    def _rendered(self, request: ChatCompletionRequest) -> anthropic_messages.RenderedRequest:
+        return anthropic_messages.render_conversation(
             request,
             default_max_tokens=self._default_max_tokens(request),
             thinking=self._thinking(request),
         )
-        body = {name: rendered[name] for name in _COUNTED if name in rendered}
-        async with self.upstream.post(
-            _PATHS["count_tokens"], encode(body), request_id=request.request_id
-        ) as response:
-            return await read_object(
-                self.id, response, anthropic_messages.parse_token_reply, required=["input_tokens"]
-            )
+
+    def _post(
+        self,
+        wire: str,
+        request: ChatCompletionRequest,
+        body: Mapping[str, Any],
+        betas: Sequence[str],
+    ) -> UpstreamExchange:
+        return self.upstream.post(
+            _PATHS[wire],
+            encode(body),
+            request_id=request.request_id,
+            headers=self._betas(",".join(betas)) if betas else {},
+        )
 
     def _thinking(self, request: ChatCompletionRequest) -> anthropic_messages.Thinking:
         form = request.thinking or ThinkingForm()
         known: Literal["adaptive", "budget"] = "budget" if form.how == "budget" else "adaptive"
         return anthropic_messages.Thinking(
-            self.config.thinking or known, self.config.thinking_display, form.off or "disabled"
+            self.config.thinking or known,
+            self.config.thinking_display,
+            form.off or "disabled",
+            form.bound,
         )
 
     def _default_max_tokens(self, request: ChatCompletionRequest) -> int:

@@ -16,6 +16,7 @@ from llama_compat.dialects.anthropic_messages.errors import DIALECT
 from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
+from llama_compat.dialects.anthropic_messages.versions import VERSION
 from llama_compat.dialects.counts import members
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
@@ -39,9 +40,6 @@ from providers.remote.upstream.vendor_errors import (
     relayed_headers,
     says_error,
 )
-
-VERSION = "2023-06-01"
-"""The `anthropic-version` for clients that name none."""
 
 Post = Callable[[bytes, Mapping[str, str]], UpstreamExchange]
 """Sends a body with these headers to where the call's wire is."""

@@ -411,6 +411,8 @@ class RemoteOpenAIProvider(
         body["model"] = vendor_model(request.model, self.vendor)
         if not self.vendor.knows_stream_options:
             body.pop("stream_options", None)
+        if not self.vendor.knows_service_tier:
+            body.pop("service_tier", None)
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }

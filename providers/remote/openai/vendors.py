@@ -95,6 +95,8 @@ class Vendor:
         refused: parameters that it refuses or ignores.
         knows_stream_options: whether it takes `stream_options`. One that doesn't sends usage in any
             case or not at all.
+        knows_service_tier: whether it takes OpenAI's `service_tier`, so that the tier that a client
+            of another API asks for is passed on.
         reasoning_fields: the members of messages and of their calls in which it takes back what
             its models thought (`REASONING_FIELDS`): of those that are text each gets it, and those
             that are not named are left out. None where nobody knows: what the client sends goes on.
@@ -120,6 +122,7 @@ class Vendor:
     renamed: Mapping[str, str] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     knows_stream_options: bool = True
+    knows_service_tier: bool = False
     reasoning_fields: frozenset[str] | None = None
     wants_reasoning: bool = False
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
@@ -154,6 +157,7 @@ VENDORS: dict[str, Vendor] = {
             **MODERATIONS,
             **IMAGES,
         },
+        knows_service_tier=True,
         # The specification's ChatCompletionRequestAssistantMessage has no member for it (2026-11);
         # what its models thought is for the Responses API alone.
         reasoning_fields=_NONE,
@@ -164,6 +168,8 @@ VENDORS: dict[str, Vendor] = {
         key_variable="AZURE_OPENAI_API_KEY",
         key_header="api-key",
         key_format="{key}",
+        # https://learn.microsoft.com/azure/foundry/openai/concepts/priority-processing (2026-11)
+        knows_service_tier=True,
         # https://learn.microsoft.com/azure/ai-services/openai/reference: the model is a deployment
         wires={
             **{

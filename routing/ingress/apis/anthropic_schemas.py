@@ -55,6 +55,8 @@ MESSAGE_BODY: Mapping[str, Any] = {
         "max_tokens": {"type": "integer"},
         "stop_sequences": {"type": "array", "items": _TEXT},
         "stream": {"type": "boolean", "description": "Answer with server-sent events."},
+        "cache_control": {"type": "object"},
+        "service_tier": {"type": "string", "enum": ["auto", "standard_only"]},
         "temperature": {"type": "number"},
         "top_p": {"type": "number"},
         "top_k": {"type": "integer"},

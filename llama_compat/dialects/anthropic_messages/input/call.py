@@ -14,6 +14,7 @@ from llama_compat.dialects.anthropic_messages.input.conversations import (
 from llama_compat.dialects.anthropic_messages.input.parameters import (
     parse_effort,
     parse_format,
+    parse_service_tier,
     parse_settings,
     parse_tool_choice,
     parse_tools,
@@ -91,4 +92,5 @@ def _parse(body: Mapping[str, Any], model: str) -> ChatCompletionRequest:
         response_format=parse_format(body),
         reasoning_effort=parse_effort(body),
         stream=bool(body.get("stream")),
+        service_tier=parse_service_tier(body.get("service_tier")),
     )

@@ -199,7 +199,12 @@ def _parse_document(block: Mapping[str, Any], path: str) -> list[ContentPart]:
 def _parse_assistant(content: Any, path: str) -> Sequence[Message]:
     if isinstance(content, str):
         return [CompletionMessage.of(content)]
-    parts = [_parse_said(block, where) for block, where in _blocks(content, path)]
+    parts = [
+        _parse_said(block, where)
+        for block, where in _blocks(content, path)
+        # It marks where one model gave way to another, and is shown to none.
+        if block.get("type") != "fallback"
+    ]
     return [CompletionMessage(tuple(with_call_seals(parts)))] if parts else []
 
 

@@ -104,6 +104,9 @@ def usual_parameters(body: Mapping[str, Any]) -> Collection[str]:
         usual.append("thinking")
     if isinstance(output, dict) and output.get("effort") == USUAL_EFFORT:
         usual.append("output_config.effort")
+    # "On a model that doesn't support fallbacks, the request runs on the requested model alone."
+    if body.get("fallbacks") == "default":
+        usual.append("fallbacks")
     return usual
 
 
@@ -153,6 +156,14 @@ def _parse_stop_sequences(value: Any) -> list[str]:
     if "" in value:
         raise invalid_parameter("stop_sequences", "'stop_sequences': none of them can be empty.")
     return value
+
+
+_TIERS = {"auto": "auto", "standard_only": "default"}
+
+
+def parse_service_tier(value: Any) -> str | None:
+    """OpenAI's word for the tier that is wanted; it is a hint, so that None is anything else."""
+    return _TIERS.get(value) if isinstance(value, str) else None
 
 
 def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:

@@ -256,7 +256,8 @@ class _Said:
     """What the model said in one turn, put together from the contents of it.
 
     Google's own client keeps of a stream what each of its responses brought, and sends them back as
-    contents of their own: a text or a thought may go on where the one before it broke off.
+    contents of their own: a text or a thought may go on where the one before it broke off. Others
+    put them into one content; a seal that comes there alone, after a thought, is that thought's.
     """
 
     def __init__(self) -> None:
@@ -270,8 +271,17 @@ class _Said:
         for place, part in enumerate(following):
             if place == 0 and self._parts and _goes_on(self._parts[-1][-1], part):
                 self._parts[-1].append(part)
+            elif _is_lone_seal(part):
+                self._parts.append([*self._unsealed(), part])
             else:
                 self._parts.append([part])
+
+    def _unsealed(self) -> list[MessagePart]:
+        """The thoughts said last, if they have no seal yet; they are taken off."""
+        thoughts: list[MessagePart] = []
+        while self._parts and all(map(_is_unsealed, self._parts[-1])):
+            thoughts[:0] = self._parts.pop()
+        return thoughts
 
     def take(self) -> list[CompletionMessage]:
         """The message, if anything has been added since the last."""
@@ -288,6 +298,16 @@ def _goes_on(part: MessagePart, following: MessagePart) -> bool:
     if not isinstance(part, ReasoningContent) or part.signature is not None:
         return False
     return isinstance(following, ReasoningContent) and not following.redacted
+
+
+def _is_unsealed(part: MessagePart) -> bool:
+    return isinstance(part, ReasoningContent) and part.signature is None
+
+
+def _is_lone_seal(part: MessagePart) -> bool:
+    if not isinstance(part, ReasoningContent) or part.redacted:
+        return False
+    return not part.text and part.signature is not None
 
 
 def _joined(parts: Sequence[MessagePart]) -> MessagePart:

@@ -19,6 +19,7 @@ from llama_compat.dialects.openai.chat.requests import (
 from llama_compat.dialects.openai.chat.streams import StreamRenderer
 from llama_compat.dialects.openai.chunks import EncodedChunks
 from llama_compat.dialects.openai.parameters import parse_sampling
+from llama_compat.dialects.openai.usage import parse_service_tier
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 from llama_compat.wire.json_fields import encode_json
 
@@ -82,6 +83,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
         stream=bool(body.get("stream")),
         return_token_ids=bool(body.get("return_token_ids")),
+        service_tier=parse_service_tier(body),
     )
     return ChatCall(
         request=request,

@@ -21,7 +21,12 @@ from llama_compat.dialects.openai.finish_reasons import (
 )
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.shapes import check_reply
-from llama_compat.dialects.openai.usage import parse_usage, render_usage
+from llama_compat.dialects.openai.usage import (
+    parse_service_tier,
+    parse_usage,
+    render_usage,
+    service_tier,
+)
 from llama_compat.images import images_in
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
@@ -57,6 +62,7 @@ def render_reply(
         "model": model,
         "choices": [_render_choice(index, response) for index, response in enumerate(responses)],
         "usage": render_usage(usage),
+        **service_tier(responses[0].service_tier),
         **token_ids(None, prompt=responses[0].prompt_token_ids),
     }
 
@@ -105,14 +111,17 @@ def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
         choices = body.get("choices")
         if not choices:
             raise ValueError("the reply has no choices")
-        return [_parse_choice(choice, usage) for choice in choices]
+        tier = parse_service_tier(body)
+        return [_parse_choice(choice, usage, tier) for choice in choices]
     except msgspec.ValidationError as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from None
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply is not a chat completion: {error!r}") from error
 
 
-def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResponse:
+def _parse_choice(
+    choice: Mapping[str, Any], usage: Usage, tier: str | None
+) -> ChatCompletionResponse:
     message = choice.get("message")
     if message is None:
         raise ValueError("the reply has a choice without a message")
@@ -130,6 +139,7 @@ def _parse_choice(choice: Mapping[str, Any], usage: Usage) -> ChatCompletionResp
         ),
         logprobs=parse_logprobs(choice.get("logprobs")),
         usage=usage,
+        service_tier=tier,
     )
 
 

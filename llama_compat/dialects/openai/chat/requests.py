@@ -300,6 +300,8 @@ def render_request(
         body["reasoning_effort"] = request.reasoning_effort
     if request.verbosity is not None:
         body["verbosity"] = request.verbosity
+    if request.service_tier is not None:
+        body["service_tier"] = request.service_tier
     if request.logprobs is not None:
         body["logprobs"] = True
         if request.logprobs:

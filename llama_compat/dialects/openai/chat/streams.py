@@ -20,6 +20,7 @@ from llama_compat.dialects.openai.chat.requests import (
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
+from llama_compat.dialects.openai.usage import service_tier
 from llama_compat.events import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
@@ -68,6 +69,7 @@ class StreamRenderer(ChunkRenderer):
                 )
         elif isinstance(event, StreamComplete):
             reason = finish_reason(event.stop_reason, called_tools=choice in self._calls)
+            self._frame |= service_tier(event.service_tier)
             yield self._render_chunk(choice, {}, reason)
         else:
             chunk = self._render_chunk(choice, {"role": "assistant", "content": ""})
@@ -179,7 +181,7 @@ class StreamParser(ChunkParser):
         )
         if cut:
             raise ValueError("the stream broke off before its finish reason")
-        yield StreamComplete(reason, self._usage, self._stop_string)
+        yield StreamComplete(reason, self._usage, self._stop_string, self._service_tier)
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> list[StreamProgress]:
         delta = choice.get("delta") or {}

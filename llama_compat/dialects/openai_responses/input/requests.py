@@ -10,6 +10,7 @@ from msgspec import Struct
 from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
 from llama_compat.dialects.openai.parameters import parse_sampling
+from llama_compat.dialects.openai.usage import parse_service_tier
 from llama_compat.dialects.openai_responses.input.items import (
     item_type,
     parse_input,
@@ -116,6 +117,7 @@ def parse_request(
         verbosity=None if verbosity == "medium" else verbosity,
         logprobs=(body.get("top_logprobs") or 0) if wants_logprobs else None,
         stream=bool(body.get("stream")),
+        service_tier=parse_service_tier(body),
     )
     shown = Shown(
         said=repeated(body),

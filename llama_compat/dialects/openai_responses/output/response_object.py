@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.counts import count, members
+from llama_compat.dialects.openai.usage import service_tier as served_in
 from llama_compat.dialects.openai_responses.input.tools import described
 from llama_compat.types import Usage
 
@@ -56,6 +57,7 @@ def response_object(
     completed: int | None = None,
     incomplete: str | None = None,
     usage: Usage | None = None,
+    service_tier: str | None = None,
     error: Mapping[str, Any] | None = None,
     store: bool = False,
     background: bool = False,
@@ -72,6 +74,7 @@ def response_object(
         completed: when it was completed, in seconds since 1970.
         incomplete: why it is incomplete.
         usage: what it cost, once that is known.
+        service_tier: in which tier it was served, where the vendor says so.
         error: why it failed.
         store, background, previous_response_id: what a store makes of it.
     """
@@ -90,6 +93,7 @@ def response_object(
         "store": store,
         **said,
         "usage": None if usage is None else render_usage(usage),
+        **served_in(service_tier),
     }
 
 

@@ -102,6 +102,7 @@ class StreamRenderer:
         self._held_logprobs: list[dict[str, Any]] = []
         self._seals: dict[int, CallSeal] = {}
         self._incomplete: str | None = None
+        self._tier: str | None = None
         self.response: dict[str, Any] | None = None
 
     def render(self, choice: int, event: StreamEvent) -> bytes:
@@ -122,6 +123,7 @@ class StreamRenderer:
             )
         if isinstance(event, StreamComplete):
             self._incomplete = _INCOMPLETE.get(event.stop_reason)
+            self._tier = event.service_tier
             return self._begin() + self._end_items()
         return b""
 
@@ -160,6 +162,7 @@ class StreamRenderer:
             model=self._labels.model,
             status=status,
             output=[item.item for item in self._output],
+            service_tier=self._tier,
             store=keeping is not None and keeping.store,
             background=keeping is not None and keeping.background,
             previous_response_id=self._shown.previous_response_id,

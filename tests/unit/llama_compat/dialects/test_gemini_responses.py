@@ -306,6 +306,20 @@ def test_a_thought_that_goes_on_is_sealed_as_one() -> None:
     )
 
 
+def test_a_seal_that_comes_alone_is_of_the_thought_before_it() -> None:
+    parts = [
+        {"text": "Hi"},
+        *({"text": text, "thought": True} for text in "ab"),
+        {"text": "", "thought": True, "thoughtSignature": "c2VhbA=="},
+        {"text": "Ho"},
+    ]
+    assert parse_contents([{"role": "model", "parts": parts}]) == (
+        CompletionMessage(
+            (TextContent("Hi"), ReasoningContent("ab", "c2VhbA==", "gemini"), TextContent("Ho"))
+        ),
+    )
+
+
 def test_an_array_that_fails_is_still_one() -> None:
     renderer = parse(STREAM_ARRAY).stream_renderer(LABELS)
     begun = renderer.render(0, StreamProgress(TextDelta("Hi")))

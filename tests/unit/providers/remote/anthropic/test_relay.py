@@ -361,6 +361,23 @@ async def test_the_usage_of_a_stream_is_what_was_counted_last() -> None:
     assert reply.usage is None
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_all_models_that_took_part_are_counted(stream: bool) -> None:
+    iterations = [
+        {"type": "message", "input_tokens": 7, "output_tokens": 4},
+        {"type": "fallback_message", "input_tokens": 15, "output_tokens": 25},
+    ]
+    told = b'"iterations": %b, "output_tokens"' % json.dumps(iterations).encode()
+    whole = MESSAGE.model_dump_json().encode().replace(b'"output_tokens"', told, 1)
+    # In a stream they come with the last count of the output.
+    at = STREAM.rindex(b'"output_tokens"')
+    streamed = STREAM[:at] + told + STREAM[at + len(b'"output_tokens"') :]
+    reply = await Vendor(streamed if stream else whole).relay(message_call(stream=stream))
+    assert b"iterations" in await said(reply)
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (22, 29)
+
+
 async def test_a_whole_reply_to_a_request_for_a_stream_becomes_one() -> None:
     citation = {"type": "char_location", "cited_text": "a", "document_index": 0}
     blocks = [
