@@ -367,6 +367,9 @@ class ChatCompletionRequest(Struct, frozen=True):
     `verbosity` is OpenAI's (`low`, `medium`, `high`). `thinking` is how the model has to be told of
     `reasoning_effort`, where that is known. `logprobs`, `stream`, `request_id`,
     `context_length`, `return_token_ids` and `prepared` as in `CompletionRequest`.
+
+    `prompt_cache_key` and `prompt_cache_retention` are OpenAI's hints for its cache of prompts.
+    With `marks_prompt` the prompt is marked for that of a vendor who wants to be told what to keep.
     """
 
     model: str
@@ -385,6 +388,9 @@ class ChatCompletionRequest(Struct, frozen=True):
     return_token_ids: bool = False
     prepared: Once | None = None
     thinking: ThinkingForm | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    marks_prompt: bool = False
 
 
 class EmbeddingRequest(Struct, frozen=True):

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages
+from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -24,6 +25,7 @@ from llama_compat.types import (
     ThinkingForm,
     temperature_of,
 )
+from llama_compat.wire.json_fields import to_raw
 from providers.base import ProviderConfig
 from providers.remote.anthropic.relay import VERSION, relay_messages
 from providers.remote.config import HTTPURL, RemoteConfig
@@ -162,7 +164,7 @@ class AnthropicMessagesProvider(
                 headers={**headers, **self._versions(call.headers)},
             )
 
-        return await relay_messages(self.id, call, target.model, post)
+        return await relay_messages(self.id, call, target.model, post, marks=target.prompt_cache)
 
     def _versions(self, asked: Mapping[str, str]) -> dict[str, str]:
         """What the client asks for, word by word, and what the template adds to it."""
@@ -181,6 +183,8 @@ class AnthropicMessagesProvider(
             default_max_tokens=self._default_max_tokens(request),
             thinking=self._thinking(request),
         )
+        if request.marks_prompt:
+            body = with_cache_marks({name: to_raw(value) for name, value in body.items()})
         json_object = anthropic_messages.wants_json_object(request)
         return read_reply(
             self.id,

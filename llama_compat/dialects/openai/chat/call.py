@@ -82,6 +82,8 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
         stream=bool(body.get("stream")),
         return_token_ids=bool(body.get("return_token_ids")),
+        prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
+        prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
     )
     return ChatCall(
         request=request,
