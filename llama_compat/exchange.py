@@ -99,11 +99,13 @@ class Target(Struct, frozen=True):
         model: what the provider calls it.
         context_length: tokens that it may hold, where the template says so.
         fit: what its facts make of a call; None where there is nothing to do.
+        prompt_cache: whether prompts are marked for the vendor's cache, where the client has not.
     """
 
     model: str
     context_length: int | None = None
     fit: Fit | None = None
+    prompt_cache: bool = False
 
 
 class Reply(Struct, eq=False):

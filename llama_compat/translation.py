@@ -166,6 +166,8 @@ def _choices(
             prepared=prepared,
             **_changes(request, fitted),
         )
+        if target.prompt_cache and isinstance(own, ChatCompletionRequest):
+            own = structs.replace(own, marks_prompt=True)
         requests.append(own)
     return requests
 

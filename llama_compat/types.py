@@ -371,6 +371,9 @@ class ChatCompletionRequest(Struct, frozen=True):
     `flex`, `priority`, `scale`). `thinking` is how the model has to be told of `reasoning_effort`,
     and when it takes its thoughts back, where that is known. `logprobs`, `stream`, `request_id`,
     `context_length`, `return_token_ids` and `prepared` as in `CompletionRequest`.
+
+    `prompt_cache_key` and `prompt_cache_retention` are OpenAI's hints for its cache of prompts.
+    With `marks_prompt` the prompt is marked for that of a vendor who wants to be told what to keep.
     """
 
     model: str
@@ -390,6 +393,9 @@ class ChatCompletionRequest(Struct, frozen=True):
     prepared: Once | None = None
     thinking: ThinkingForm | None = None
     service_tier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    marks_prompt: bool = False
 
 
 class EmbeddingRequest(Struct, frozen=True):

@@ -148,7 +148,7 @@ class ModelTable:
         fit = fit_of(facts, adapts_relayed=provider.config.unsupported == "adapt")
         return LiveTarget(
             provider,
-            Target(flat.model, flat.context_length, fit),
+            Target(flat.model, flat.context_length, fit, flat.prompt_cache),
             self._states.provider(flat.provider).target(flat.model),
             flat.weight,
             flat.priority,

@@ -209,6 +209,7 @@ class FlatTarget:
     priority: int = 0
     price: PriceSettings | None = None
     facts: FactsSettings | None = None
+    prompt_cache: bool = False
 
 
 def merged(defaults: RoutingSettings | None, own: RoutingSettings | None) -> RoutingSettings | None:
@@ -261,7 +262,10 @@ def _in_order(model: ModelSettings, models: Mapping[str, ModelSettings]) -> Sequ
     if model.provider is not None:
         name = model.provider_model or model.id
         length, price, facts = model.context_length, model.price, model.facts
-        return [FlatTarget(model.provider, name, length, price=price, facts=facts)]
+        marks = model.prompt_cache == "auto"
+        return [
+            FlatTarget(model.provider, name, length, price=price, facts=facts, prompt_cache=marks)
+        ]
     # The rank of a target is its own priority, and then that within the model whose place it has.
     ranked: list[tuple[tuple[int, int], FlatTarget]] = []
     for target in model.targets:
@@ -274,6 +278,7 @@ def _in_order(model: ModelSettings, models: Mapping[str, ModelSettings]) -> Sequ
                 target.weight,
                 price=target.price or model.price,
                 facts=target.facts or model.facts,
+                prompt_cache=model.prompt_cache == "auto",
             )
             ranked.append(((target.priority, 0), flat))
             continue
@@ -285,6 +290,7 @@ def _in_order(model: ModelSettings, models: Mapping[str, ModelSettings]) -> Sequ
                 flat,
                 weight=target.weight * flat.weight / beside,
                 context_length=_least(flat.context_length, model.context_length),
+                prompt_cache=flat.prompt_cache or model.prompt_cache == "auto",
             )
             ranked.append(((target.priority, flat.priority), in_place))
     ranked.sort(key=lambda each: each[0])

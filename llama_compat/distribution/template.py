@@ -315,6 +315,10 @@ class ModelSettings(_Settings):
     facts: FactsSettings | None = None
     """What it takes, over what the catalogue knows of it."""
 
+    prompt_cache: Literal["auto"] | None = None
+    """`auto` marks prompts for the vendor's cache where the client has not, for targets that speak
+    Anthropic's API: the tools, the system prompt and the last turns. Others cache by themselves."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Its id, and the aliases that are names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Mapping
 
 from msgspec import Raw
@@ -16,7 +15,8 @@ from routing.request import Handler, Request
 _CONVERSATIONS = ("messages", "contents", "input")
 """What a request's conversation is called, in one API or another."""
 
-_CALLS = re.compile(rb'"(?:tool_calls|tool_use|function_call|functionCall)"')
+_CALLS = (b'"tool_', b'"function')
+"""What is in every conversation in which a tool was called, in one API or another."""
 
 
 class ReasoningLayer:
@@ -50,5 +50,8 @@ def _has_tools(call: Call) -> bool:
 
 
 def _mentions_calls(fields: Mapping[str, Raw]) -> bool:
-    said = (fields[name] for name in _CONVERSATIONS if name in fields)
-    return any(_CALLS.search(memoryview(each)) for each in said)
+    for name in _CONVERSATIONS:
+        if name in fields:
+            said = bytes(fields[name])
+            return any(mark in said for mark in _CALLS)
+    return False

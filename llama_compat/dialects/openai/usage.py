@@ -20,8 +20,9 @@ def render_usage(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-    if usage.cached_tokens is not None:
-        rendered["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    read = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens}
+    if told := {name: tokens for name, tokens in read.items() if tokens is not None}:
+        rendered["prompt_tokens_details"] = told
     if usage.reasoning_tokens is not None:
         rendered["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return rendered
@@ -32,7 +33,7 @@ _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 class _PromptDetails(Struct):
     cached_tokens: _Tokens | None = None
-    cache_write_tokens: _Tokens | None = None  # OpenRouter
+    cache_write_tokens: _Tokens | None = None
 
 
 class _CompletionDetails(Struct):

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages
+from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
@@ -25,6 +26,7 @@ from llama_compat.types import (
     ThinkingForm,
     temperature_of,
 )
+from llama_compat.wire.json_fields import to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
 from providers.remote.config import HTTPURL, RemoteConfig
@@ -174,7 +176,7 @@ class AnthropicMessagesProvider(
                 headers={**headers, **self._versions(call.headers)},
             )
 
-        return await relay_messages(self.id, call, target.model, post)
+        return await relay_messages(self.id, call, target.model, post, marks=target.prompt_cache)
 
     def _versions(self, asked: Mapping[str, str]) -> dict[str, str]:
         """What the client asks for, word by word, and what the template adds to it."""
@@ -190,13 +192,16 @@ class AnthropicMessagesProvider(
     def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation."""
         rendered = self._rendered(request)
+        body = rendered.body
+        if request.marks_prompt:
+            body = with_cache_marks({name: to_raw(value) for name, value in body.items()})
         read: dict[str, Any] = {
             "json_object": anthropic_messages.wants_json_object(request),
             "dropped": rendered.dropped,
         }
         return read_reply(
             self.id,
-            self._post("messages", request, rendered.body, rendered.betas),
+            self._post("messages", request, body, rendered.betas),
             partial(anthropic_messages.parse_reply, **read),
             anthropic_messages.StreamParser(**read),
             stream=request.stream,

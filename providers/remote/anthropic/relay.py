@@ -14,12 +14,14 @@ from msgspec import Raw
 
 from llama_compat.dialects.anthropic_messages.errors import DIALECT
 from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
+from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.dialects.anthropic_messages.versions import VERSION
 from llama_compat.dialects.counts import members
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
@@ -48,7 +50,9 @@ _REQUIRED = {"messages": "content", "count_tokens": "input_tokens"}
 """What the whole reply to each call has."""
 
 
-async def relay_messages(provider: str, call: Call, model: str, post: Post) -> Reply:
+async def relay_messages(
+    provider: str, call: Call, model: str, post: Post, *, marks: bool = False
+) -> Reply:
     """Pass a call of `messages` or `count_tokens` on, and its reply back.
 
     Args:
@@ -56,12 +60,16 @@ async def relay_messages(provider: str, call: Call, model: str, post: Post) -> R
         call: what to pass on.
         model: what the vendor calls the model.
         post: where to.
+        marks: whether the prompt is marked for the vendor's cache, where the client has not.
 
     Raises:
         APIError: whatever went wrong with the vendor, in its own words where they are Anthropic's.
     """
     headers = {"anthropic-version": VERSION, **call.headers}
-    exchange = post(encode_fields(_vendor_fields(call, model)), headers)
+    fields = _vendor_fields(call, model)
+    if marks and call.operation.name == "messages":
+        fields = await off_loop(call.size, with_cache_marks, fields)
+    exchange = post(encode_fields(fields), headers)
     try:
         if call.stream and call.operation.name == "messages":
             stream = MessagesStream(provider, to_raw(call.model))

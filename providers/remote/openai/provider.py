@@ -247,7 +247,8 @@ class RemoteOpenAIProvider(
                 headers={**headers, **({"x-api-key": self.api_key} if self.api_key else {})},
             )
 
-        return await relay_messages(self.id, call, vendor_model(target.model, self.vendor), post)
+        model = vendor_model(target.model, self.vendor)
+        return await relay_messages(self.id, call, model, post, marks=target.prompt_cache)
 
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
@@ -358,6 +359,8 @@ class RemoteOpenAIProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation."""
         body = chat.render_request(request)
+        hints = {name: getattr(request, name) for name in self.vendor.cache_hints}
+        body |= {name: hint for name, hint in hints.items() if hint is not None}
         read = partial(read_chat, stream=request.stream)
         async with aclosing(self._generate("chat", request, body, read)) as events:
             async for event in events:

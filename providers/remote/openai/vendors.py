@@ -105,6 +105,8 @@ class Vendor:
         stand_ins: what there is in one of `reasoning_fields` where a turn that calls tools has
             nothing in it, and would be refused: another vendor's model made it, or nobody knows
             any more what was thought.
+        cache_hints: the parameters in which it takes hints for its cache of prompts; calls that are
+            translated bring no others. Relayed calls keep what they say of it.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
     """
 
@@ -126,6 +128,7 @@ class Vendor:
     reasoning_fields: frozenset[str] | None = None
     wants_reasoning: bool = False
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
+    cache_hints: frozenset[str] = frozenset()
     family: str = ""
 
 
@@ -138,6 +141,9 @@ ANY_CALLS_SEAL: Mapping[str, Raw] = MappingProxyType(
 )
 
 _NONE: frozenset[str] = frozenset()
+
+CACHE_HINTS = frozenset({"prompt_cache_key", "prompt_cache_retention"})
+"""OpenAI's, as openai 3.52.0 has them (types/chat/completion_create_params.py, 2026-11-23)."""
 
 VENDORS: dict[str, Vendor] = {
     "remote::passthrough": Vendor(
@@ -162,6 +168,7 @@ VENDORS: dict[str, Vendor] = {
         # what its models thought is for the Responses API alone.
         reasoning_fields=_NONE,
         family="openai",
+        cache_hints=CACHE_HINTS,
     ),
     "remote::azure": Vendor(
         name="Azure OpenAI",
@@ -181,6 +188,7 @@ VENDORS: dict[str, Vendor] = {
         models_path="/openai/models?api-version={api_version}",
         reasoning_fields=_NONE,  # as OpenAI's
         family="openai",
+        cache_hints=CACHE_HINTS,
     ),
     "remote::anthropic": Vendor(
         name="Anthropic",

@@ -84,6 +84,8 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         stream=bool(body.get("stream")),
         return_token_ids=bool(body.get("return_token_ids")),
         service_tier=parse_service_tier(body),
+        prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
+        prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
     )
     return ChatCall(
         request=request,

@@ -118,6 +118,8 @@ def parse_request(
         logprobs=(body.get("top_logprobs") or 0) if wants_logprobs else None,
         stream=bool(body.get("stream")),
         service_tier=parse_service_tier(body),
+        prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
+        prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
     )
     shown = Shown(
         said=repeated(body),

@@ -24,7 +24,7 @@ ISSUED = [
     *("sambanova", "anthropic", "gemini", "passthrough", "azure", "openrouter", "mistral"),
     *("deepseek", "xai", "huggingface", "sglang", "llama-cpp", "lmstudio"),
     *("cohere", "perplexity", "moonshot", "zai", "minimax", "alibaba", "vercel", "databricks"),
-    *("cloudflare", "bedrock"),
+    *("cloudflare", "bedrock", "xiaomi"),
 ]
 
 

@@ -13,6 +13,7 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_reasoning,
     with_reasoning_in,
 )
+from llama_compat.wire.json_fields import from_raw, to_raw
 from providers.remote.openai.vendors import VENDORS
 
 SEAL = {"google": {"thought_signature": "s"}}
@@ -105,3 +106,49 @@ def test_every_row_says_what_the_vendor_takes(provider_type: str) -> None:
     else:
         assert taken is not None
         assert taken <= REASONING_FIELDS
+
+
+# Where there has to be something ------------------------------------------------------------------
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+ASKS: dict[str, Any] = {"role": "user", "content": "Weather?"}
+CALLS: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}
+ANSWERS: dict[str, Any] = {"role": "tool", "tool_call_id": "1", "content": "22"}
+ROUND = [ASKS, CALLS, ANSWERS]
+
+
+def completed(messages: list[dict[str, Any]], provider_type: str) -> list[dict[str, Any]]:
+    vendor = VENDORS[provider_type]
+    taken = vendor.reasoning_fields or frozenset()
+    raw = with_reasoning_in(to_raw(messages), taken, vendor.stand_ins)
+    result: list[dict[str, Any]] = from_raw(raw)
+    return result
+
+
+@pytest.mark.parametrize(
+    "provider_type", ["remote::deepseek", "remote::moonshot", "remote::xiaomi"]
+)
+def test_every_turn_with_calls_says_something(provider_type: str) -> None:
+    blank = CALLS | {"reasoning_content": " "}
+    told = completed([*ROUND, *ROUND], provider_type)
+    assert told == [ASKS, blank, ANSWERS, ASKS, blank, ANSWERS]
+    thought = CALLS | {"reasoning_content": "Hm."}
+    assert completed([ASKS, thought, ANSWERS], provider_type)[1] == thought
+    empty = CALLS | {"reasoning_content": ""}
+    assert completed([ASKS, empty, ANSWERS], provider_type)[1] == blank
+
+
+def test_geminis_first_call_of_the_current_turn_is_signed() -> None:
+    seal = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
+    signed = CALLS | {"tool_calls": [CALL | seal, CALL]}
+    told = completed([*ROUND, *ROUND, CALLS, ANSWERS], "remote::gemini")
+    assert told == [*ROUND, ASKS, signed, ANSWERS, signed, ANSWERS]
+    own = {"extra_content": {"google": {"thought_signature": "b3du"}}}
+    kept = CALLS | {"tool_calls": [CALL | own, CALL]}
+    assert completed([ASKS, kept, ANSWERS], "remote::gemini") == [ASKS, kept, ANSWERS]
+
+
+@pytest.mark.parametrize("calls", [None, [], "no calls", [7]])
+def test_calls_that_are_none_are_the_vendors_to_refuse(calls: Any) -> None:
+    message = {"role": "assistant", "content": "Hi", "tool_calls": calls}
+    assert completed([ASKS, message], "remote::deepseek") == [ASKS, message]
