@@ -17,6 +17,7 @@ CLASSES: Mapping[str, str] = {
     "local::llama_cpp": "providers.local.llama_cpp_engine.provider:LlamaCppProvider",
     "local::torch": "providers.local.torch_engine.provider:TorchProvider",
     "remote::anthropic-messages": "providers.remote.anthropic.provider:AnthropicMessagesProvider",
+    "remote::bedrock-converse": "providers.remote.bedrock.provider:BedrockConverseProvider",
     "remote::fastchat": "providers.remote.fastchat:FastChatProvider",
     "remote::gemini-native": "providers.remote.gemini.provider:GeminiProvider",
     "remote::ollama-native": "providers.remote.ollama.provider:OllamaProvider",

@@ -24,6 +24,7 @@ VENDORS: Mapping[str, VendorNames] = {
     "remote::anthropic-messages": VendorNames("anthropic", "anthropic"),
     "remote::azure": VendorNames("azure", "azure"),
     "remote::bedrock": VendorNames("amazon-bedrock", "aws"),
+    "remote::bedrock-converse": VendorNames("amazon-bedrock", "aws"),
     "remote::cerebras": VendorNames("cerebras", "cerebras"),
     "remote::cloudflare": VendorNames("cloudflare-workers-ai", "cloudflare"),
     "remote::cohere": VendorNames("cohere", "cohere"),

@@ -30,6 +30,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     MAX_TEMPERATURE,
     Thinking,
     render_request,
+    render_thinking,
     wants_json_object,
 )
 
@@ -48,5 +49,6 @@ __all__ = [
     "render_models",
     "render_reply",
     "render_request",
+    "render_thinking",
     "wants_json_object",
 ]

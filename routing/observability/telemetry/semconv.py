@@ -58,6 +58,7 @@ _PROVIDERS: Mapping[str, str] = {
     "anthropic-messages": "anthropic",
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
+    "bedrock-converse": "aws.bedrock",
     "gemini": "gcp.gemini",
     "gemini-native": "gcp.gemini",
     "mistral": "mistral_ai",
