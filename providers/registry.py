@@ -21,6 +21,7 @@ CLASSES: Mapping[str, str] = {
     "remote::fastchat": "providers.remote.fastchat:FastChatProvider",
     "remote::gemini-native": "providers.remote.gemini.provider:GeminiProvider",
     "remote::ollama-native": "providers.remote.ollama.provider:OllamaProvider",
+    "remote::vertex": "providers.remote.gemini.vertex:VertexGeminiProvider",
 }
 """Types with a class of their own; those that speak OpenAI are rows of `VENDORS`."""
 

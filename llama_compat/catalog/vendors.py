@@ -44,6 +44,7 @@ VENDORS: Mapping[str, VendorNames] = {
     "remote::perplexity": VendorNames("perplexity-agent", "perplexity"),
     "remote::together": VendorNames("togetherai", "together"),
     "remote::vercel": VendorNames("vercel"),
+    "remote::vertex": VendorNames("google-vertex", "google"),
     "remote::xai": VendorNames("xai", "x-ai"),
     "remote::zai": VendorNames("zai", "zai"),
 }

@@ -217,6 +217,19 @@ providers:
 providers:
   - {id: gemini, type: "remote::gemini-native", config: {api_key: "${env.GEMINI_API_KEY}"}}
 """,
+    "VertexConfig": """
+providers:
+  - id: vertex
+    type: remote::vertex
+    config:
+      project: my-project
+      location: europe-west4
+      service_account: /etc/llama-compat/service-account.json
+""",
+    "VertexGeminiConfig": """
+providers:
+  - {id: vertex, type: "remote::vertex", config: {project: my-project}}
+""",
     "OllamaConfig": """
 providers:
   - {id: ollama, type: "remote::ollama-native", config: {base_url: "http://localhost:11434"}}
