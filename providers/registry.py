@@ -22,6 +22,7 @@ CLASSES: Mapping[str, str] = {
     "remote::gemini-native": "providers.remote.gemini.provider:GeminiProvider",
     "remote::ollama-native": "providers.remote.ollama.provider:OllamaProvider",
     "remote::vertex": "providers.remote.gemini.vertex:VertexGeminiProvider",
+    "remote::vertex-anthropic": "providers.remote.anthropic.vertex:VertexAnthropicProvider",
 }
 """Types with a class of their own; those that speak OpenAI are rows of `VENDORS`."""
 

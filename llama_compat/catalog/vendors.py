@@ -45,6 +45,7 @@ VENDORS: Mapping[str, VendorNames] = {
     "remote::together": VendorNames("togetherai", "together"),
     "remote::vercel": VendorNames("vercel"),
     "remote::vertex": VendorNames("google-vertex", "google"),
+    "remote::vertex-anthropic": VendorNames("google-vertex", "google"),
     "remote::xai": VendorNames("xai", "x-ai"),
     "remote::zai": VendorNames("zai", "zai"),
 }

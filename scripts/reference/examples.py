@@ -230,6 +230,10 @@ providers:
 providers:
   - {id: vertex, type: "remote::vertex", config: {project: my-project}}
 """,
+    "VertexAnthropicConfig": """
+providers:
+  - {id: claude, type: "remote::vertex-anthropic", config: {project: my-project, location: eu}}
+""",
     "OllamaConfig": """
 providers:
   - {id: ollama, type: "remote::ollama-native", config: {base_url: "http://localhost:11434"}}

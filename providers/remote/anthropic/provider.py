@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -169,7 +169,7 @@ class AnthropicMessagesProvider(
         json_object = anthropic_messages.wants_json_object(request)
         return read_reply(
             self.id,
-            self.upstream.post(_PATHS["messages"], encode(body), request_id=request.request_id),
+            self._post("messages", body, request.request_id),
             partial(anthropic_messages.parse_reply, json_object=json_object),
             anthropic_messages.StreamParser(json_object=json_object),
             stream=request.stream,
@@ -184,12 +184,14 @@ class AnthropicMessagesProvider(
             thinking=self._thinking(request),
         )
         body = {name: rendered[name] for name in _COUNTED if name in rendered}
-        async with self.upstream.post(
-            _PATHS["count_tokens"], encode(body), request_id=request.request_id
-        ) as response:
+        async with self._post("count_tokens", body, request.request_id) as response:
             return await read_object(
                 self.id, response, anthropic_messages.parse_token_reply, required=["input_tokens"]
             )
+
+    def _post(self, operation: str, body: dict[str, Any], request_id: str) -> UpstreamExchange:
+        """Send what was rendered to where an operation is."""
+        return self.upstream.post(_PATHS[operation], encode(body), request_id=request_id)
 
     def _thinking(self, request: ChatCompletionRequest) -> anthropic_messages.Thinking:
         form = request.thinking or ThinkingForm()

@@ -65,6 +65,7 @@ _PROVIDERS: Mapping[str, str] = {
     "moonshot": "moonshot_ai",
     "ollama-native": "ollama",
     "vertex": "gcp.vertex_ai",
+    "vertex-anthropic": "gcp.vertex_ai",
     "xai": "x_ai",
 }
 
