@@ -5,7 +5,8 @@ row is a server's error: proxies in front of vendors have numbers of their own. 
 OpenAI's error codes (https://platform.openai.com/docs/guides/error-codes), Anthropic's
 (https://platform.claude.com/docs/en/api/errors), google.rpc.Code, and the messages of vLLM,
 llama.cpp, SGLang, Ollama, Mistral, Groq, Together, Fireworks, DeepSeek and Azure; Cloudflare's 5xx
-(https://developers.cloudflare.com/support/troubleshooting/http-status-codes/).
+(https://developers.cloudflare.com/support/troubleshooting/http-status-codes/); Amazon Bedrock's
+exceptions (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html).
 """
 
 from __future__ import annotations
@@ -141,7 +142,13 @@ _ROWS = (
     _Row(
         ErrorClass.quota,
         frozenset(
-            {"insufficient_quota", "quota_exceeded", "billing_error", "billing_hard_limit_reached"}
+            {
+                "insufficient_quota",
+                "quota_exceeded",
+                "billing_error",
+                "billing_hard_limit_reached",
+                "servicequotaexceededexception",
+            }
         ),
         frozenset({402}),
     ),
@@ -180,13 +187,21 @@ _ROWS = (
                 "engine_overloaded",
                 "unavailable",
                 "service_unavailable",
+                "modelnotreadyexception",
             }
         ),
         frozenset({498, 503, 529}),  # 498: Groq's flex tier has no room
     ),
     _Row(
         ErrorClass.rate_limit,
-        frozenset({"rate_limit_error", "rate_limit_exceeded", "resource_exhausted"}),
+        frozenset(
+            {
+                "rate_limit_error",
+                "rate_limit_exceeded",
+                "resource_exhausted",
+                "throttlingexception",
+            }
+        ),
         frozenset({429}),
     ),
     _Row(

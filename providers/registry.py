@@ -17,9 +17,12 @@ CLASSES: Mapping[str, str] = {
     "local::llama_cpp": "providers.local.llama_cpp_engine.provider:LlamaCppProvider",
     "local::torch": "providers.local.torch_engine.provider:TorchProvider",
     "remote::anthropic-messages": "providers.remote.anthropic.provider:AnthropicMessagesProvider",
+    "remote::bedrock-converse": "providers.remote.bedrock.provider:BedrockConverseProvider",
     "remote::fastchat": "providers.remote.fastchat:FastChatProvider",
     "remote::gemini-native": "providers.remote.gemini.provider:GeminiProvider",
     "remote::ollama-native": "providers.remote.ollama.provider:OllamaProvider",
+    "remote::vertex": "providers.remote.gemini.vertex:VertexGeminiProvider",
+    "remote::vertex-anthropic": "providers.remote.anthropic.vertex:VertexAnthropicProvider",
 }
 """Types with a class of their own; those that speak OpenAI are rows of `VENDORS`."""
 

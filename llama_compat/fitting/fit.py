@@ -23,15 +23,13 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from llama_compat.catalog.facts import EFFORTS, Facts
+from llama_compat.fitting.forced_reply import as_forced_call
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
     Message,
-    ResponseFormat,
     SystemMessage,
     ThinkingForm,
-    ToolChoice,
-    ToolDefinition,
 )
 
 SAMPLING = frozenset({"temperature", "top_p", "top_k"})
@@ -64,9 +62,6 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
 """What is so where nobody asks for anything."""
 
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
-
-REPLY_TOOL = "reply"
-"""The tool whose arguments are the reply, where a model can't be held to a schema otherwise."""
 
 
 class Fit(Struct, frozen=True):
@@ -318,18 +313,9 @@ def _fit_format(
         why = "besides tools it can't be forced to" if request.tools else "it can't be forced to"
         fitted.refused[path] = f"the model can't be held to a schema, and {why}"
         return
-    fitted.changes |= {
-        "tools": (_reply_tool(wanted),),
-        "tool_choice": ToolChoice("required", REPLY_TOOL),
-        "response_format": None,
-    }
+    fitted.changes |= as_forced_call(wanted)
     fitted.reply_tool = True
     fitted.adapted.append(f"{path}=tool")
-
-
-def _reply_tool(wanted: ResponseFormat) -> ToolDefinition:
-    schema = wanted.schema or {"type": "object"}
-    return ToolDefinition(REPLY_TOOL, "Give the reply with this.", schema)
 
 
 def _with_role(messages: Sequence[Message], role: Any) -> tuple[Message, ...] | None:

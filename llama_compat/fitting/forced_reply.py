@@ -7,18 +7,36 @@ schema (`llama_compat.fitting.fit`); what it calls it with is the reply.
 from __future__ import annotations
 
 from contextlib import aclosing
+from typing import Any
 
 from msgspec import structs
 
 from llama_compat.fan_out import Events
 from llama_compat.types import (
+    ResponseFormat,
     StopReason,
     StreamComplete,
     StreamProgress,
     TextDelta,
     ToolCallDelta,
     ToolCallParseStatus,
+    ToolChoice,
+    ToolDefinition,
 )
+
+REPLY_TOOL = "reply"
+"""The tool whose arguments are the reply, where a model can't be held to a schema otherwise."""
+
+
+def as_forced_call(wanted: ResponseFormat) -> dict[str, Any]:
+    """What is different in a `ChatCompletionRequest` without tools whose reply, of the form
+    `wanted`, is to come as the arguments of a call: `as_text` makes a reply of that again."""
+    schema = wanted.schema or {"type": "object"}
+    return {
+        "tools": (ToolDefinition(REPLY_TOOL, "Give the reply with this.", schema),),
+        "tool_choice": ToolChoice("required", REPLY_TOOL),
+        "response_format": None,
+    }
 
 
 async def as_text(events: Events) -> Events:

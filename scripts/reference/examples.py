@@ -165,6 +165,22 @@ providers:
       api_key: ${env.AZURE_OPENAI_API_KEY}
       api_version: 2024-10-21
 """,
+    "BedrockConfig": """
+providers:
+  - id: bedrock
+    type: remote::bedrock
+    config: {region: us-east-1, aws: {profile: work}}
+""",
+    "BedrockConverseConfig": """
+providers:
+  - id: converse
+    type: remote::bedrock-converse
+    config:
+      region: eu-central-1
+      aws: {}
+      guardrail: {identifier: gr1abc, version: "3"}
+      additional_fields: {anthropic_beta: [context-1m-2025-08-07]}
+""",
     "LocalConfig": """
 providers:
   - {id: torch, type: "local::torch", config: {tool_format: hermes}}
@@ -200,6 +216,23 @@ providers:
     "GeminiConfig": """
 providers:
   - {id: gemini, type: "remote::gemini-native", config: {api_key: "${env.GEMINI_API_KEY}"}}
+""",
+    "VertexConfig": """
+providers:
+  - id: vertex
+    type: remote::vertex
+    config:
+      project: my-project
+      location: europe-west4
+      service_account: /etc/llama-compat/service-account.json
+""",
+    "VertexGeminiConfig": """
+providers:
+  - {id: vertex, type: "remote::vertex", config: {project: my-project}}
+""",
+    "VertexAnthropicConfig": """
+providers:
+  - {id: claude, type: "remote::vertex-anthropic", config: {project: my-project, location: eu}}
 """,
     "OllamaConfig": """
 providers:

@@ -144,11 +144,15 @@ def provider_page() -> str:
     return page_of("Settings of providers", PROVIDER_INTRODUCTION + index, *sections)
 
 
+_PARTICULAR = ("azure", "bedrock")
+"""Vendors that speak OpenAI and have settings of their own."""
+
+
 def _types() -> Mapping[str, type[BaseModel]]:
     """The class of each type's settings; that of all vendors without one of their own once."""
     found: dict[str, type[BaseModel]] = {
-        "all [vendors](vendors.md) but Azure": RemoteOpenAIConfig,
-        "`remote::azure`": config_model("remote::azure").model,
+        "all [vendors](vendors.md) but those": RemoteOpenAIConfig,
+        **{code(f"remote::{name}"): config_model(f"remote::{name}").model for name in _PARTICULAR},
     }
     return found | {code(name): config_model(name).model for name in CLASSES}
 

@@ -73,10 +73,11 @@ class Reply:
 class Vendor(ABC):
     """One vendor's side of the suite.
 
-    Class attributes: `error_body`, what it answers with beside status 429; `stream_error`, the
-    bytes with which a stream says that it failed.
+    Class attributes: `server_type`, the server that it is on; `error_body`, what it answers with
+    beside status 429; `stream_error`, the bytes with which a stream says that it failed.
     """
 
+    server_type: type[NativeVendor] = NativeVendor
     error_body: bytes
     stream_error: bytes
 

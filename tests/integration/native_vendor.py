@@ -29,8 +29,9 @@ class Received:
 
     @property
     def wants_stream(self) -> bool:
-        """Anthropic's clients say so in the body, Gemini's in the path."""
-        return ":stream" in self.path or bool(self.content and self.body.get("stream"))
+        """Anthropic's clients say so in the body, Gemini's and Bedrock's in the path."""
+        in_path = ":stream" in self.path or self.path.endswith("-stream")
+        return in_path or bool(self.content and self.body.get("stream"))
 
 
 @dataclass

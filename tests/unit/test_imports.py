@@ -43,6 +43,7 @@ HEAVY = {
 ENGINES = (
     "providers/local/torch_engine/",
     "providers/local/llama_cpp_engine/",
+    "providers/remote/bedrock/event_stream.py",
     "routing/observability/telemetry/metrics.py",
 )
 """Where the heavy ones may be imported at module level: loaded only when a template asks."""

@@ -35,6 +35,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     Thinking,
     render_conversation,
     render_request,
+    render_thinking,
     wants_json_object,
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
@@ -57,5 +58,6 @@ __all__ = [
     "render_models",
     "render_reply",
     "render_request",
+    "render_thinking",
     "wants_json_object",
 ]

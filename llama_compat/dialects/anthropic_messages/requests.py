@@ -399,6 +399,21 @@ def _render_tool_choice(request: ChatCompletionRequest) -> dict[str, Any]:
     return choice
 
 
+def render_thinking(
+    request: ChatCompletionRequest, thinking: Thinking
+) -> tuple[dict[str, Any], str | None]:
+    """How hard Claude is to think, for other APIs that have its models: the object `thinking`,
+    which may be empty, and the word for its effort where it takes one.
+
+    Raises:
+        APIError: 400, it is no such word, or there is no room to think.
+    """
+    budget = _thinking_budget(request) if thinking.mode == "budget" else 0
+    effort = _effort(request)
+    block = _render_thinking(request, thinking, budget)
+    return block, effort if thinking.mode == "adaptive" else None
+
+
 def _render_output_config(request: ChatCompletionRequest, thinking: Thinking) -> dict[str, Any]:
     config: dict[str, Any] = {}
     effort = _effort(request)

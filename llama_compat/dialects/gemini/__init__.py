@@ -15,9 +15,17 @@ What the two vocabularies don't share:
 
 from llama_compat.dialects.gemini.embeddings import parse_embeddings, render_embedding_request
 from llama_compat.dialects.gemini.input.contents import parse_file, parse_inline
-from llama_compat.dialects.gemini.models import model_path, parse_models
+from llama_compat.dialects.gemini.models import (
+    model_path,
+    parse_models,
+    parse_publisher_models,
+)
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply, parse_token_count
-from llama_compat.dialects.gemini.requests import render_count_request, render_request
+from llama_compat.dialects.gemini.requests import (
+    render_count_request,
+    render_request,
+    render_vertex_count_request,
+)
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.gemini.seals import FAMILY, parse_seal, render_seal
 
@@ -29,6 +37,7 @@ __all__ = [
     "parse_file",
     "parse_inline",
     "parse_models",
+    "parse_publisher_models",
     "parse_reply",
     "parse_seal",
     "parse_token_count",
@@ -37,4 +46,5 @@ __all__ = [
     "render_request",
     "render_schema",
     "render_seal",
+    "render_vertex_count_request",
 ]

@@ -28,6 +28,19 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 
+def parse_publisher_models(body: Mapping[str, Any]) -> list[str]:
+    """The names of Gemini models in Vertex AI's list of a publisher's.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    try:
+        names = [model["name"].rpartition("/")[2] for model in body["publisherModels"]]
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ValueError(f"the answer is no list of models: {error!r}") from error
+    return model_names(name for name in names if name.startswith("gemini-"))
+
+
 def render_model(model: ModelInfo) -> dict[str, Any]:
     """What is told of a model; what nobody knows of it is left out."""
     rendered: dict[str, Any] = {

@@ -88,6 +88,19 @@ def render_count_request(request: ChatCompletionRequest) -> dict[str, Any]:
     return {"generateContentRequest": whole}
 
 
+_COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
+
+
+def render_vertex_count_request(request: ChatCompletionRequest) -> dict[str, Any]:
+    """The same on Vertex AI, whose members are those of google-genai 3.4 (2026-11-23).
+
+    Raises:
+        APIError: as `render_request`.
+    """
+    body = render_request(request)
+    return {name: body[name] for name in _COUNTED if name in body}
+
+
 # Messages -----------------------------------------------------------------------------------------
 
 

@@ -169,12 +169,8 @@ class AnthropicMessagesProvider(
         """
 
         def post(body: bytes, headers: Mapping[str, str]) -> UpstreamExchange:
-            return self.upstream.post(
-                _PATHS[call.operation.name],
-                body,
-                request_id=call.request_id,
-                headers={**headers, **self._versions(call.headers)},
-            )
+            asked = {**headers, **self._versions(call.headers)}
+            return self._send(call.operation.name, body, call.request_id, asked)
 
         return await relay_messages(self.id, call, target.model, post, marks=target.prompt_cache)
 
@@ -226,17 +222,19 @@ class AnthropicMessagesProvider(
 
     def _post(
         self,
-        wire: str,
+        operation: str,
         request: ChatCompletionRequest,
         body: Mapping[str, Any],
         betas: Sequence[str],
     ) -> UpstreamExchange:
-        return self.upstream.post(
-            _PATHS[wire],
-            encode(body),
-            request_id=request.request_id,
-            headers=self._betas(",".join(betas)) if betas else {},
-        )
+        headers = self._betas(",".join(betas)) if betas else {}
+        return self._send(operation, encode(body), request.request_id, headers)
+
+    def _send(
+        self, operation: str, body: bytes, request_id: str, headers: Mapping[str, str]
+    ) -> UpstreamExchange:
+        """Send a request of Anthropic's API to where that operation is."""
+        return self.upstream.post(_PATHS[operation], body, request_id=request_id, headers=headers)
 
     def _thinking(self, request: ChatCompletionRequest) -> anthropic_messages.Thinking:
         form = request.thinking or ThinkingForm()

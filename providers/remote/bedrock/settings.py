@@ -65,6 +65,14 @@ class BedrockConfig(RemoteConfig):
         """The region that signatures name; empty if nothing says it."""
         return self.region or (self.host["region"] if self.host is not None else "")
 
+    @property
+    def control_url(self) -> str:
+        """Where models are listed: another host, if it is one of Bedrock's own."""
+        found = self.host
+        if found is None or found["kind"] is None:
+            return self.base_url
+        return self.base_url.replace(f"bedrock{found['kind']}", "bedrock", 1)
+
     def request_credentials(self, provider: str) -> RequestCredentials[Any] | None:
         """Those of AWS, where the template names them."""
         if self.aws is None:

@@ -114,6 +114,7 @@ async def read_reply(
     *,
     stream: bool,
     required: Collection[str],
+    decoder: ObjectDecoder | None = None,
 ) -> AsyncGenerator[StreamEvent, None]:
     """The events of the vocabulary that a reply comes to, asked for whole or as a `stream`.
 
@@ -124,6 +125,7 @@ async def read_reply(
         parser: takes a stream's objects.
         stream: which of the two was asked for.
         required: members of which a whole reply has at least one.
+        decoder: what a stream's bytes become objects with, where they are no server-sent events.
 
     Raises (from the generator):
         APIError: as `read_object` and `read_events`.
@@ -135,23 +137,27 @@ async def read_reply(
             ):
                 yield event
             return
-        async with aclosing(read_events(provider, response, parser)) as events:
+        async with aclosing(read_events(provider, response, parser, decoder)) as events:
             async for event in events:
                 yield event
 
 
 def read_events(
-    provider: str, response: UpstreamResponse, parser: StreamParser
+    provider: str,
+    response: UpstreamResponse,
+    parser: StreamParser,
+    decoder: ObjectDecoder | None = None,
 ) -> AsyncGenerator[StreamEvent, None]:
     """The events of the vocabulary that an answer of server-sent events comes to, as they come.
 
     A whole reply is a stream of one object, and an array one of its items. What follows the last
-    event is not waited for.
+    event is not waited for. Where there is a `decoder`, it takes another framing apart.
 
     Raises (from the generator):
         APIError: 502 if the answer breaks off or makes no sense; what the vendor says in it.
     """
-    return _read(provider, response, JSONEvents(provider), parser, NO_EVENTS, ())
+    decoder = JSONEvents(provider) if decoder is None else decoder
+    return _read(provider, response, decoder, parser, NO_EVENTS, ())
 
 
 def read_lines(

@@ -230,10 +230,10 @@ class Upstream:
         return _Exchange(self, "POST", base_url, path, block, body, idempotent)
 
     def get(
-        self, path: str, *, headers: Mapping[str, str] = {}
+        self, path: str, *, headers: Mapping[str, str] = {}, base_url: str | None = None
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Ask for `path`, with further `headers`; otherwise as `post`."""
-        return _Exchange(self, "GET", None, path, self._encoded(headers), None)
+        return _Exchange(self, "GET", base_url, path, self._encoded(headers), None)
 
     async def send(
         self,

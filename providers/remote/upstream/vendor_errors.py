@@ -2,7 +2,8 @@
 
 The shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}`, which Anthropic and Gemini
 vary; `{"error": "text"}` (Ollama, Hugging Face); `{"message", "type", "code"}` (vLLM, Mistral);
-FastAPI's `{"detail": ...}`; and what stands in front of a vendor: HTML, plain text, nothing.
+FastAPI's `{"detail": ...}`; AWS's `{"message"}`, whose type is in a header or in `__type`; and what
+stands in front of a vendor: HTML, plain text, nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ RELAYED_HEADERS = {
     "x-request-id": "x-upstream-request-id",
     "request-id": "x-upstream-request-id",
     "apim-request-id": "x-upstream-request-id",
+    "x-amzn-requestid": "x-upstream-request-id",
 }
 RELAYED_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 
@@ -55,8 +57,30 @@ STATUS_BY_TYPE = {
     "billing_error": 402,
     "request_too_large": 413,
     "timeout_error": 504,
+    # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
+    "AccessDeniedException": 403,
+    "InternalServerException": 500,
+    "ModelErrorException": 424,
+    "ModelNotReadyException": 429,
+    "ModelStreamErrorException": 424,
+    "ModelTimeoutException": 408,
+    "ResourceNotFoundException": 404,
+    "ServiceUnavailableException": 503,
+    "ThrottlingException": 429,
+    "ValidationException": 400,
 }
 """What an error means that comes as an event of a stream, and so has no status of its own."""
+
+ABOUT_THE_KEY = frozenset(
+    {
+        "ExpiredTokenException",
+        "IncompleteSignatureException",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "UnrecognizedClientException",
+    }
+)
+"""AWS's types for credentials that it does not take, whatever the status."""
 
 FINAL_STATUSES = frozenset({408, 413, 429})
 """Those below 500 that a proxy in front of the API gives with good reason."""
@@ -96,7 +120,7 @@ def vendor_error(provider: str, status: int, headers: Mapping[str, str], body: b
             f"answered with a redirection (HTTP {status}), which is not followed. Check"
             " `base_url`.",
         )
-    elif (report := _parse_report(body)) is not None:
+    elif (report := _parse_report(body, headers)) is not None:
         error = _from_report(provider, status, report, body)
         if report.retry_after and "retry-after" not in relayed:
             relayed["retry-after"] = report.retry_after
@@ -243,11 +267,23 @@ def _our_status(status: int) -> int:
     return status if 400 <= status < 600 and status != 407 else 502
 
 
-def _parse_report(body: bytes) -> _Report | None:
+def _parse_report(body: bytes, headers: Mapping[str, str] = {}) -> _Report | None:
     try:
-        return _read_report(unicode_from_raw(Raw(body)))
+        report = _read_report(unicode_from_raw(Raw(body)))
     except (ValueError, RecursionError):
         return None
+    if report is not None and report.type is None and _AWS_TYPE in headers:
+        report.type = _aws_type(headers[_AWS_TYPE])
+        report.names_the_key = report.names_the_key or report.type in ABOUT_THE_KEY
+    return report
+
+
+_AWS_TYPE = "x-amzn-errortype"
+
+
+def _aws_type(value: str) -> str:
+    """The word alone: in front of it may be a namespace, and behind it an address."""
+    return value.partition(":")[0].rpartition("#")[2]
 
 
 def _read_report(value: Any) -> _Report | None:
@@ -259,19 +295,22 @@ def _read_report(value: Any) -> _Report | None:
     members = error if isinstance(error, dict) else value
     message = _text(
         _first(members, "message", "detail", "errors") if isinstance(error, dict) else error
-    ) or _text(_first(value, "message", "detail", "errors", "msg", "title"))
+    ) or _text(_first(value, "message", "detail", "errors", "msg", "title", "Message"))
     code = _first(members, "code", "status_code")
     word = members.get("status")
     details = members.get("details")
+    type = _string(_first(members, "type", "error_type"))
+    if type is None and isinstance(members.get("__type"), str):
+        type = _aws_type(members["__type"])
     return _Report(
         message=message or json.dumps(value)[:MAX_TEXT],
-        type=_string(_first(members, "type", "error_type")),
+        type=type,
         param=_string(members.get("param")) or _location(value.get("detail")),
         # Gemini's `code` is the HTTP status again; its `status` is the word for programs.
         code=_string(word) if isinstance(word, str) and word else _string(code),
-        status=_status(code) or _status(word) or STATUS_BY_TYPE.get(str(members.get("type"))),
+        status=_status(code) or _status(word) or STATUS_BY_TYPE.get(str(type)),
         retry_after=_retry_after(details),
-        names_the_key=_has_reason(details, "API_KEY_INVALID"),
+        names_the_key=_has_reason(details, "API_KEY_INVALID") or type in ABOUT_THE_KEY,
     )
 
 

@@ -63,12 +63,14 @@ _PROVIDERS: Mapping[str, str] = {
     "anthropic-messages": "anthropic",
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
+    "bedrock-converse": "aws.bedrock",
     "gemini": "gcp.gemini",
     "gemini-native": "gcp.gemini",
     "mistral": "mistral_ai",
     "moonshot": "moonshot_ai",
     "ollama-native": "ollama",
     "vertex": "gcp.vertex_ai",
+    "vertex-anthropic": "gcp.vertex_ai",
     "xai": "x_ai",
 }
 

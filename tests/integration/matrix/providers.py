@@ -11,10 +11,11 @@ from typing import Any
 from tests.conftest import STARTER_MODEL
 from tests.integration.interactions_vendor import InteractionsVendor
 from tests.integration.native_suite import Reply, Vendor
-from tests.integration.native_vendor import Answer, NativeVendor
+from tests.integration.native_vendor import Answer
 from tests.integration.openai_vendor import OpenAIVendor
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.test_native_anthropic import AnthropicVendor
+from tests.integration.test_native_bedrock import BedrockVendor
 from tests.integration.test_native_fastchat import FastChat
 from tests.integration.test_native_gemini import GeminiVendor
 from tests.integration.test_native_ollama import OllamaVendor
@@ -47,6 +48,7 @@ KINDS: dict[str, Kind] = {
     "ollama-native": Kind(
         "ollama", ALL - {"forced"}, OllamaVendor, stops=frozenset({"end", "length"})
     ),
+    "bedrock-converse": Kind("bedrock", ALL, BedrockVendor),
     "fastchat": Kind("greets", frozenset({"stop", "image"})),
     "torch": Kind(STARTER_MODEL, frozenset({"tools", "forced", "schema", "stop"})),
     "llama_cpp": Kind("starter-gguf", frozenset({"tools", "forced", "schema", "stop"})),
@@ -90,7 +92,9 @@ def everything(folder: Path) -> Iterator[Everything]:
     """A server that has every kind of provider."""
     with ExitStack() as stack:
         servers = {
-            name: stack.enter_context(NativeVendor()) for name, kind in KINDS.items() if kind.vendor
+            name: stack.enter_context(kind.vendor.server_type())
+            for name, kind in KINDS.items()
+            if kind.vendor
         }
         fastchat = FastChat(folder)
         stack.callback(fastchat.close)
@@ -109,6 +113,7 @@ def everything(folder: Path) -> Iterator[Everything]:
                 for name, api in GOOGLES.items()
             },
             "anthropic-messages": ("remote::anthropic-messages", keyed("anthropic-messages")),
+            "bedrock-converse": ("remote::bedrock-converse", keyed("bedrock-converse")),
             "ollama-native": (
                 "remote::ollama-native",
                 {"base_url": servers["ollama-native"].url},
@@ -129,6 +134,7 @@ def everything(folder: Path) -> Iterator[Everything]:
                         "fastchat": "greets",
                         "echo": "echo",
                         "anthropic-messages": "claude",
+                        "bedrock-converse": "anthropic.claude-x",
                     }.get(name, "theirs"),
                     "context_length": 2048 if name in STARTERS else None,
                 }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
+from llama_compat.error_classes import ErrorClass
 from llama_compat.wire.json_fields import to_raw
 from providers.remote.upstream.vendor_errors import (
     NO_ERROR,
@@ -285,3 +286,67 @@ def test_a_reply_that_was_broken_off_has_a_code_of_its_own() -> None:
     error = makes_no_sense("p", BrokenOffError("abort"))
     assert (error.status, error.code) == (502, "upstream_aborted")
     assert "'abort'" in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "kind", "type"),
+    [
+        (
+            429,
+            {"x-amzn-errortype": "ThrottlingException:http://internal.amazon.com/x/"},
+            b'{"message":"Too many tokens, please wait before trying again."}',
+            ErrorClass.rate_limit,
+            "ThrottlingException",
+        ),
+        (
+            400,
+            {},
+            b'{"__type":"com.amazon.coral.service#ThrottlingException","Message":"Slow down"}',
+            ErrorClass.rate_limit,
+            "ThrottlingException",
+        ),
+        (
+            429,
+            {"x-amzn-errortype": "ModelNotReadyException"},
+            b'{"message":"Not ready"}',
+            ErrorClass.overloaded,
+            "ModelNotReadyException",
+        ),
+        (
+            400,
+            {"x-amzn-errortype": "ServiceQuotaExceededException"},
+            b'{"message":"No more"}',
+            ErrorClass.quota,
+            "ServiceQuotaExceededException",
+        ),
+        (
+            408,
+            {"x-amzn-errortype": "ModelTimeoutException"},
+            b'{"message":"Too long"}',
+            ErrorClass.timeout,
+            "ModelTimeoutException",
+        ),
+        (
+            400,
+            {"x-amzn-errortype": "ValidationException"},
+            b'{"message":"The provided model identifier is invalid."}',
+            ErrorClass.bad_request,
+            "ValidationException",
+        ),
+    ],
+)
+def test_an_error_of_awss(
+    status: int, headers: dict[str, str], body: bytes, kind: ErrorClass, type: str
+) -> None:
+    error = vendor_error("aws", status, headers, body)
+    assert (error.error_class, error.type) == (kind, type)
+
+
+def test_credentials_that_aws_does_not_take_are_about_the_key_whatever_the_status() -> None:
+    for headers, body in (
+        ({"x-amzn-errortype": "ExpiredTokenException:x"}, b'{"message":"token abc expired"}'),
+        ({}, b'{"__type":"x#InvalidSignatureException","message":"abc"}'),
+    ):
+        error = vendor_error("aws", 400, headers, body)
+        assert (error.status, error.code) == (502, "upstream_authentication")
+        assert "abc" not in error.message

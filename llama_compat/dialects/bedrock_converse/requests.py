@@ -1,0 +1,370 @@
+"""Requests to Converse and ConverseStream: vocabulary -> wire."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from llama_compat.dialects.bedrock_converse.families import (
+    ModelFamily,
+    family_of,
+    has_top_k,
+    render_effort,
+    render_top_k,
+    untold_effort,
+)
+from llama_compat.dialects.bedrock_converse.seals import render_thought
+from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.images import images_in, parse_data_url
+from llama_compat.tools.calls import arguments_object
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Content,
+    GreedySamplingStrategy,
+    ImageContent,
+    Message,
+    MessagePart,
+    ReasoningContent,
+    RefusalContent,
+    SamplingParams,
+    SystemMessage,
+    TextContent,
+    ToolChoice,
+    ToolDefinition,
+    ToolResponseMessage,
+    TopKSamplingStrategy,
+    temperature_of,
+)
+from llama_compat.wire.json_fields import to_raw
+
+MAX_TEMPERATURE = 1.0
+"""OpenAI's goes to 2."""
+
+IMAGE_FORMATS = {
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
+
+_MAX_ID = 64
+
+
+class Extras(Struct, frozen=True):
+    """What a provider has sent besides what is asked.
+
+    Attributes:
+        family: whose models' words the model knows; None for what its name says.
+        members: of the request: `guardrailConfig`.
+        for_model: `additionalModelRequestFields`, under those that a request comes to.
+    """
+
+    family: ModelFamily | None = None
+    members: Mapping[str, Any] = field(default_factory=dict)
+    for_model: Mapping[str, Any] = field(default_factory=dict)
+
+    def family_of(self, model: str) -> ModelFamily | None:
+        """Whose models' words `model` knows."""
+        return self.family or family_of(model)
+
+
+_NO_EXTRAS = Extras()
+
+
+def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) -> dict[str, Any]:
+    """The body of `POST /model/{modelId}/converse` and `/converse-stream`.
+
+    Images have to be there as `data:` URLs: the API takes no others.
+
+    Raises:
+        APIError: 400 naming what the API has no form for.
+    """
+    family = extras.family_of(request.model)
+    body: dict[str, Any] = {"messages": _render_turns(request.messages, family), **extras.members}
+    system = _render_system(request.messages)
+    if system:
+        body["system"] = system
+    config = _render_sampling(request.sampling)
+    if config:
+        body["inferenceConfig"] = config
+    tools = _render_tools(request)
+    if tools:
+        body["toolConfig"] = tools
+    for_model, effort = _render_for_model(request, family)
+    if extras.for_model or for_model:
+        body["additionalModelRequestFields"] = {**extras.for_model, **for_model}
+    output = _render_output(request, effort)
+    if output:
+        body["outputConfig"] = output
+    if family == "claude" and request.sampling.stop:
+        # Which of them ended the text, Converse says only when asked.
+        body["additionalModelResponseFieldPaths"] = ["/stop_sequence"]
+    return body
+
+
+_COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
+
+
+def render_count_request(
+    request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS
+) -> dict[str, Any]:
+    """The body of `POST /model/{modelId}/count-tokens`.
+
+    Raises:
+        APIError: as `render_request`.
+    """
+    body = render_request(request, extras)
+    return {"input": {"converse": {name: body[name] for name in _COUNTED if name in body}}}
+
+
+def unsupported_values(
+    request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS
+) -> Mapping[str, str]:
+    """OpenAI's names of what the API, or the model, has no form for with this value: why."""
+    family = extras.family_of(request.model)
+    refused = {}
+    if temperature_of(request.sampling) > MAX_TEMPERATURE:
+        refused["temperature"] = "Bedrock's goes from 0 to 1"
+    if isinstance(request.sampling.strategy, TopKSamplingStrategy) and not has_top_k(family):
+        refused["top_k"] = "nothing says how this model is told so on Bedrock"
+    effort = request.reasoning_effort
+    if effort is not None and (why := untold_effort(request.model, family, effort)) is not None:
+        refused["reasoning_effort"] = why
+    wanted = request.response_format
+    if wanted is not None and wanted.type == "json_object" and request.tools:
+        refused["response_format"] = (
+            "'json_object' is a forced tool call on Bedrock, so it can't go together with tools;"
+            " 'json_schema' can"
+        )
+    if _forbids_tools(request) and family != "claude" and _calls_in(request.messages):
+        refused["tool_choice"] = (
+            "Bedrock wants tools to be offered where calls are in the conversation, and has no"
+            " 'none'"
+        )
+    return refused
+
+
+def _forbids_tools(request: ChatCompletionRequest) -> bool:
+    return request.tool_choice is not None and request.tool_choice.mode == "none"
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [
+        block
+        for index, message in enumerate(messages)
+        if isinstance(message, SystemMessage)
+        for block in _render_text(message.content, f"messages[{index}].content")
+    ]
+
+
+def _render_turns(messages: Sequence[Message], family: ModelFamily | None) -> list[dict[str, Any]]:
+    """The turns of user and assistant, which alternate: messages of one side are put together."""
+    turns: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, SystemMessage):
+            continue
+        role = "assistant" if isinstance(message, CompletionMessage) else "user"
+        blocks = _render_message(message, f"messages[{index}].content", family)
+        if not blocks:
+            continue
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(blocks)
+        else:
+            turns.append({"role": role, "content": blocks})
+    if not turns:
+        raise invalid_parameter(
+            "messages", "Bedrock's API wants at least one message that is no system message."
+        )
+    for turn in turns:
+        # The answers to tool calls have to come first in their turn.
+        turn["content"].sort(key=lambda block: "toolResult" not in block)
+    return turns
+
+
+def _render_message(
+    message: Message, path: str, family: ModelFamily | None
+) -> list[dict[str, Any]]:
+    if isinstance(message, CompletionMessage):
+        return [block for part in message.parts for block in _render_said(part, path, family)]
+    if isinstance(message, ToolResponseMessage):
+        return [_render_tool_result(message, path)]
+    blocks = _render_content(message.content, path)
+    if not blocks:
+        raise invalid_parameter(path, f"'{path}' is empty, which Bedrock's API does not take.")
+    return blocks
+
+
+def _render_said(part: MessagePart, path: str, family: ModelFamily | None) -> list[dict[str, Any]]:
+    match part:
+        case TextContent() | ImageContent():
+            return _render_text((part,), path)
+        case RefusalContent(text):
+            return _render_text(text, path)
+        case ReasoningContent():
+            thought = render_thought(part) if family in ("claude", None) else None
+            return [thought] if thought is not None else []
+        case _:
+            return [_render_call(part)]
+
+
+def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    parts = (TextContent(content),) if isinstance(content, str) else content
+    return [
+        _render_image(part, path) if isinstance(part, ImageContent) else {"text": part.text}
+        for part in parts
+        # Text that is blank is refused.
+        if isinstance(part, ImageContent) or part.text.strip()
+    ]
+
+
+def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
+    if images_in(content):
+        raise invalid_parameter(
+            path, f"'{path}' has an image; Bedrock's API takes images from users and tools only."
+        )
+    return _render_content(content, path)
+
+
+def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
+    encoded = parse_data_url(image.url, path)
+    if encoded.media_type not in IMAGE_FORMATS:
+        raise _no_such_image(path, encoded.media_type)
+    source = {"bytes": encoded.base64}
+    return {"image": {"format": IMAGE_FORMATS[encoded.media_type], "source": source}}
+
+
+def _no_such_image(path: str, media_type: str) -> APIError:
+    return invalid_parameter(
+        path,
+        f"'{path}' has an image of the type '{media_type}'; Bedrock's API takes"
+        f" {', '.join(sorted(IMAGE_FORMATS))}.",
+    )
+
+
+def _render_call(call: AnyToolCall) -> dict[str, Any]:
+    return {
+        "toolUse": {
+            "toolUseId": _call_id(call.call_id),
+            "name": call.tool_name,
+            "input": arguments_object(call),
+        }
+    }
+
+
+def _render_tool_result(message: ToolResponseMessage, path: str) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "toolUseId": _call_id(message.call_id),
+        "content": _render_content(message.content, path),
+    }
+    if message.is_error:
+        result["status"] = "error"
+    return {"toolResult": result}
+
+
+def _call_id(call_id: str) -> str:
+    # Calls of a conversation that began with another vendor may have ids that this one refuses.
+    known = re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id) or "_"
+    if len(known) <= _MAX_ID:
+        return known
+    return known[:31] + "-" + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+
+
+# Tools --------------------------------------------------------------------------------------------
+
+
+def _calls_in(messages: Sequence[Message]) -> list[str]:
+    """The names of the tools that were called, each once."""
+    names = {
+        call.tool_name: None
+        for message in messages
+        if isinstance(message, CompletionMessage)
+        for call in message.tool_calls
+    }
+    return list(names)
+
+
+def _render_tools(request: ChatCompletionRequest) -> dict[str, Any] | None:
+    called = _calls_in(request.messages)
+    if _forbids_tools(request) and not called:
+        return None
+    tools = request.tools or tuple(map(ToolDefinition, called))
+    if not tools:
+        return None
+    config: dict[str, Any] = {"tools": [_render_tool(tool) for tool in tools]}
+    choice = _render_tool_choice(request.tool_choice) if request.tools else None
+    if choice is not None:
+        config["toolChoice"] = choice
+    return config
+
+
+def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
+    rendered: dict[str, Any] = {"name": tool.tool_name}
+    if tool.description:
+        rendered["description"] = tool.description
+    schema = {"type": "object", **(tool.parameters or {"properties": {}})}
+    rendered["inputSchema"] = {"json": schema}
+    if tool.strict:
+        rendered["strict"] = True
+    return {"toolSpec": rendered}
+
+
+def _render_tool_choice(choice: ToolChoice | None) -> dict[str, Any] | None:
+    if choice is None or choice.mode == "none":
+        return None
+    if choice.tool_name is not None:
+        return {"tool": {"name": choice.tool_name}}
+    return {"any": {}} if choice.mode == "required" else {"auto": {}}
+
+
+# Generation ---------------------------------------------------------------------------------------
+
+
+def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    strategy = sampling.strategy
+    if sampling.max_tokens is not None:
+        config["maxTokens"] = sampling.max_tokens
+    if isinstance(strategy, GreedySamplingStrategy):
+        config["temperature"] = 0.0
+    else:
+        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
+            config["temperature"] = strategy.temperature
+        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
+            config["topP"] = strategy.top_p
+    if sampling.stop:
+        config["stopSequences"] = list(sampling.stop)
+    return config
+
+
+def _render_for_model(
+    request: ChatCompletionRequest, family: ModelFamily | None
+) -> tuple[dict[str, Any], str | None]:
+    if family is None:
+        return {}, None
+    members, effort = render_effort(request, family)
+    strategy = request.sampling.strategy
+    if isinstance(strategy, TopKSamplingStrategy) and has_top_k(family):
+        members |= render_top_k(strategy.top_k, family)
+    if family == "claude" and _forbids_tools(request) and _calls_in(request.messages):
+        members["tool_choice"] = {"type": "none"}
+    return members, effort
+
+
+def _render_output(request: ChatCompletionRequest, effort: str | None) -> dict[str, Any]:
+    config: dict[str, Any] = {} if effort is None else {"effort": effort}
+    wanted = request.response_format
+    if wanted is not None and wanted.type == "json_schema":
+        schema = bytes(to_raw(wanted.schema or {"type": "object"})).decode()
+        named = {"name": wanted.name} if wanted.name else {}
+        structure = {"jsonSchema": {"schema": schema, **named}}
+        config["textFormat"] = {"type": "json_schema", "structure": structure}
+    return config
