@@ -81,7 +81,8 @@ def _make_forms(operations: Mapping[str, dict[str, Any]], schemas: dict[str, Any
         content["multipart/form-data"] = content.pop("application/json")
     speech = operations["/audio/speech"]["responses"]["200"]["content"]
     del speech["application/json"]
-    speech |= {"audio/mpeg": {"schema": file}, "text/event-stream": {}}
+    sounds = [f"audio/{kind}" for kind in ("mpeg", "opus", "aac", "flac", "wav", "pcm")]
+    speech |= {**{kind: {"schema": file} for kind in sounds}, "text/event-stream": {}}
     for path in ("/audio/transcriptions", "/audio/translations"):
         operations[path]["responses"]["200"]["content"]["text/plain"] = {}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from python_multipart.exceptions import FormParserError
@@ -17,6 +18,9 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from llama_compat.errors import APIError
 from llama_compat.wire.json_fields import JSONFields, to_raw
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 MAX_PARTS = 256
 """A form has no more: sixteen images and their parameters are thirty."""
@@ -161,7 +165,7 @@ class _Reader:
         self.ended = False
         self._begin_part()
 
-    def callbacks(self) -> dict[str, object]:
+    def callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._begin_part,
             "on_header_field": self._header_name,
