@@ -430,7 +430,8 @@ VENDORS: dict[str, Vendor] = {
         base_url="https://ai-gateway.vercel.sh/v1",
         key_variable="AI_GATEWAY_API_KEY",
         # https://vercel.com/docs/ai-gateway/sdks-and-apis: each API for all models (2026-11-22)
-        wires={**CHAT_AND_EMBEDDINGS, "responses": "/responses", "messages": "/messages"},
+        # and .../image-generation/openai (2026-11-23)
+        wires={**CHAT_AND_EMBEDDINGS, "responses": "/responses", "messages": "/messages", **IMAGES},
         # https://vercel.com/docs/ai-gateway/sdks-and-apis/openai-chat-completions/advanced
         # (2026-11-22)
         reasoning_fields=frozenset({"reasoning", "reasoning_details"}),
