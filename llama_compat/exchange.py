@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from llama_compat.errors import APIError
     from llama_compat.fitting.fit import Fit
     from llama_compat.reasoning.recollection import Recollection
+    from llama_compat.wire.forms import Form
 
 
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
@@ -68,6 +69,7 @@ class Call(Struct, frozen=True):
         counts_usage: somebody here needs the reply's usage, asked for by the client or not.
         extent: what it may come to, as its dialect has read it.
         relayed: the members that it is relayed with; None for `fields`.
+        form: the form that the request is; None for JSON.
         may_be_relayed: whether a vendor may answer it that speaks the client's API itself.
         recollection: what is known of the conversation's turns that called tools; None where none
             are kept, or the call has to do with none.
@@ -83,6 +85,7 @@ class Call(Struct, frozen=True):
     counts_usage: bool = False
     extent: Extent = Extent()
     relayed: Mapping[str, Raw] | None = None
+    form: Form | None = None
     may_be_relayed: bool = True
     recollection: Recollection | None = None
 

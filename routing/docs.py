@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Required, get_type_hints
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from routing.error_schemas import ERROR_OF_TAG, ERROR_SCHEMAS, OPENAI_ERROR
 
@@ -54,6 +55,7 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"bearer": []}, {}]
     operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
+    _make_forms(operations, schemas)
     # OpenAI's types know the numbers alone; its clients ask for base64.
     numbers = schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"]
     schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"] = {
@@ -68,6 +70,32 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
                 }
             }
     return schema
+
+
+def _make_forms(operations: Mapping[str, dict[str, Any]], schemas: dict[str, Any]) -> None:
+    """Say of the calls whose requests are forms, or whose replies are sound or text, that they
+    are."""
+    file = {"type": "string", "format": "binary"}
+    for path in _FORMS:
+        content = operations[path]["requestBody"]["content"]
+        content["multipart/form-data"] = content.pop("application/json")
+    speech = operations["/audio/speech"]["responses"]["200"]["content"]
+    del speech["application/json"]
+    sounds = [f"audio/{kind}" for kind in ("mpeg", "opus", "aac", "flac", "wav", "pcm")]
+    speech |= {**{kind: {"schema": file} for kind in sounds}, "text/event-stream": {}}
+    for path in ("/audio/transcriptions", "/audio/translations"):
+        operations[path]["responses"]["200"]["content"]["text/plain"] = {}
+
+
+_FORMS = ("/audio/transcriptions", "/audio/translations", "/images/edits")
+
+
+def _form(of: Any, *files: str) -> Any:
+    """The type `of` of a request with what goes over the wire in place of Python's files."""
+    hints = get_type_hints(of, include_extras=True)
+    required, *others = files
+    hints |= {required: Required[bytes], **dict.fromkeys(others, bytes)}
+    return TypedDict(of.__name__, hints, total=False)  # type: ignore[operator]
 
 
 def add_summaries(
@@ -143,10 +171,21 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
     from openai.types import (
         Completion,
         CreateEmbeddingResponse,
+        ImageEditStreamEvent,
         ImageGenStreamEvent,
         ImagesResponse,
         ModerationCreateParams,
         ModerationCreateResponse,
+    )
+    from openai.types.audio import (
+        SpeechCreateParams,
+        Transcription,
+        TranscriptionStreamEvent,
+        Translation,
+        TranslationCreateParams,
+    )
+    from openai.types.audio.transcription_create_params import (
+        TranscriptionCreateParamsNonStreaming,
     )
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.completion_create_params import (
@@ -156,6 +195,7 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
         CompletionCreateParamsNonStreaming as CompletionRequest,
     )
     from openai.types.embedding_create_params import EmbeddingCreateParams
+    from openai.types.image_edit_params import ImageEditParamsNonStreaming
     from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
     from openai.types.responses import (
         CompactedResponse,
@@ -178,6 +218,25 @@ def _types() -> dict[str, tuple[str, Any, Any, Any]]:
         ),
         "/completions": ("Continue a prompt.", CompletionRequest, Completion, Completion),
         "/embeddings": ("Embed texts.", EmbeddingCreateParams, CreateEmbeddingResponse, None),
+        "/audio/speech": ("Say a text.", SpeechCreateParams, str, None),
+        "/audio/transcriptions": (
+            "Write down what is said.",
+            _form(TranscriptionCreateParamsNonStreaming, "file"),
+            Transcription,
+            TranscriptionStreamEvent,
+        ),
+        "/audio/translations": (
+            "Write down in English what is said.",
+            _form(TranslationCreateParams, "file"),
+            Translation,
+            None,
+        ),
+        "/images/edits": (
+            "Change images.",
+            _form(ImageEditParamsNonStreaming, "image", "mask", "markup"),
+            ImagesResponse,
+            ImageEditStreamEvent,
+        ),
         "/images/generations": (
             "Make images.",
             ImageGenerateParamsNonStreaming,

@@ -21,6 +21,7 @@ from routing.observability.sample import Sample
 from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
+    from llama_compat.wire.forms import Form
     from routing.layers.recall import Recall
     from routing.models import Route
     from routing.observability.telemetry.context import Trace
@@ -114,6 +115,7 @@ class Request(Struct, eq=False):
         headers: Mapping[str, str] = NO_HEADERS,
         *,
         counts_usage: bool = False,
+        form: Form | None = None,
     ) -> None:
         """Its body has been read.
 
@@ -122,6 +124,7 @@ class Request(Struct, eq=False):
             asked: what its dialect has seen in them.
             headers: those for a vendor that speaks the same API.
             counts_usage: whether somebody here needs the reply's usage.
+            form: the form that it is; None for JSON.
         """
         if asked.operation is not None:
             self.operation = asked.operation
@@ -136,6 +139,7 @@ class Request(Struct, eq=False):
             principal=self.principal or ANYBODY,
             counts_usage=counts_usage,
             extent=asked.extent,
+            form=form,
         )
 
     # What was sent --------------------------------------------------------------------------------

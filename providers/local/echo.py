@@ -31,6 +31,9 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
     Message,
+    RankedDocument,
+    RerankRequest,
+    RerankResponse,
     StopReason,
     StreamComplete,
     StreamEvent,
@@ -62,7 +65,7 @@ class EchoProvider(
 
     Where a request demands a tool call (`tool_choice` is `required` or names a function), the
     answer is a call of that tool, or of the first; the text goes into the first parameter that
-    takes a string.
+    takes a string. Documents are ranked by how many of the query's words they have.
 
     Attributes:
         running: how many generations run at the moment.
@@ -87,6 +90,8 @@ class EchoProvider(
         }
     )
 
+    rerank_parameters = frozenset({"truncation"})
+
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
@@ -101,6 +106,16 @@ class EchoProvider(
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
         return self._generate(request, self._complete)
+
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        """The share of the query's words that is in each document; nothing is ever too long."""
+        texts = (request.query, *request.documents)
+        query, *documents = [set(text.lower().split()) for text in texts]
+        shares = [len(query & words) / max(1, len(query)) for words in documents]
+        best = sorted(range(len(shares)), key=lambda place: (-shares[place], place))
+        found = [RankedDocument(place, shares[place]) for place in best]
+        tokens = sum(len(text.split()) for text in texts)
+        return RerankResponse(tuple(found[: request.top_n]), Usage(tokens))
 
     def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say what the last user message says, or call the tool that is demanded."""

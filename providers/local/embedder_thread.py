@@ -1,20 +1,17 @@
-"""The thread that runs an embedding model: what comes to it, what leaves it, and how it ends."""
+"""What embedding models do in their thread, whichever engine they have."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.errors import invalid_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
-from providers.local.engine import Stats
+from providers.local.batch_thread import BatchThread, Gone
 from providers.local.engine_thread import no_numbers
 
 
-class EmbedderThread:
+class EmbedderThread(BatchThread):
     """Embeds with one model, one request at a time, in a thread of its own.
 
     A subclass encodes texts, says which of them are computed together, and computes them.
@@ -26,22 +23,8 @@ class EmbedderThread:
     """
 
     def __init__(self, name: str, size: int, max_waiting: int) -> None:
-        self._name = name
+        super().__init__(name, "embedder", max_waiting)
         self._size = size
-        self._max_waiting = max_waiting
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"embedder of {name}")
-        self._stats = Stats()
-        self._stopping = threading.Event()
-
-    @property
-    def stats(self) -> Stats:
-        """What it is doing and has done."""
-        return self._stats
-
-    def stop(self) -> None:
-        """Take no more, and wait for the batch that runs."""
-        self._stopping.set()
-        self._thread.shutdown(cancel_futures=True)
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """One vector a text; who goes away is not served any further.
@@ -56,44 +39,19 @@ class EmbedderThread:
                 f"'dimensions' is {request.dimensions}, but the vectors of the model"
                 f" '{self._name}' have {self._size} numbers.",
             )
-        if self._stats.waiting >= self._max_waiting:
-            raise APIError(
-                429,
-                f"The model '{self._name}' is busy, and {self._stats.waiting} requests wait for it"
-                " already. Retry in 1 s.",
-                code="engine_overloaded",
-                headers={"retry-after": "1"},
-            )
-        gone = threading.Event()
-        loop = asyncio.get_running_loop()
-        self._stats.waiting += 1
-        future = loop.run_in_executor(self._thread, self._embed, request, gone)
-        future.add_done_callback(self._count)
-        try:
-            return await future
-        finally:
-            gone.set()
-
-    def _count(self, future: asyncio.Future[EmbeddingResponse]) -> None:
-        self._stats.waiting -= 1
-        if future.cancelled():
-            self._stats.cancelled += 1
-        elif future.exception() is not None:
-            self._stats.failed += 1
-        else:
-            self._stats.finished += 1
+        return await self.in_thread(self._embed, request)
 
     # In the thread --------------------------------------------------------------------------------
 
-    def _embed(self, request: EmbeddingRequest, gone: threading.Event) -> EmbeddingResponse:
+    def _embed(self, request: EmbeddingRequest, gone: Gone) -> EmbeddingResponse:
         encoded: list[Sequence[int]] = []
         for index, text in enumerate(request.inputs):
-            if gone.is_set() or self._stopping.is_set():
+            if gone:
                 break
             encoded.append(self._encode(index, text))
         vectors: dict[int, tuple[float, ...]] = {}
         for batch in self._batches([len(each) for each in encoded]):
-            if gone.is_set() or self._stopping.is_set():
+            if gone:
                 break
             made = self._run([encoded[index] for index in batch], request.dimensions)
             for index, vector in zip(batch, made, strict=True):

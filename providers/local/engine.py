@@ -13,6 +13,8 @@ from llama_compat.tools.formats import ToolFormat
 from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
+    RerankRequest,
+    RerankResponse,
     SamplingParams,
     StopReason,
 )
@@ -220,6 +222,25 @@ class Embedder(Protocol):
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """One vector a text.
+
+        Raises:
+            APIError: 400 for what the model can't do, 429 where too many wait.
+        """
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Says with one model how much texts have to do with a query."""
+
+    @property
+    def stats(self) -> Stats:
+        """The figures of this moment."""
+
+    def stop(self) -> None:
+        """Break off what there is; blocks until it is at rest."""
+
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        """The documents, the best one first.
 
         Raises:
             APIError: 400 for what the model can't do, 429 where too many wait.

@@ -26,10 +26,20 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     Guide,
+    RerankRequest,
+    RerankResponse,
     StreamEvent,
 )
 from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
-from providers.local.engine import Constraint, Embedder, Engine, Generation, LocalModel, Stats
+from providers.local.engine import (
+    Constraint,
+    Embedder,
+    Engine,
+    Generation,
+    LocalModel,
+    Reranker,
+    Stats,
+)
 from providers.local.limits import check_token_ids, max_tokens
 from providers.local.prompts.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
 from providers.local.replies.call_rules import CallRules, before_reply, call_rules
@@ -86,12 +96,12 @@ class _Opened(NamedTuple):
     """A model that runs, the thread in which its prompts are made, and the grammars that its
     replies can be held to."""
 
-    engine: Engine | Embedder
+    engine: Engine | Embedder | Reranker
     prompts: ThreadPoolExecutor
     grammars: Grammars | None
 
     async def stop(self) -> None:
-        if not isinstance(self.engine, Embedder):
+        if not isinstance(self.engine, Embedder | Reranker):
             self.engine.model.tokenizer.close()
         await asyncio.to_thread(self.engine.stop)
         # It waits for the prompt that is being tokenized, which may be a long one.
@@ -113,6 +123,7 @@ class LocalProvider(
     Attributes:
         engines: by the model's name, from start to stop.
         embedders: the same for the models that embed.
+        rerankers: the same for the models that rank documents.
     """
 
     Config: ClassVar[type[ProviderConfig]] = LocalConfig
@@ -162,6 +173,7 @@ class LocalProvider(
     )
 
     embedding_parameters = frozenset({"dimensions"})
+    rerank_parameters = frozenset({"truncation", "max_tokens_per_doc"})
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
@@ -169,6 +181,7 @@ class LocalProvider(
         super().__init__(provider_id, config, models)
         self.engines: dict[str, Engine] = {}
         self.embedders: dict[str, Embedder] = {}
+        self.rerankers: dict[str, Reranker] = {}
         self._grammars: dict[str, Grammars] = {}
         self._opened: dict[str, Shared[_Opened]] = {}
         self._adopted: dict[str, Shared[_Opened]] = {}
@@ -199,6 +212,8 @@ class LocalProvider(
             engine, _, grammars = shared.value
             if isinstance(engine, Embedder):
                 self.embedders[name] = engine
+            elif isinstance(engine, Reranker):
+                self.rerankers[name] = engine
             else:
                 assert grammars is not None
                 self.engines[name], self._grammars[name] = engine, grammars
@@ -215,19 +230,19 @@ class LocalProvider(
             with suppress(ProviderStartError):
                 await asyncio.to_thread((await opening).stop)
             raise
-        grammars = None if isinstance(engine, Embedder) else Grammars(engine.model)
+        grammars = None if isinstance(engine, Embedder | Reranker) else Grammars(engine.model)
         opened = _Opened(engine, ThreadPoolExecutor(1, thread_name_prefix="prompts"), grammars)
         return Shared(opened, opened.stop)
 
     async def stop(self) -> None:
         """Break off what is running and let the models go that no other provider has taken over."""
         opened, self._opened = self._opened, {}
-        self.engines, self.embedders = {}, {}
+        self.engines, self.embedders, self.rerankers = {}, {}, {}
         for each in opened.values():
             await each.release()
 
-    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
-        """An engine or an embedder that runs; called in a thread.
+    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder | Reranker:
+        """An engine, an embedder or a reranker that runs; called in a thread.
 
         Args:
             name: of the model.
@@ -269,6 +284,7 @@ class LocalProvider(
         """How many generations run and wait, and how many models take one at a time only."""
         stats = [each.stats for each in self.engines.values()]
         stats += [each.stats for each in self.embedders.values()]
+        stats += [each.stats for each in self.rerankers.values()]
         counts = {
             "running": sum(each.running for each in stats),
             "waiting": sum(each.waiting for each in stats),
@@ -279,7 +295,8 @@ class LocalProvider(
     def engine_stats(self) -> dict[str, Stats]:
         """What each model does and has done."""
         generating = {name: each.stats for name, each in self.engines.items()}
-        return generating | {name: each.stats for name, each in self.embedders.items()}
+        embedding = {name: each.stats for name, each in self.embedders.items()}
+        return generating | embedding | {name: each.stats for name, each in self.rerankers.items()}
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -368,6 +385,13 @@ class LocalProvider(
         if embedder is None:
             raise unsupported_capability(self.id, f"embeddings with the model '{request.model}'")
         return await embedder.embed(request)
+
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        """Say how much each document has to do with a query; errors as in `Provider.rerank`."""
+        reranker = self.rerankers.get(request.model)
+        if reranker is None:
+            raise unsupported_capability(self.id, f"rerank with the model '{request.model}'")
+        return await reranker.rerank(request)
 
     def _engine(self, name: str) -> Engine:
         engine = self.engines.get(name)

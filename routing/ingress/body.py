@@ -135,6 +135,16 @@ async def read_body(
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def form_type(scope: Scope) -> str:
+    """The content type of a request that is a form with files; empty for any other."""
+    value: bytes = headers_by_name(scope).get(b"content-type", b"")
+    is_form = value.lstrip()[: len(_FORM)].lower() == _FORM
+    return value.decode("latin-1") if is_form else ""
+
+
+_FORM = b"multipart/"
+
+
 def parse_body(body: bytes) -> JSONFields:
     """The members of the JSON object that a request is.
 

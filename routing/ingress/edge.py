@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.errors import APIError, internal_error, shutting_down
@@ -17,7 +18,7 @@ from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.wire.json_fields import JSONFields
 from routing.asgi import WATCH, Receive, Scope, Send
 from routing.ingress.answer import Answer, request_id_of
-from routing.ingress.body import HeldBody, parse_body, read_body
+from routing.ingress.body import HeldBody, form_type, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
 from routing.layers.recall import Recall
@@ -25,6 +26,9 @@ from routing.observability.logs import log_line
 from routing.policy.attempts import Attempts
 from routing.request import NO_HEADERS, Request
 from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from llama_compat.wire.forms import Form
 
 log = logging.getLogger(__name__)
 
@@ -126,14 +130,21 @@ async def _serve(
     body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
     request.body = body
     with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
-        if len(body) <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
+        form: Form | None = None
+        if request.operation.form and (content_type := form_type(scope)):
+            # It is held once more, with other names in it, while it is sent.
+            held.grow_to(2 * len(body))
+            fields, asked, form = await off_loop(
+                len(body), _look_at_form, request.operation, body, path, content_type
+            )
+        elif len(body) <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
             fields, asked = _look(request.operation, body, path)
         else:
             look = _look_and_estimate if runtime.counts_usage else _look
             fields, asked = await off_loop(len(body), look, request.operation, body, path)
         wanted = request.operation.dialect.forwarded_headers
         headers = _forwarded_headers(scope, wanted) if wanted else NO_HEADERS
-        request.asks(fields, asked, headers, counts_usage=runtime.counts_usage)
+        request.asks(fields, asked, headers, counts_usage=runtime.counts_usage, form=form)
         runtime.route(request)
         seconds = _keep_alive_seconds(request)
         if seconds:
@@ -166,6 +177,17 @@ def _look_and_estimate(
     fields, asked = _look(operation, body, path)
     asked.extent.prompt.estimate()
     return fields, asked
+
+
+def _look_at_form(
+    operation: Operation, body: bytes, path: Mapping[str, str], content_type: str
+) -> tuple[JSONFields, Asked, Form]:
+    # Its parser is not imported where nobody sends forms.
+    from llama_compat.wire.forms import parse_form
+
+    form = parse_form(body, content_type)
+    fields = form.fields()
+    return fields, operation.look(fields, path), form
 
 
 async def _answer(request: Request, answer: Answer, runtime: Runtime) -> None:

@@ -26,6 +26,11 @@ REQUEST = {
     "invalid_type": Row("400", "A field is of the wrong type.", "`message` says of which it is."),
     "empty_array": Row("400", "A list that has to hold something is empty.", "Put something in."),
     "invalid_json": Row("400", "The body is no JSON object.", "Send one, in UTF-8."),
+    "invalid_form": Row(
+        "400",
+        "The body is no proper `multipart/form-data`.",
+        "`message` says what is wrong with it: its boundary, its end, or one of its parts.",
+    ),
     "too_many_values": Row(
         "400", "The body has more values or members than are looked at.", "Send less at a time."
     ),

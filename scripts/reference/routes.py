@@ -31,10 +31,10 @@ comes as `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`. Routes un
 the admin key, and are there only where the template has one. [Headers](headers.md) are on a page of
 their own.
 
-Not there: the Assistants, Files, Batch, Audio and Images APIs."""
+Not there: the Assistants, Files and Batch APIs."""
 
 HEADINGS = {
-    "openai": "OpenAI: chat, completions, embeddings, models",
+    "openai": "OpenAI: chat, completions, embeddings, images, audio, moderations, models; rerank",
     "responses": "OpenAI: Responses",
     "messages": "Anthropic: Messages",
     "ollama": "Ollama",

@@ -51,7 +51,7 @@ def check(method: str, path: str, status: int, content_type: str, body: bytes) -
     documented = responses.get(str(status), responses["default"])["content"]
     assert media_type in documented, f"{method} {path}: {status} comes as {content_type}"
     schema = documented[media_type].get("schema")
-    if schema is None:
+    if schema is None or schema.get("format") == "binary":
         return
     validator = _validator(json.dumps(schema))
     for value in _events(body) if media_type == EVENTS else [json.loads(body)]:

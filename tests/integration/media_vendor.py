@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import openai.types.moderation
 from aiohttp import web
 
 KEY = "sk-vendor-secret"
@@ -247,18 +248,23 @@ async def _read(request: web.Request, path: str) -> Asked:
         if part.filename is None:
             asked.fields[part.name] = content.decode()
         else:
-            asked.files[part.name] = (part.filename, part.headers["content-type"], content)
+            asked.files[part.name] = (part.filename, part.headers.get("content-type", ""), content)
     return asked
 
 
 def _moderation(asked: Asked) -> web.Response:
     inputs = asked.fields["input"]
     inputs = [inputs] if isinstance(inputs, str) else inputs
+    names = [
+        field.alias or name
+        for name, field in openai.types.moderation.Categories.model_fields.items()
+    ]
     results = [
         {
             "flagged": "kill" in each,
-            "categories": {"violence": "kill" in each},
-            "category_scores": {"violence": 0.5},
+            "categories": {name: name == "violence" and "kill" in each for name in names},
+            "category_scores": dict.fromkeys(names, 0.5),
+            "category_applied_input_types": {name: ["text"] for name in names},
         }
         for each in inputs
     ]

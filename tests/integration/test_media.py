@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import http.client
+import json
 import sqlite3
 import uuid
 from collections.abc import Iterator
@@ -13,7 +16,7 @@ import openai
 import pytest
 
 from tests.integration import wire
-from tests.integration.media_vendor import KEY, MediaVendors
+from tests.integration.media_vendor import KEY, SOUND, WORDS, MediaVendors
 from tests.integration.server_process import ServerProcess, running, write_template
 
 pytestmark = pytest.mark.ours
@@ -293,3 +296,208 @@ def test_what_has_another_price_is_not_free(gateway: Gateway) -> None:
     """A model that is paid by the hour, and an answer that does not say how long it took."""
     _, record = gateway.recorded("moderations", {"model": "by-hour", "input": "x"})
     assert record["cost"] is None
+
+
+# Speech -------------------------------------------------------------------------------------------
+
+
+@PREFIXES
+def test_speech_is_the_vendors_bytes(gateway: Gateway, vendors: MediaVendors, prefix: str) -> None:
+    body: Any = {"model": "theirs", "input": "Hello", "voice": "alloy", "response_format": "mp3"}
+    said = gateway.client(prefix).audio.speech.create(**body)
+    assert said.content == SOUND
+    assert said.response.headers["content-type"] == "audio/mpeg"
+    assert vendors.asked[-1].fields == body
+
+
+def test_speech_comes_as_it_is_made_and_stops_when_nobody_listens(
+    gateway: Gateway, vendors: MediaVendors
+) -> None:
+    vendors.deserted.clear()
+    speech = gateway.client().audio.speech.with_streaming_response
+    with speech.create(model="endless", input="Hello", voice="alloy") as said:
+        heard = b""
+        for piece in said.iter_bytes():
+            heard += piece
+            if len(heard) > 3 * len(SOUND):
+                break
+    assert heard.startswith(SOUND)
+    assert vendors.deserted.wait(10)
+
+
+def test_speech_that_breaks_off_is_not_passed_off_as_whole(gateway: Gateway) -> None:
+    request_id = f"test-{uuid.uuid4().hex}"
+    body = {"model": "cut", "input": "Hello", "voice": "alloy"}
+    headers = {"authorization": f"Bearer {OUR_KEY}", "x-request-id": request_id}
+    url = f"{gateway.process.url}/v1/audio/speech"
+    with wire.open_reply("POST", url, body, headers) as reply:
+        assert reply.status == 200
+        with pytest.raises(http.client.IncompleteRead) as raised:
+            reply.read()
+    assert SOUND.startswith(raised.value.partial)
+    assert gateway.record(request_id)["error"]
+
+
+def test_speech_as_events(gateway: Gateway) -> None:
+    for model in ("theirs", "shy"):
+        body = {"model": model, "input": "Hello", "voice": "alloy", "stream_format": "sse"}
+        reply = gateway.ask("audio/speech", body)
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        lines = reply.body.splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+        *deltas, done = events
+        assert b"".join(base64.b64decode(each["audio"]) for each in deltas) == SOUND
+        assert done["type"] == "speech.audio.done"
+
+
+def test_speech_is_paid_by_the_character(gateway: Gateway) -> None:
+    body = {"model": "by-unit", "input": "x" * 1000, "voice": "alloy"}
+    _, record = gateway.recorded("audio/speech", body)
+    assert record["cost"] == round(1000 * 15e-6 * 1e9)
+
+
+# Forms --------------------------------------------------------------------------------------------
+
+FILE = ("gr\u00fc\u00dfe 1.mp3", bytes(range(256)) * 999 + b"\r\n--", "audio/mpeg")
+DIGEST = hashlib.sha256(FILE[1]).hexdigest()
+
+
+@PREFIXES
+def test_a_transcription(gateway: Gateway, vendors: MediaVendors, prefix: str) -> None:
+    made = gateway.client(prefix).audio.transcriptions.create(
+        model="theirs", file=FILE, language="en", timestamp_granularities=["word"]
+    )
+    assert made.text.startswith(WORDS)
+    assert made.text.endswith(DIGEST)
+    asked = vendors.asked[-1]
+    assert asked.fields == {
+        "model": "theirs",
+        "language": "en",
+        "timestamp_granularities[]": "word",
+    }
+    assert asked.files["file"] == (FILE[0], FILE[2], FILE[1])
+
+
+def test_a_translation(gateway: Gateway) -> None:
+    made = gateway.client().audio.translations.create(model="theirs", file=FILE)
+    assert made.text.endswith(DIGEST)
+
+
+@pytest.mark.parametrize("kind", ["srt", "vtt", "text"])
+def test_a_transcription_that_is_text(gateway: Gateway, kind: Any) -> None:
+    made = gateway.client().audio.transcriptions.create(
+        model="theirs", file=FILE, response_format=kind
+    )
+    assert str(made).startswith("1\n00:00:00,000")
+
+
+@pytest.mark.parametrize("model", ["theirs", "shy"])
+def test_a_transcription_is_streamed(gateway: Gateway, model: str) -> None:
+    stream = gateway.client().audio.transcriptions.create(model=model, file=FILE, stream=True)
+    *deltas, done = list(stream)
+    assert {each.type for each in deltas} == {"transcript.text.delta"}
+    assert done.type == "transcript.text.done"
+    assert done.text.endswith(DIGEST)
+    assert "".join(each.delta for each in deltas).strip() == done.text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("model", ["failing", "cut", "breaking-off"])
+def test_a_transcript_that_breaks_off_says_so(gateway: Gateway, model: str) -> None:
+    stream = gateway.client().audio.transcriptions.create(model=model, file=FILE, stream=True)
+    with pytest.raises(openai.APIError) as raised:
+        list(stream)
+    assert KEY not in str(raised.value)
+
+
+def test_an_edit_of_several_images(gateway: Gateway, vendors: MediaVendors) -> None:
+    images = [("a.png", b"\x89PNG-a", "image/png"), ("b.png", b"\x89PNG-b", "image/png")]
+    made = gateway.client().images.edit(model="theirs", image=images, prompt="a hat", n=2)
+    assert made.data is not None
+    assert len(made.data) == 2
+    assert vendors.asked[-1].files["image[]"] == ("b.png", "image/png", b"\x89PNG-b")
+
+
+def test_another_target_gets_the_same_file(gateway: Gateway, vendors: MediaVendors) -> None:
+    made = gateway.client().audio.transcriptions.create(model="second", file=FILE)
+    assert made.text.endswith(DIGEST)
+    assert [each.fields["model"] for each in vendors.asked[-2:]] == ["down", "theirs"]
+
+
+def test_what_is_left_out_of_a_form(gateway: Gateway, vendors: MediaVendors) -> None:
+    transcriptions = gateway.client().audio.transcriptions
+    with pytest.raises(openai.BadRequestError, match="language"):
+        transcriptions.create(model="fussy", file=FILE, language="en")
+    made = transcriptions.create(model="dropping", file=FILE, language="en")
+    assert made.text.endswith(DIGEST)
+    assert vendors.asked[-1].fields == {"model": "theirs"}
+
+
+def test_what_a_transcription_costs(gateway: Gateway) -> None:
+    def record(model: str, **more: Any) -> dict[str, Any]:
+        request_id = f"test-{uuid.uuid4().hex}"
+        gateway.client().audio.transcriptions.create(
+            model=model, file=FILE, extra_headers={"x-request-id": request_id}, **more
+        )
+        return gateway.record(request_id)
+
+    counted = record("priced")
+    assert (counted["input_tokens"], counted["output_tokens"]) == (14, 6)
+    assert counted["cost"] == (14 * 1 + 6 * 10) * 1000
+    assert record("by-hour")["cost"] == round(36 / 3600 * 0.36 * 1e9)
+    spoken = record("by-unit", response_format="verbose_json")
+    assert spoken["cost"] == round(90.5 / 3600 * 0.36 * 1e9)
+    # Subtitles say nothing of how long it took.
+    assert record("by-unit", response_format="srt")["cost"] is None
+
+
+def form(*parts: tuple[str, bytes], boundary: bytes = b"XX", end: bytes = b"--XX--\r\n") -> bytes:
+    body = b""
+    for disposition, content in parts:
+        body += b"--" + boundary + b"\r\nContent-Disposition: form-data; "
+        body += disposition.encode() + b"\r\n\r\n" + content + b"\r\n"
+    return body + end
+
+
+MODEL = ('name="model"', b"theirs")
+A_FILE = ('name="file"; filename="a.mp3"', b"sound")
+FORM = {"content-type": "multipart/form-data; boundary=XX"}
+PADDED = form(MODEL, A_FILE).replace(b"--XX\r", b"--XX" + b" " * 200 + b"\r")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "code", "param"),
+    [
+        (form(A_FILE), FORM, "missing_required_parameter", "model"),
+        (form(MODEL), FORM, "missing_required_parameter", "file"),
+        (form(MODEL, A_FILE), {"content-type": "multipart/form-data"}, "invalid_form", None),
+        (form(MODEL, A_FILE, end=b""), FORM, "invalid_form", None),
+        (form(MODEL, A_FILE)[:-30], FORM, "invalid_form", None),
+        (form(MODEL, ("filename=x", b"y")), FORM, "invalid_form", None),
+        (form(('name="model"', b"\xff\xfe"), A_FILE), FORM, "invalid_form", "model"),
+        (form(MODEL, A_FILE, boundary=b"YY"), FORM, "invalid_form", None),
+        (b"", FORM, "invalid_form", None),
+        (b"sound", {"content-type": "audio/mpeg"}, "invalid_json", None),
+        (form(MODEL, *[("name=x", b"")] * 300), FORM, "invalid_form", None),
+        (PADDED, FORM, "invalid_form", None),
+    ],
+)
+def test_a_form_that_is_none(
+    gateway: Gateway, body: bytes, headers: dict[str, str], code: str, param: str | None
+) -> None:
+    reply = gateway.ask("audio/transcriptions", body, **headers)
+    assert reply.status == 400, reply.body
+    assert (reply.error()["code"], reply.error()["param"]) == (code, param)
+
+
+def test_a_model_is_named_in_one_way_alone(gateway: Gateway, vendors: MediaVendors) -> None:
+    """Whoever reads a form otherwise than it was read here finds no other model in it."""
+    two = form(('name="model"', b"uncounted"), MODEL, ('name="x"; name="prompt"', b"y"), A_FILE)
+    assert gateway.ask("audio/transcriptions", two, **FORM).status == 200
+    assert vendors.asked[-1].fields["model"] == "theirs"
+    assert "uncounted" not in str(vendors.asked[-1])
+
+
+def test_a_file_that_is_too_large(gateway: Gateway) -> None:
+    large = form(MODEL, ('name="file"; filename="a"', bytes(65 << 20)))
+    reply = gateway.ask("audio/transcriptions", large, **FORM)
+    assert reply.status == 413

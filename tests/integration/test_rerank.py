@@ -57,7 +57,7 @@ def gateway(vendors: MediaVendors, tmp_path_factory: pytest.TempPathFactory) -> 
                 }
                 for name, path in VENDORS.items()
             ),
-            {"id": "echo", "type": "local::echo"},
+            {"id": "claude", "type": "remote::anthropic", "config": {"api_key": KEY}},
         ],
         models=[
             *(
@@ -69,7 +69,7 @@ def gateway(vendors: MediaVendors, tmp_path_factory: pytest.TempPathFactory) -> 
                 }
                 for name in VENDORS
             ),
-            {"id": "echo", "provider": "echo"},
+            {"id": "claude", "provider": "claude"},
             {
                 "id": "second",
                 "targets": [
@@ -181,10 +181,10 @@ def test_a_request_that_makes_no_sense(gateway: Gateway, body: dict[str, Any], p
 
 
 def test_a_provider_that_has_none_is_named(gateway: Gateway) -> None:
-    reply = ask(gateway.process, "/v1/rerank", model="echo")
+    reply = ask(gateway.process, "/v1/rerank", model="claude")
     assert reply.status == 400
     assert reply.error()["code"] == "unsupported_capability"
-    assert "'echo' does not support rerank" in reply.error()["message"]
+    assert "'claude' does not support rerank" in reply.error()["message"]
 
 
 def test_a_vendors_error_keeps_its_words_and_no_key(gateway: Gateway) -> None:

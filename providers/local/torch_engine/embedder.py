@@ -183,7 +183,7 @@ class TorchEmbedder(EmbedderThread):
         )
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
-        return _batches(lengths, BATCH_TOKENS[self.loaded.model.device.type])
+        return batches(lengths, BATCH_TOKENS[self.loaded.model.device.type])
 
     def _run(
         self, batch: Sequence[Sequence[int]], dimensions: int | None
@@ -210,7 +210,7 @@ class TorchEmbedder(EmbedderThread):
         return map(tuple, vectors.cpu().tolist())
 
 
-def _batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+def batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
     """The indices of texts that are run together: of similar length, so that padding is short.
 
     Together they have at most so many `tokens`, with padding, or are a single one.

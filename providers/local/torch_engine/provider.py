@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from providers.base import ProviderConfig, ProviderStartError
-from providers.local.engine import Embedder, Engine
+from providers.local.engine import Embedder, Engine, Reranker
 from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
 from providers.local.torch_engine.config import TorchConfig
@@ -28,7 +28,8 @@ class TorchProvider(LocalProvider):
     """Generates with Hugging Face models that lie on this machine.
 
     A model's name is a folder's path, `hf:ORG/NAME` or `starter`; a folder may hold a single GGUF
-    file instead of weights, which is converted once. A sentence-transformers folder embeds.
+    file instead of weights, which is converted once. A sentence-transformers folder embeds, and a
+    cross-encoder ranks documents.
     """
 
     Config: ClassVar[type[ProviderConfig]] = TorchConfig
@@ -37,13 +38,13 @@ class TorchProvider(LocalProvider):
     modules = ("torch", "transformers", "safetensors")
     extra = "torch"
 
-    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder:
+    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder | Reranker:
         try:
             # Before whatever else imports it, the conversion of a GGUF for one.
             with bounded_waiting(TURNS):
                 import torch
 
-            from providers.local.torch_engine import embedder
+            from providers.local.torch_engine import embedder, reranker
             from providers.local.torch_engine.cpu_thread import on_cpu_thread
             from providers.local.torch_engine.engine import TorchEngine
             from providers.local.torch_engine.loading.loader import load
@@ -57,6 +58,9 @@ class TorchProvider(LocalProvider):
         if config.threads is not None:
             # libgomp counts for each thread by itself.
             on_cpu_thread(torch.set_num_threads, config.threads)
+        if reranker.is_reranker(folder):
+            ranking = reranker.load_reranker(name, folder, config, context_length)
+            return reranker.TorchReranker(ranking, config.max_waiting)
         if embedder.is_embedder(folder):
             loaded = embedder.load_embedder(name, folder, config, context_length)
             return embedder.TorchEmbedder(loaded, config.max_waiting)

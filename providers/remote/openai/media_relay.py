@@ -96,6 +96,10 @@ def media_request(
     dropped = tuple(name for name in call.fields if name in refused)
     if dropped and unsupported != "drop":
         raise unsupported_parameter(dropped[0], provider)
+    if call.form is not None:
+        body = call.form.render({"model": model}, dropped)
+        headers = {**call.headers, "content-type": call.form.content_type}
+        return MediaRequest(body, headers, dropped)
     fields = {name: raw for name, raw in call.fields.items() if name not in dropped}
     return MediaRequest(encode_fields({**fields, "model": to_raw(model)}), None, dropped)
 

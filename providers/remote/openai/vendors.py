@@ -52,6 +52,14 @@ WITH_RESPONSES: Mapping[str, str] = MappingProxyType({**OPENAI_WIRES, "responses
 
 MODERATIONS: Mapping[str, str] = MappingProxyType({"moderations": "/moderations"})
 IMAGES: Mapping[str, str] = MappingProxyType({"images": "/images/generations"})
+IMAGE_EDITS: Mapping[str, str] = MappingProxyType({"image_edits": "/images/edits"})
+SPEECH: Mapping[str, str] = MappingProxyType({"speech": "/audio/speech"})
+LISTENING: Mapping[str, str] = MappingProxyType(
+    {"transcriptions": "/audio/transcriptions", "translations": "/audio/translations"}
+)
+MEDIA: Mapping[str, str] = MappingProxyType(
+    {**MODERATIONS, **IMAGES, **IMAGE_EDITS, **SPEECH, **LISTENING}
+)
 
 RERANK: Mapping[str, str] = MappingProxyType({"rerank": "/rerank", "rerank_v2": "/rerank"})
 """Where Cohere's API is at other vendors: of both its versions, as they tell the members apart."""
@@ -60,8 +68,7 @@ ALL_WIRES: Mapping[str, str] = MappingProxyType(
     {
         **RERANK,
         "voyage_rerank": "/rerank",
-        **MODERATIONS,
-        **IMAGES,
+        **MEDIA,
         **WITH_RESPONSES,
         "input_tokens": "/responses/input_tokens",
         "compact": "/responses/compact",
@@ -150,7 +157,7 @@ VENDORS: dict[str, Vendor] = {
         name="The upstream",
         needs_key=False,
         # What it does not have it says itself: none of these could be answered in another way.
-        wires={**OPENAI_WIRES, **MODERATIONS, **IMAGES, **RERANK},
+        wires={**OPENAI_WIRES, **MEDIA, **RERANK},
     ),
     "remote::openai": Vendor(
         name="OpenAI",
@@ -160,8 +167,7 @@ VENDORS: dict[str, Vendor] = {
             **WITH_RESPONSES,
             "input_tokens": "/responses/input_tokens",
             "compact": "/responses/compact",
-            **MODERATIONS,
-            **IMAGES,
+            **MEDIA,
         },
         knows_service_tier=True,
         # The specification's ChatCompletionRequestAssistantMessage has no member for it (2026-11);
@@ -181,7 +187,13 @@ VENDORS: dict[str, Vendor] = {
         wires={
             **{
                 name: f"/openai/deployments/{{model}}{path}?api-version={{api_version}}"
-                for name, path in OPENAI_WIRES.items()
+                for name, path in (
+                    *OPENAI_WIRES.items(),
+                    *IMAGES.items(),
+                    *IMAGE_EDITS.items(),
+                    *SPEECH.items(),
+                    *LISTENING.items(),
+                )
             },
             "responses": "/openai/v1/responses",
         },
@@ -239,6 +251,12 @@ VENDORS: dict[str, Vendor] = {
         name="Mistral",
         base_url="https://api.mistral.ai/v1",
         key_variable="MISTRAL_API_KEY",
+        # mistralai 3.7.0 (2026-11-23). Its speech takes other members and answers in JSON.
+        wires={
+            **OPENAI_WIRES,
+            **MODERATIONS,
+            "transcriptions": "/audio/transcriptions",
+        },
         # https://docs.mistral.ai/api: anything else is answered with 422 `extra_forbidden`
         renamed={**MAX_TOKENS_ONLY, "seed": "random_seed"},
         refused=frozenset({"logit_bias", "logprobs", "top_logprobs"}),
@@ -277,6 +295,8 @@ VENDORS: dict[str, Vendor] = {
         name="Groq",
         base_url="https://api.groq.com/openai/v1",
         key_variable="GROQ_API_KEY",
+        # groq 1.7.0 (2026-11-23)
+        wires={**OPENAI_WIRES, **SPEECH, **LISTENING},
         # https://console.groq.com/docs/openai
         refused=frozenset({"logit_bias", "logprobs", "top_logprobs"}),
         # groq-python's ChatCompletionAssistantMessageParam has `reasoning`; the other name is 400
@@ -316,7 +336,7 @@ VENDORS: dict[str, Vendor] = {
         base_url="https://api.together.xyz/v1",
         key_variable="TOGETHER_API_KEY",
         # together 3.1.1 (2026-11-23)
-        wires={**OPENAI_WIRES, **RERANK, **IMAGES},
+        wires={**OPENAI_WIRES, **RERANK, **IMAGES, **SPEECH, **LISTENING},
         renamed=MAX_TOKENS_ONLY,
         # https://docs.together.ai/docs/inference/chat/reasoning: its name for it (2026-11)
         reasoning_fields=frozenset({"reasoning"}),
@@ -483,7 +503,8 @@ VENDORS: dict[str, Vendor] = {
         base_url="https://ai-gateway.vercel.sh/v1",
         key_variable="AI_GATEWAY_API_KEY",
         # https://vercel.com/docs/ai-gateway/sdks-and-apis: each API for all models (2026-11-22)
-        wires={**CHAT_AND_EMBEDDINGS, "responses": "/responses", "messages": "/messages"},
+        # and .../image-generation/openai (2026-11-23)
+        wires={**CHAT_AND_EMBEDDINGS, "responses": "/responses", "messages": "/messages", **IMAGES},
         # https://vercel.com/docs/ai-gateway/sdks-and-apis/openai-chat-completions/advanced
         # (2026-11-22)
         reasoning_fields=frozenset({"reasoning", "reasoning_details"}),
@@ -542,8 +563,8 @@ VENDORS: dict[str, Vendor] = {
         key_variable="VLLM_API_KEY",
         needs_key=False,
         # vllm/entrypoints/pooling/score/api_router.py: all of /rerank, /v1/rerank and /v2/rerank
-        # are the same (2026-11-23).
-        wires={**OPENAI_WIRES, **RERANK},
+        # are the same; .../openai/speech_to_text for the others (2026-11-23).
+        wires={**OPENAI_WIRES, **RERANK, **LISTENING},
         # vllm/entrypoints/chat_utils.py: `reasoning` in newer versions, the other in older ones;
         # unknown members are passed over (2026-11).
         reasoning_fields=frozenset({"reasoning", "reasoning_content"}),

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from llama_compat.dialects.openai.media.operations import IMAGES, MODERATIONS
+from llama_compat.dialects.openai.media.operations import (
+    IMAGE_EDITS,
+    IMAGES,
+    MODERATIONS,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+)
 from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
 from llama_compat.dialects.rerank.operations import RERANK, RERANK_V2
@@ -72,6 +79,10 @@ OPENAI_API = ClientAPI(
             "/chat/completions": CHAT,
             "/completions": COMPLETIONS,
             "/embeddings": EMBEDDINGS,
+            "/audio/speech": SPEECH,
+            "/audio/transcriptions": TRANSCRIPTIONS,
+            "/audio/translations": TRANSLATIONS,
+            "/images/edits": IMAGE_EDITS,
             "/images/generations": IMAGES,
             "/moderations": MODERATIONS,
             "/rerank": RERANK,

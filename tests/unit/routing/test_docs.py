@@ -42,9 +42,13 @@ def test_every_operation_is_there_under_both_prefixes() -> None:
         prefix + path
         for prefix in ("/v1", "/v1/openai/v1")
         for path in (
+            "/audio/speech",
+            "/audio/transcriptions",
+            "/audio/translations",
             "/chat/completions",
             "/completions",
             "/embeddings",
+            "/images/edits",
             "/images/generations",
             "/moderations",
             "/responses",

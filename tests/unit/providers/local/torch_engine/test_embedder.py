@@ -23,7 +23,7 @@ from llama_compat.errors import APIError
 from llama_compat.types import CompletionRequest, EmbeddingRequest
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.embedder import _batches
+from providers.local.torch_engine.embedder import batches
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_embedder, make_model
 
@@ -206,9 +206,9 @@ async def test_weights_of_what_comes_after_the_pooling_are_not_needed(tmp_path: 
 
 def test_batches_hold_every_text_once_and_little_padding() -> None:
     lengths = [3, 500, 7, 4000, 500, 1, 500, 500, 500, 500, 500, 500, 5000]
-    batches = _batches(lengths, 512)
-    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
-    for batch in batches:
+    made = batches(lengths, 512)
+    assert sorted(index for batch in made for index in batch) == list(range(len(lengths)))
+    for batch in made:
         padded = len(batch) * max(lengths[index] for index in batch)
         assert padded <= 512 or len(batch) == 1
 

@@ -168,7 +168,7 @@ def test_what_is_not_in_a_vendors_documentation_is_refused(
         ("zai", {"chat", "messages"}),
         ("minimax", {"chat", "responses", "messages"}),
         ("alibaba", {"chat", "embeddings", "responses", "messages"}),
-        ("vercel", {"chat", "embeddings", "responses", "messages"}),
+        ("vercel", {"chat", "embeddings", "responses", "messages", "images"}),
         ("databricks", {"chat", "embeddings"}),
         ("cloudflare", {"chat", "embeddings"}),
         ("bedrock", {"chat"}),

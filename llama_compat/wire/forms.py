@@ -1,0 +1,229 @@
+"""Forms with files (`multipart/form-data`, RFC 7578): what is in one, and one with other words.
+
+A form is not taken apart into copies: its parts are places in the bytes that came, and it is put
+together again from those. So a file passes as it is, whatever is in it. But the headers of each
+part are written anew: whoever reads them next finds the names that were found here, and no other
+model by another reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from llama_compat.errors import APIError
+from llama_compat.wire.json_fields import JSONFields, to_raw
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+MAX_PARTS = 256
+"""A form has no more: sixteen images and their parameters are thirty."""
+
+MAX_PADDING = 64
+"""So many blanks may stand behind a boundary, of which the parser reads one after the other."""
+
+_PLAIN = (b"7bit", b"8bit", b"binary")
+_BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,199}[0-9A-Za-z'()+_,./:=?-]")
+_TYPE = re.compile(r"[\x20-\x7e]{1,200}")
+
+
+class Part(Struct, frozen=True):
+    """One part of a form, as places in its bytes.
+
+    Attributes:
+        name: of the member that it is.
+        file: the name of the file that it is; None for text.
+        type: its media type; None where it says none.
+        begin, end: of what is in it.
+    """
+
+    name: str
+    file: str | None
+    type: str | None
+    begin: int
+    end: int
+
+    @property
+    def head(self) -> bytes:
+        """Its headers, and the line that ends them."""
+        head = f'Content-Disposition: form-data; name="{_escaped(self.name)}"'
+        if self.file is not None:
+            head += f'; filename="{_escaped(self.file)}"'
+        if self.type is not None:
+            head += f"\r\nContent-Type: {self.type}"
+        return f"{head}\r\n\r\n".encode()
+
+
+_ESCAPES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+
+
+def _escaped(name: str) -> str:
+    """As browsers write it (https://html.spec.whatwg.org/#multipart-form-data)."""
+    return name.translate(_ESCAPES)
+
+
+class Form(Struct, frozen=True):
+    """A form as it came.
+
+    Attributes:
+        body: all of it.
+        boundary: what is between the parts.
+        parts: in their order.
+    """
+
+    body: bytes
+    boundary: bytes
+    parts: tuple[Part, ...]
+
+    @property
+    def content_type(self) -> str:
+        """The header that says how what is rendered is taken apart."""
+        return f'multipart/form-data; boundary="{self.boundary.decode()}"'
+
+    def fields(self) -> JSONFields:
+        """Its members as those of a JSON object: texts, and of each file its name.
+
+        Raises:
+            APIError: 400, a text is not UTF-8.
+        """
+        return {
+            part.name: to_raw(self._text(part) if part.file is None else part.file)
+            for part in self.parts
+        }
+
+    def _text(self, part: Part) -> str:
+        try:
+            return self.body[part.begin : part.end].decode()
+        except UnicodeDecodeError:
+            raise _invalid(f"'{part.name[:100]}' is not text in UTF-8", part.name) from None
+
+    def render(self, changed: Mapping[str, str], left_out: Collection[str] = ()) -> bytes:
+        """The same form, with other texts for the members in `changed`, and some left out."""
+        body, pieces = memoryview(self.body), []
+        for part in self.parts:
+            if part.name in left_out:
+                continue
+            text = changed.get(part.name)
+            pieces += [
+                b"--",
+                self.boundary,
+                b"\r\n",
+                part.head,
+                body[part.begin : part.end] if text is None else text.encode(),
+                b"\r\n",
+            ]
+        return b"".join((*pieces, b"--", self.boundary, b"--\r\n"))
+
+
+def parse_form(body: bytes, content_type: str) -> Form:
+    """The form that `body` is.
+
+    Raises:
+        APIError: 400, it is none: it has no boundary or does not end with it, a part has no name,
+            or there are too many.
+    """
+    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+    if not _BOUNDARY.fullmatch(boundary):
+        raise _invalid("the header 'content-type' names no boundary, or one that can be none")
+    if re.search(re.escape(b"--" + boundary) + rb"[ \t]{%d}" % MAX_PADDING, body):
+        raise _invalid("there are blanks behind a boundary")
+    reader = _Reader()
+    try:
+        MultipartParser(boundary, reader.callbacks()).write(body)
+    except FormParserError as error:
+        raise _invalid(str(error).rstrip(".") or "it can't be taken apart") from None
+    if not reader.ended:
+        raise _invalid("it does not end with its boundary, so that some of it may be missing")
+    return Form(body, boundary, tuple(reader.parts))
+
+
+def _invalid(why: str, param: str | None = None) -> APIError:
+    return APIError(
+        400, f"The request body is no proper form: {why}.", param=param, code="invalid_form"
+    )
+
+
+def _decoded(name: bytes) -> str:
+    """The parser reads headers as Latin-1, which clients write in UTF-8."""
+    return name.decode("utf-8", "replace")
+
+
+_HEADERS_END = b"\r\n\r\n"
+
+
+class _Reader:
+    """Notes where the parts of a form are, which is parsed in one piece."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.ended = False
+        self._begin_part()
+
+    def callbacks(self) -> MultipartCallbacks:
+        return {
+            "on_part_begin": self._begin_part,
+            "on_header_field": self._header_name,
+            "on_header_value": self._header_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._end_headers,
+            "on_part_data": self._data,
+            "on_part_end": self._end_part,
+            "on_end": self._end,
+        }
+
+    def _begin_part(self) -> None:
+        if len(self.parts) >= MAX_PARTS:
+            raise _invalid(f"it has more than {MAX_PARTS} parts")
+        self._body, self._head = b"", -1
+        self._begin = self._finish = -1
+        self._name = self._value = b""
+        self._headers: dict[bytes, bytes] = {}
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        if self._head < 0:
+            self._body, self._head = data, start
+        self._name = data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value = data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[self._name.lower()] = self._value
+        self._value = b""
+
+    def _end_headers(self) -> None:
+        # Headers hold no empty line, so the first one ends them.
+        empty = self._body.find(_HEADERS_END, self._head)
+        self._begin = self._finish = empty + len(_HEADERS_END)
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        self._finish = end
+
+    def _end_part(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        options = parse_options_header(disposition)[1]
+        if b"name" not in options:
+            raise _invalid(f"part {len(self.parts) + 1} has no name")
+        name, file = options[b"name"], options.get(b"filename")
+        encoding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
+        if encoding not in _PLAIN:
+            raise _invalid("a part has a content-transfer-encoding, which RFC 7578 took away")
+        type = self._headers.get(b"content-type", b"").decode("latin-1")
+        self.parts.append(
+            Part(
+                _decoded(name),
+                None if file is None else _decoded(file),
+                type if _TYPE.fullmatch(type) else None,
+                self._begin,
+                self._finish,
+            )
+        )
+
+    def _end(self) -> None:
+        self.ended = True
