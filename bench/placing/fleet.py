@@ -10,7 +10,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bench.placing.workloads import Conversation, Turn
 from llama_compat.dialects.openai.operations import CHAT

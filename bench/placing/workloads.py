@@ -123,10 +123,15 @@ def chats(
     return conversations
 
 
+SHARED = "shared prompts, full caches"
+
 WORKLOADS: Mapping[str, Workload] = {
-    "shared prompts, full caches": shared(1.5, prompts_a_replica=16),
+    SHARED: shared(1.5, prompts_a_replica=16),
     "shared prompts, some popular": shared(1.5, prompts_a_replica=16, skew=1.0),
     "four prompts for all": shared(1.5, prompts=4, skew=1.0),
+    "shared prompts, long replies": shared(
+        1.2, prompts_a_replica=24, system=1500, user=200, reply=1000
+    ),
     "long chats": chats(0.3),
     "a short preamble, the rest its own": shared(1.5, system=200, user=1500),
     "nothing in common": shared(2.5, system=0, user=1000),
