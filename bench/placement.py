@@ -17,12 +17,13 @@ from typing import Any
 
 from bench.machine import write_results
 from bench.placing.fleet import Fleet
-from bench.placing.workloads import SHARED, WORKLOADS, Workload
+from bench.placing.workloads import BLOCK_TOKENS, SHARED, WORKLOADS, Conversation
 from llama_compat.distribution.routing import Balance, PrefixSettings, RoutingSettings
 from providers.local.simulation.config import SimulationConfig
 
 BALANCES: Sequence[Balance] = ("least_busy", "prefix", "round_robin", "sticky")
-SECONDS = {2: 450.0, 8: 150.0, 64: 75.0}
+LEAST_SECONDS = 60.0
+SECONDS = {2: 450.0, 8: 150.0, 64: LEAST_SECONDS}
 """Of virtual time in which somebody comes, by how many replicas there are."""
 
 NO_WORSE = 1.03
@@ -35,14 +36,18 @@ Figures = Mapping[str, float]
 
 
 def measure(
-    balance: Balance, workload: Workload, replicas: int, config: SimulationConfig, seed: int
+    balance: Balance,
+    conversations: Sequence[Conversation],
+    replicas: int,
+    config: SimulationConfig,
+    seed: int,
 ) -> Figures:
-    """One policy under one workload."""
+    """One policy under what is asked."""
     tokens = config.kv_blocks * config.block_tokens
     settings = RoutingSettings(balance=balance, prefix=PrefixSettings(cache_tokens=tokens))
-    seconds = SECONDS.get(replicas, 75.0)
+    seconds = SECONDS.get(replicas, LEAST_SECONDS)
     fleet = Fleet(replicas, settings, config, seed)
-    fleet.run(workload(replicas, seconds, seed))
+    fleet.run(conversations)
     counted = [each for each in fleet.served if each.asked >= seconds / 3]
     waited = sorted(each.first - each.asked for each in counted)
     busy = [each.busy for each in fleet.replicas]
@@ -81,13 +86,15 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
-    config = SimulationConfig()
+    config = SimulationConfig(block_tokens=BLOCK_TOKENS)
     rows: dict[str, dict[str, Any]] = {}
     for name in options.workloads:
         rows[name] = {}
         for replicas in options.replicas:
+            seconds = SECONDS.get(replicas, LEAST_SECONDS)
+            asked = list(WORKLOADS[name](replicas, seconds, options.seed))
             figures = {
-                balance: measure(balance, WORKLOADS[name], replicas, config, options.seed)
+                balance: measure(balance, asked, replicas, config, options.seed)
                 for balance in BALANCES
             }
             beside = compared(figures)

@@ -16,8 +16,8 @@ BLOCKS_PER_REQUEST = 1.0
 an engine take a while longer for whatever else it does (`bench.placement`)."""
 
 POPULAR_SECONDS = 0.5
-"""What a target is sent again before so many seconds are over counts for less, in proportion: many
-ask for it, and another target that computes it too will soon be asked for it as well."""
+"""What is asked for again before so many seconds are over counts for less, in proportion: another
+target that computes it too will soon be asked for it as well."""
 
 
 class PrefixAffinity(LeastBusy):
@@ -64,10 +64,13 @@ class PrefixAffinity(LeastBusy):
         least = min([self.cost(target, now, True) for target in group.targets])
         most_busy = max(least + settings.busier_by, least * settings.busier_times)
         best, most = None, 0.0
-        for target, sent, held in found:
+        last = {
+            length: max([sent.at(chain[length - 1]) for _, sent, held in found if held >= length])
+            for length in {held for _, _, held in found}
+        }
+        for target, _, held in found:
             busy = self.cost(target, now, True)
-            idle_for = now - sent.at(chain[held - 1])
-            worth = held * min(idle_for / POPULAR_SECONDS, 1.0)
+            worth = held * min((now - last[held]) / POPULAR_SECONDS, 1.0)
             worth -= (busy - least) * BLOCKS_PER_REQUEST
             if worth > most and busy <= most_busy:
                 best, most = target, worth
