@@ -1,1 +1,1 @@
-"""What `bench.placement` is made of: what is asked, and the replicas that answer, on virtual time."""
+"""What `bench.placement` is made of: what is asked, and replicas that answer on virtual time."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from bench.placing.workloads import Conversation, Turn
 from llama_compat.dialects.openai.operations import CHAT
@@ -23,7 +23,6 @@ from providers.local.simulation.engine import (
     SimulatedEngine,
     SimulatedSequence,
     SimulatedStep,
-    block_hashes,
 )
 from routing.policy.attempts import Attempt
 from routing.policy.group import Targets
@@ -113,13 +112,12 @@ class Fleet:
         self.now = 0.0
         self.served: list[Served] = []
         self.replicas = [Replica(number, config) for number in range(replicas)]
-        self._config = config
         self._policy = Policy(settings, random.Random(seed).random)
         self._targets = Targets(_target(f"r{number}") for number in range(replicas))
         self._events: list[tuple[float, int, Turn | Replica, Iterator[Turn]]] = []
         self._numbers = itertools.count()
 
-    def run(self, conversations: Iterator[Conversation]) -> None:
+    def run(self, conversations: Iterable[Conversation]) -> None:
         """Serve them all, to their ends."""
         for conversation in conversations:
             self._ask_next(iter(conversation))
@@ -139,11 +137,8 @@ class Fleet:
     def _send(self, turn: Turn, left: Iterator[Turn]) -> None:
         target = self._place(turn)
         number = self._targets.index(target)
-        words = turn.words
-        reply = turn.reply.split()
-        hashes = block_hashes([*words, *reply], self._config.block_tokens)
-        sequence = SimulatedSequence(hashes, len(words), len(reply))
-        served = Served(number, self.now, len(words), len(reply))
+        sequence = SimulatedSequence(turn.hashes, turn.prompt_tokens, turn.reply_tokens)
+        served = Served(number, self.now, turn.prompt_tokens, turn.reply_tokens)
         self.served.append(served)
         attempt = Attempt(target.state, stream=True, clock=lambda: self.now)
         replica = self.replicas[number]

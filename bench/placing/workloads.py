@@ -7,35 +7,40 @@ import random
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+
+from providers.local.simulation.engine import block_hashes
 
 CHARACTERS = 4
 """Of a word with the space after it, which is a token."""
 
+BLOCK_TOKENS = 16
+"""Tokens in a block of the simulated engines."""
 
-class Turn(NamedTuple):
-    """One request of a conversation.
 
-    Attributes:
+class Turn:
+    """One request of a conversation, the same for every policy.
+
+    Args:
         messages: all of them, as OpenAI has them.
         reply: what will be said.
         pause: seconds from the end of the turn before it, or from the beginning of the workload.
+
+    Attributes:
+        body: what a client sends.
+        prompt_tokens, reply_tokens: how many words there are.
+        hashes: of the blocks that these make.
     """
 
-    messages: Sequence[Mapping[str, str]]
-    reply: str
-    pause: float
+    __slots__ = ("body", "hashes", "pause", "prompt_tokens", "reply_tokens")
 
-    @property
-    def words(self) -> list[str]:
-        """The prompt's tokens."""
-        return " ".join(each["content"] for each in self.messages).split()
-
-    @property
-    def body(self) -> bytes:
-        """What a client sends."""
-        body = {"model": "m", "messages": self.messages, "stream": True}
-        return json.dumps(body, separators=(",", ":")).encode()
+    def __init__(self, messages: Sequence[Mapping[str, str]], reply: str, pause: float) -> None:
+        body = {"model": "m", "messages": messages, "stream": True}
+        self.body = json.dumps(body, separators=(",", ":")).encode()
+        prompt = " ".join(each["content"] for each in messages).split()
+        said = reply.split()
+        self.prompt_tokens, self.reply_tokens = len(prompt), len(said)
+        self.hashes = block_hashes([*prompt, *said], BLOCK_TOKENS)
+        self.pause = pause
 
 
 Conversation = Sequence[Turn]
@@ -123,10 +128,15 @@ def chats(
     return conversations
 
 
+SHARED = "shared prompts, full caches"
+
 WORKLOADS: Mapping[str, Workload] = {
-    "shared prompts, full caches": shared(1.5, prompts_a_replica=16),
+    SHARED: shared(1.5, prompts_a_replica=16),
     "shared prompts, some popular": shared(1.5, prompts_a_replica=16, skew=1.0),
     "four prompts for all": shared(1.5, prompts=4, skew=1.0),
+    "shared prompts, long replies": shared(
+        1.2, prompts_a_replica=24, system=1500, user=200, reply=1000
+    ),
     "long chats": chats(0.3),
     "a short preamble, the rest its own": shared(1.5, system=200, user=1500),
     "nothing in common": shared(2.5, system=0, user=1000),

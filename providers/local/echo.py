@@ -12,9 +12,11 @@ import json
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from itertools import islice
 from typing import ClassVar, TypeVar
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from llama_compat.errors import context_length_exceeded, invalid_parameter
@@ -40,6 +42,7 @@ from llama_compat.types import (
     StreamProgress,
     StreamStart,
     TextDelta,
+    ToolCallDelta,
     ToolDefinition,
     Usage,
     UserMessage,
@@ -47,6 +50,9 @@ from llama_compat.types import (
 )
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.local.replies.call_rules import call_rules
+from providers.local.simulation.config import SimulationConfig
+from providers.local.simulation.engine import SimulatedSequence, block_hashes
+from providers.local.simulation.runner import SimulationRunner
 
 _Asked = TypeVar("_Asked", ChatCompletionRequest, CompletionRequest)
 
@@ -56,6 +62,11 @@ class EchoConfig(ProviderConfig):
 
     delay_ms: float = Field(0, ge=0)
     """Milliseconds between two words, so that a stream can be watched."""
+
+    simulate: SimulationConfig | None = None
+    """Takes the time that an engine with these numbers would take, and keeps what it has computed
+    as one would, so that routing can be tried without any. Each model has an engine of its own;
+    None answers at once."""
 
 
 class EchoProvider(
@@ -87,6 +98,7 @@ class EchoProvider(
             "tools",
             "tool_choice",
             "parallel_tool_calls",
+            "cache_salt",
         }
     )
 
@@ -97,11 +109,24 @@ class EchoProvider(
     ) -> None:
         super().__init__(provider_id, config, models)
         self._delay = self.config.delay_ms / 1000
+        self._simulated: dict[str, SimulationRunner] = {}
         self.running = 0
 
+    async def stop(self) -> None:
+        """Stop the simulated engines, if there are any."""
+        for runner in self._simulated.values():
+            await runner.stop()
+
     def stats(self) -> dict[str, int]:
-        """How many generations run now; none ever waits."""
-        return {"running": self.running}
+        """How many generations run now; none waits, but for room in a simulated engine."""
+        waiting = sum(runner.engine.waiting for runner in self._simulated.values())
+        counted = {"running": self.running - waiting}
+        return counted if self.config.simulate is None else {**counted, "waiting": waiting}
+
+    def context_length(self, model: str) -> int | None:
+        """What the cache of a simulated engine holds."""
+        simulate = self.config.simulate
+        return None if simulate is None else simulate.kv_blocks * simulate.block_tokens
 
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
@@ -131,13 +156,57 @@ class EchoProvider(
         self.running += 1
         try:
             prompt_tokens = await off_loop(_size(request), _count, request)
-            for event in say(request, prompt_tokens):
+            events = say(request, prompt_tokens)
+            if self.config.simulate is not None:
+                async with aclosing(self._in_time(request, list(events))) as timed:
+                    async for event in timed:
+                        yield event
+                return
+            for event in events:
                 if isinstance(event, StreamProgress):
                     # Even without a delay: a long answer must not keep others from theirs.
                     await asyncio.sleep(self._delay)
                 yield event
         finally:
             self.running -= 1
+
+    async def _in_time(
+        self, request: ChatCompletionRequest | CompletionRequest, events: Sequence[StreamEvent]
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The same events, each when a simulated engine would have come to it."""
+        start, *pieces, complete = events
+        assert isinstance(start, StreamStart)
+        assert isinstance(complete, StreamComplete)
+        runner = self._runner(request.model)
+        size, usage = runner.engine.config.block_tokens, complete.usage
+        said = "".join(_text_of(each) for each in pieces)
+        words = [word for text in (*_texts(request), said) for word in _words(text)]
+        sequence = SimulatedSequence(
+            block_hashes(words, size, request.sampling.cache_salt),
+            max(1, usage.prompt_tokens),
+            max(1, usage.completion_tokens),
+        )
+        if sequence.prompt_tokens + sequence.reply_tokens > runner.engine.capacity:
+            raise context_length_exceeded(
+                runner.engine.capacity, sequence.prompt_tokens, sequence.reply_tokens
+            )
+        given = 0
+        async with aclosing(runner.said(sequence)) as progress:
+            async for tokens in progress:
+                if tokens == 1:
+                    yield start
+                due = len(pieces) * tokens // sequence.reply_tokens
+                for piece in pieces[given:due]:
+                    yield piece
+                given = max(given, due)
+        yield replace(complete, usage=replace(usage, cached_tokens=sequence.cached_tokens))
+
+    def _runner(self, model: str) -> SimulationRunner:
+        runner = self._simulated.get(model)
+        if runner is None:
+            assert self.config.simulate is not None
+            runner = self._simulated[model] = SimulationRunner(self.config.simulate)
+        return runner
 
     def _complete(self, request: CompletionRequest, prompt_tokens: int) -> Iterator[StreamEvent]:
         (text,) = _texts(request)
@@ -158,6 +227,13 @@ class EchoProvider(
             yield from _call(demanded[0], text, prompt_tokens, limit)
         else:
             yield from _say(text, prompt_tokens, limit, request.sampling.stop)
+
+
+def _text_of(event: StreamEvent) -> str:
+    delta = event.delta if isinstance(event, StreamProgress) else None
+    if isinstance(delta, TextDelta):
+        return delta.text
+    return delta.arguments if isinstance(delta, ToolCallDelta) else ""
 
 
 def _texts(request: ChatCompletionRequest | CompletionRequest) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scripts.measured import engines, gateway, parts
+from scripts.measured import engines, gateway, parts, placement
 from scripts.measured.results import link, names, result
 from scripts.measured.section import Section
 from scripts.reference.markdown import code, table
@@ -38,6 +38,7 @@ def page() -> str:
 def sections() -> Iterator[Section]:
     """All questions, in order."""
     yield from gateway.sections()
+    yield from placement.sections()
     yield from engines.sections()
     yield from parts.sections()
 

@@ -125,6 +125,11 @@ models:
   - {id: m, provider: echo}
   - {id: candidate, provider: echo}
 """,
+    "PrefixSettings": """
+routing:
+  balance: prefix
+  prefix: {cache_tokens: 200000, busier_by: 16}
+""",
     "BackoffSettings": """
 routing:
   retries: {backoff: {first: 0.5, most: 4}}
@@ -200,6 +205,13 @@ providers:
     "EchoConfig": """
 providers:
   - {id: echo, type: "local::echo", config: {delay_ms: 50}}
+""",
+    "SimulationConfig": """
+providers:
+  - id: echo
+    type: local::echo
+    config:
+      simulate: {prefill_tokens_per_second: 8000, kv_blocks: 4096}
 """,
     "AnthropicMessagesConfig": """
 providers:

@@ -122,7 +122,8 @@ class SimulatedEngine:
             self._running[sequence] = None
         if not self._running:
             return None
-        decoding, prompts = [], []
+        decoding: list[SimulatedSequence] = []
+        prompts: list[SimulatedSequence] = []
         for sequence in self._running:
             (decoding if sequence.said else prompts).append(sequence)
         chunks = []

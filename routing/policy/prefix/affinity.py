@@ -12,16 +12,24 @@ from routing.policy.targets import LiveTarget, TargetState
 from routing.policy.wanted import Key
 
 BLOCKS_PER_REQUEST = 1.0
-"""What a request in flight weighs against blocks of a prompt that need not be computed."""
+"""What a request in flight weighs, against blocks of a prompt that need not be computed. Each has
+an engine take a while longer for whatever else it does (`bench.placement`)."""
+
+POPULAR_SECONDS = 0.5
+"""What is asked for again before so many seconds are over counts for less, in proportion: another
+target that computes it too will soon be asked for it as well."""
 
 
 class PrefixAffinity(LeastBusy):
     """The target where least has to be computed of a prompt, for what it has in flight.
 
     A prompt that nobody has goes where `LeastBusy` sends it. One that somebody has goes to who has
-    most of it, less what each has to do; those that are far busier than the least busy one are not
-    asked, whatever they have. As in SGLang's router, it is known from what was sent where, by
-    itself; what the targets are, and what language they speak, does not matter.
+    most of it, less what each has to do; one that is far busier than the least busy is not asked,
+    whatever it has. Both bounds are those of SGLang's router, by default too
+    (`--balance-abs-threshold 64`, `--balance-rel-threshold 1.5`: smg's
+    docs/getting-started/load-balancing.md, read 2026-11-23).
+
+    What a target has is known from what was sent there and nothing else, so it may be any vendor's.
 
     Args:
         random: gives numbers from 0 up to 1.
@@ -38,27 +46,34 @@ class PrefixAffinity(LeastBusy):
         if not key or isinstance(key, str):
             return super().pick(group, now, None, stream)
         since = now - self._settings.keep
-        target = self._nearest(group, key, since) or super().pick(group, now, None, stream)
+        target = self._nearest(group, key, now, since) or super().pick(group, now, None, stream)
         sent_to(target.state).add(key, now, since, self._most)
         return target
 
-    def _nearest(self, group: Group, chain: Chain, since: float) -> LiveTarget | None:
-        """The one with most of the prompt that is not too busy; None if none has anything."""
+    def _nearest(self, group: Group, chain: Chain, now: float, since: float) -> LiveTarget | None:
+        """The one with most of the prompt that is not too busy; None if none has enough of it to
+        be asked before the least busy."""
         found = [
-            (held, target)
+            (target, sent, held)
             for target in group.targets
             if (sent := target.state.prefixes) is not None and (held := sent.held(chain, since))
         ]
         if not found:
             return None
-        least = min([target.state.in_flight / target.weight for target in group.targets])
-        most_busy = max(least + self._settings.busier_by, least * self._settings.busier_times)
-        best, best_score = None, 0.0
-        for held, target in found:
-            busy = target.state.in_flight / target.weight
-            score = held - (busy - least) * BLOCKS_PER_REQUEST
-            if busy <= most_busy and score > best_score:
-                best, best_score = target, score
+        settings = self._settings
+        least = min([self.cost(target, now, True) for target in group.targets])
+        most_busy = max(least + settings.busier_by, least * settings.busier_times)
+        best, most = None, 0.0
+        last = {
+            length: max([sent.at(chain[length - 1]) for _, sent, held in found if held >= length])
+            for length in {held for _, _, held in found}
+        }
+        for target, _, held in found:
+            busy = self.cost(target, now, True)
+            worth = held * min((now - last[held]) / POPULAR_SECONDS, 1.0)
+            worth -= (busy - least) * BLOCKS_PER_REQUEST
+            if worth > most and busy <= most_busy:
+                best, most = target, worth
         return best
 
 

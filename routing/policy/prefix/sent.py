@@ -28,9 +28,9 @@ class SentPrefixes:
 
     def held(self, chain: Chain, since: float) -> int:
         """How many blocks at the beginning of `chain` were sent there at `since` or later."""
-        if not chain or self._at(chain[0]) < since:
+        if not chain or self.at(chain[0]) < since:
             return 0
-        return bisect_left(chain, True, lo=1, key=lambda block: self._at(block) < since)
+        return bisect_left(chain, True, lo=1, key=lambda block: self.at(block) < since)
 
     def add(self, chain: Chain, now: float, since: float, most: int) -> None:
         """A prompt is sent there.
@@ -48,5 +48,6 @@ class SentPrefixes:
         while len(seen) > most or (seen and next(iter(seen.values())) < since):
             seen.popitem(last=False)
 
-    def _at(self, block: bytes) -> float:
+    def at(self, block: bytes) -> float:
+        """When a block was sent there last; before all times if it was not."""
         return self._seen.get(block, -math.inf)

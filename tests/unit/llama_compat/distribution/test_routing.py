@@ -278,6 +278,13 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
             " first_message, or header:NAME"
         ],
     ),
+    "what a target has without asking for it": (
+        f"  - id: m\n    {TWO}\n    routing:\n      prefix: {{keep: 60}}\n",
+        [
+            "4: models[0].routing.prefix: counts with 'balance: prefix' alone, and it is"
+            " 'weighted' here"
+        ],
+    ),
     "sticky without stickiness": (
         f"  - id: m\n    {TWO}\n    routing:\n      sticky_on: [user]\n",
         [
