@@ -13,7 +13,7 @@ from functools import cache, partial
 import pytest
 
 from tests.abuse.parsers import PARSERS, Parser
-from tests.work import CountedCode
+from tests.work import CountedCode, processor_bound
 
 TEXTS, TEXTS_OF_ABUSE = 4, 40
 """Generated for each parser."""
@@ -80,7 +80,7 @@ def counted() -> CountedCode:
 @pytest.mark.parametrize("name", PARSERS)
 def test_work_grows_as_the_text_does(name: str, pytestconfig: pytest.Config) -> None:
     chosen = random.Random(name)
-    with counted().in_place() as work:
+    with counted().in_place() as work, processor_bound(600):
         parser = importlib.import_module("tests.abuse.parsers").PARSERS[name]
         for _ in range(TEXTS_OF_ABUSE if pytestconfig.getoption("--abuse") else TEXTS):
             text = made_text(parser, chosen)

@@ -37,6 +37,7 @@ LARGEST_GROWTH = 20.0
 MUCH = 4 << 20
 """Characters."""
 BOUND_SECONDS = 20
+"""Of the processor; all that is here takes a second or two."""
 
 TOOL = ToolDefinition("f", parameters={"properties": {"x": {"type": "string"}}})
 
@@ -149,7 +150,7 @@ def counted() -> CountedCode:
 
 @pytest.mark.parametrize("reader", range(len(READERS)), ids=IDS)
 def test_work_grows_no_faster_than_the_text(reader: int) -> None:
-    with counted().in_place() as work:
+    with counted().in_place() as work, processor_bound(BOUND_SECONDS):
         read, text, size = importlib.import_module(__name__).READERS[reader]
         read(text(1))  # what is made once, such as expressions
         small, large = (work.of(lambda n=n: read(text(n))) for n in (size, size * FACTOR))
