@@ -61,7 +61,7 @@ FORWARDED = {
     "x-request-id": "The request's name, unless the template sets this header.",
     "traceparent": "The attempt's span, where the template has `traces`.",
     "authorization": "The key, where the vendor wants it so; others are sent it as `x-api-key`,"
-    " `api-key` or `x-goog-api-key`.",
+    " `api-key` or `x-goog-api-key`. Clouds get a token, or the request's signature.",
     "x-api-key": "The key, for Messages; from version `2026-10-21` on it is in `authorization`.",
     "x-goog-api-key": "The key, for Gemini.",
     "api-key": "The key, for Azure.",
@@ -74,6 +74,8 @@ FORWARDED = {
 
 OF_VENDORS = {
     "apim-request-id": "Azure's name for a request; told as `x-upstream-request-id`.",
+    "x-amzn-requestid": "AWS's name for a request; told as `x-upstream-request-id`.",
+    "x-amzn-errortype": "What kind of error AWS's answer is.",
     "x-content-type-options": "With the page's files: `nosniff`.",
 }
 """Others that the code names."""
