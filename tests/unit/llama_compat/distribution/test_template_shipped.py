@@ -102,7 +102,14 @@ def test_vendors_shows_every_vendor() -> None:
     assert unlisted == UNLISTED
 
 
-UNLISTED = {"remote::bedrock", "remote::cloudflare", "remote::cohere", "remote::databricks"}
+UNLISTED = {
+    "remote::bedrock",
+    "remote::cloudflare",
+    "remote::cohere",
+    "remote::databricks",
+    "remote::jina",
+    "remote::voyage",
+}
 """Vendors that document no list of models in OpenAI's form: a template names what it wants."""
 
 
