@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -171,7 +171,7 @@ class StrictVendors:
         self.seen: dict[str, Seen] = {}
         self._ready = threading.Event()
 
-    def __enter__(self) -> StrictVendors:
+    def __enter__(self) -> Self:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
         self._ready.wait()
