@@ -93,6 +93,17 @@ def claude_complaints(body: dict[str, Any]) -> Iterator[str]:
             yield "role 'system' is not supported on this model"
         elif role not in ("user", "assistant", "system") or (role == "system" and before != "user"):
             yield "messages: Unexpected role"
+    if kind == "enabled" and _results(body["messages"][-1]["content"], "tool_result"):
+        # extended-thinking, "Toggling thinking modes in conversations", 2026-11-23
+        said = body["messages"][-2]["content"][0]["type"]
+        if said not in ("thinking", "redacted_thinking"):
+            yield f"Expected `thinking` or `redacted_thinking`, but found `{said}`."
+
+
+def _results(content: Any, name: str) -> bool:
+    """Whether all of a turn is what tools gave."""
+    blocks = content if isinstance(content, list) else []
+    return bool(blocks) and all(name in (block.get("type"), *block) for block in blocks)
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,13 @@ def _gemini(model: str, body: dict[str, Any]) -> Iterator[str]:
         yield "Thinking budget is not supported for this model."
     if config.get("maxOutputTokens", 0) > 65_536:
         yield "maxOutputTokens out of range"
+    for content in reversed(body["contents"]):
+        calls = [part for part in content["parts"] if "functionCall" in part]
+        if content["role"] == "user" and not _results(content["parts"], "functionResponse"):
+            break
+        if calls and "thoughtSignature" not in calls[0]:
+            # ai.google.dev/gemini-api/docs/thought-signatures, 2026-11-23
+            yield "Function call is missing a thought_signature in functionCall parts."
 
 
 class StrictModels(StrictVendors):

@@ -145,6 +145,9 @@ class TestGemini(NativeSuite):
 
         assert sent_back(given) == "c2VhbGVk"
         del given["extra_content"]
+        assert sent_back(given) == "c2VhbGVk"  # lost by the client, and put back
+        given["id"], given["function"]["arguments"] = "call_of_another", '{"city": "Basel"}'
+        answer["tool_call_id"] = "call_of_another"
         assert sent_back(given) == "skip_thought_signature_validator"
 
     def test_replies_in_json(self, vendor: Vendor, client: openai.OpenAI) -> None:

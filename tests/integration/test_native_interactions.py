@@ -83,7 +83,7 @@ class TestInteractions(NativeSuite):
         body = vendor.server.last.body
         vendor.check_request(body)
         assert body["input"][1:] == [
-            sdk.thought("", "c2VhbA=="),
+            sdk.thought("Hm.", "c2VhbA=="),
             sdk.function_call(str(call_id), "get_weather", {"city": "Bern"}),
             {
                 "type": "function_result",
