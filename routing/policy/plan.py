@@ -14,13 +14,13 @@ from msgspec import Struct
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError, StaleConnection, context_length_exceeded
-from routing.policy.attempts import Why
+from routing.policy.attempts import FIRST, Why
 from routing.policy.balance import BALANCERS
 from routing.policy.cooldown import CooldownRule
 from routing.policy.group import Group, Random, Targets
 from routing.policy.retry import Backoff, Budget
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import Wanted
+from routing.policy.wanted import Wanted, reader_of
 
 
 class Policy:
@@ -32,8 +32,8 @@ class Policy:
 
     Attributes:
         settings: as they are given; those that every request needs are here besides.
-        sticky_on: what requests have in common that belong together; nothing if that does not
-            matter.
+        sticky_on: read from a request what it has in common with those that belong to it; none if
+            that does not matter.
         deadline, hedge_after: in seconds; None for never.
         pin: whether a client may choose its target.
         attempts: how many there may be.
@@ -46,7 +46,8 @@ class Policy:
     def __init__(self, settings: RoutingSettings, chance: Random = random.random) -> None:
         self.settings = settings
         self.chance = chance
-        self.sticky_on = settings.sticky_on if settings.balance == "sticky" else ()
+        sticky_on = settings.sticky_on if settings.balance == "sticky" else ()
+        self.sticky_on = tuple(map(reader_of, sticky_on))
         self.deadline = settings.deadline
         self.hedge_after = settings.hedge_after
         self.hedges = Budget()
@@ -145,7 +146,7 @@ class Plan:
         elif (target := self._choose(now)) is None:
             room = max((each.room or 0 for each in targets), default=0)
             raise context_length_exceeded(room, 0, wanted.max_tokens or 0)
-        step = Step(target, Why.first)
+        step = Step(target, FIRST)
         self._steps = (step,)
         target.state.provider.budget.request(now)
         if self.policy.hedge_after is not None:
