@@ -35,7 +35,9 @@ from bench.load import peers
 from bench.load.stage import generate
 from bench.machine import write_results
 
-CONNECTIONS = 8
+CONNECTIONS = 1
+"""Of several it would depend on the moment which requests meet in one turn of the event loop."""
+
 GATHER_SECONDS = 30.0
 
 WANTED = {"all": 1.11, "limits": 1.11, **dict.fromkeys(policies.BALANCES, policies.WANTED)}
@@ -76,7 +78,7 @@ def instructions(
     the last."""
     control(started.pid, "--instr=on")
     load = ("--connections", CONNECTIONS, "--rounds")
-    generate(started, cores, *load, 8)
+    generate(started, cores, *load, 64)
     time.sleep(pause)
     control(started.pid, "--zero")
     report = generate(started, cores, *load, requests // CONNECTIONS)
@@ -132,21 +134,17 @@ def main() -> None:
                 pause = GATHER_SECONDS + 5 if settings[name] else 0.0
                 counts[name] = instructions(started, cores, options.requests, scratch, pause)
                 print(name, counts[name], file=sys.stderr)
-        if models := wanted((policies.SINGLE, *policies.BALANCES)):
-            port, path = peers.free_port(), scratch / "policies.yaml"
+        for name in wanted((policies.SINGLE, *policies.BALANCES)):
+            port, path = peers.free_port(), scratch / f"{name}.yaml"
             path.write_text(policies.template(port, upstream))
-            command = ["llama-compat", "run", str(path)]
-            one = peers.Gateway("policies", port, command, model=policies.SINGLE)
-            log = scratch / "policies.log"
-            with peers.running(counted(one, scratch), cores, log) as started:
-                for name in models:
-                    asked = replace(started, gateway=replace(started.gateway, model=name))
-                    counts[name] = instructions(asked, cores, options.requests, scratch)
-                    print(name, counts[name], file=sys.stderr)
+            one = peers.Gateway(name, port, ["llama-compat", "run", str(path)], model=name)
+            with peers.running(counted(one, scratch), cores, scratch / f"{name}.log") as started:
+                counts[name] = instructions(started, cores, options.requests, scratch)
+                print(name, counts[name], file=sys.stderr)
 
     compared = ratios(counts)
     report: dict[str, Any] = {
-        "what": f"{options.requests} chat completions over {CONNECTIONS} connections",
+        "what": f"{options.requests} chat completions over one connection",
         "instructions a request": counts,
         "of the gateway without any, and of a single target": compared,
         "wanted at most": WANTED,

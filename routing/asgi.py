@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 Scope = Mapping[str, Any]
@@ -13,6 +13,9 @@ Receive = Callable[[], Awaitable[Any]]
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 """Sends the next message to the client: status and headers, or a part of the body."""
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""Headers as they come, names in lower case; one may come more than once."""
 
 ASGIApplication = Callable[[Any, Receive, Send], Awaitable[None]]
 """What answers a request."""

@@ -14,6 +14,7 @@ from llama_compat.errors import APIError, invalid_api_key, team_not_found
 from llama_compat.exchange import ANYBODY, Principal
 from routing.access.keys.ring import KeyRing
 from routing.access.keys.secret import digest_of
+from routing.asgi import RawHeaders
 
 ADMIN = "/admin/"
 """What the paths begin with that the admin key opens, and no other key."""
@@ -34,7 +35,7 @@ class Authenticator:
         self._ring = ring
         self._clock = clock
 
-    def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
+    def principal(self, headers: RawHeaders) -> Principal:
         """Whose key there is among a request's `headers` (names in lower case).
 
         Keys are looked up by their hash, so that timing tells nothing of them.
@@ -53,7 +54,7 @@ class Authenticator:
                 return key.principal
         raise invalid_api_key()
 
-    def is_new(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    def is_new(self, headers: RawHeaders) -> bool:
         """Whether there is a key among a request's `headers` that nobody here has heard of."""
         return any(self._ring.find(digest_of(sent)) is None for sent in _sent_keys(headers))
 
@@ -84,7 +85,7 @@ class Overseers:
         self._keys = [key.get_secret_value().encode() for key in (*special, *settings.api_keys)]
         self._is_open = is_open and settings.metrics_key is None
 
-    def see(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    def see(self, headers: RawHeaders) -> bool:
         """Whether a request with these `headers` comes from one of them."""
         return self._is_open or any(_same(sent, self._keys) for sent in _sent_keys(headers))
 
@@ -114,7 +115,7 @@ class AdminGate:
     def __init__(self, key: SecretStr | None) -> None:
         self._key = None if key is None else key.get_secret_value().encode()
 
-    def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def check(self, headers: RawHeaders) -> None:
         """Make sure that the admin key is among `headers`.
 
         Raises:
@@ -136,7 +137,7 @@ class AdminGate:
             )
 
 
-def _sent_keys(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+def _sent_keys(headers: RawHeaders) -> Iterator[bytes]:
     for name, value in headers:
         if name == b"authorization":
             scheme, _, token = value.partition(b" ")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
+from routing.asgi import RawHeaders
 from routing.policy.targets import TargetSnapshot
 from routing.runtime import Runtime
 
@@ -21,7 +21,7 @@ COUNTERS_AWAY = {
 _TOLD = [each.name for each in fields(TargetSnapshot)]
 
 
-def health(runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
+def health(runtime: Runtime, headers: RawHeaders) -> dict[str, Any]:
     """What `GET /health` answers from `runtime` to a request with these `headers`.
 
     Only who may see how all of it does is told more than whether it is up: what a target is called

@@ -21,6 +21,7 @@ from providers import registry
 from providers.base import Provider, ProviderModel
 from providers.shared import Shared
 from routing.access.keys.ring import KeyRing
+from routing.asgi import RawHeaders
 from routing.auth import AdminGate, Authenticator, Overseers, keys_unavailable, not_an_overseer
 from routing.ingress.body import Bodies
 from routing.layers.background import BackgroundResponses
@@ -35,8 +36,6 @@ from routing.storage.responses import ResponseStore
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from llama_compat.exchange import Principal
     from routing.access.access import Access
     from routing.access.limits.requests import RequestLimits
@@ -176,7 +175,7 @@ class Runtime:
                 one_line(who.team or ""),
             )
 
-    async def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
+    async def principal(self, headers: RawHeaders) -> Principal:
         """Whose key there is among a request's headers; one that is new is looked for.
 
         Raises:
@@ -194,7 +193,7 @@ class Runtime:
             raise keys_unavailable() from None
         return self.authenticator.principal(headers)
 
-    async def check_overseer(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    async def check_overseer(self, headers: RawHeaders) -> None:
         """Make sure that who asks may see how all of the server does.
 
         Raises:

@@ -7,19 +7,18 @@ import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from routing.cli.commands import app
 from routing.cli.terminal import fail, load, print_, table
 
-Found = TypeVar("Found")
+if TYPE_CHECKING:  # commands import what they need when they run
+    from routing.observability.records.reports import Since, Use
+    from routing.storage.storage import Storage
 
-# Of `routing`, which this floor knows inside its commands alone.
-Storage = Any
-Since = Any
-Use = Any
+Found = TypeVar("Found")
 
 OptionalSource = Annotated[
     str | None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 
 from websockets.frames import Frame, Opcode
@@ -20,6 +20,7 @@ from websockets.server import ServerProtocol
 
 from llama_compat.errors import APIError, connection_limit_reached, request_timed_out
 from routing.allowance import Allowance
+from routing.asgi import RawHeaders
 from routing.http.patience import Patience
 from routing.http.peers import has_left
 from routing.http.state import ServerState
@@ -54,9 +55,7 @@ NORMAL, GOING_AWAY, UNSUPPORTED, POLICY, INTERNAL, LATER = 1000, 1001, 1003, 100
 _OFFER = frozenset({b"connection", b"upgrade"})
 
 
-def handshake(
-    headers: Iterable[tuple[bytes, bytes]], request_id: str, limit: int
-) -> ServerProtocol:
+def handshake(headers: RawHeaders, request_id: str, limit: int) -> ServerProtocol:
     """The protocol of a connection that has been upgraded, with the answer to its client.
 
     Args:
@@ -83,7 +82,7 @@ def handshake(
     return protocol
 
 
-def _head(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def _head(headers: RawHeaders) -> bytes:
     """A head with what the library has to see; the rest may be longer than it allows."""
     lines = [b"GET / HTTP/1.1"]
     for name, value in headers:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llama_compat.error_classes import ErrorClass
 from llama_compat.events import add_usage
 from llama_compat.types import Usage
+from routing.asgi import RawHeaders
 from routing.policy.cooldown import CooldownRule
 from routing.policy.targets import TargetState, header_text
 
@@ -44,6 +45,11 @@ class Outcome(StrEnum):
     cancelled = "cancelled"
     """The client went away, or the server stopped."""
 
+
+FIRST = Why.first
+_RUNNING, _ANSWERED = Outcome.running, Outcome.answered
+_SKIPPED, _LOST = Outcome.skipped, Outcome.lost
+# What every request needs of the two is looked up once: that takes as long as three calls.
 
 Clock = Callable[[], float]
 
@@ -86,7 +92,7 @@ class Attempt:
     def __init__(
         self,
         target: TargetState,
-        why: Why = Why.first,
+        why: Why = FIRST,
         stream: bool = False,
         rule: CooldownRule | None = None,
         clock: Clock = time.monotonic,
@@ -96,7 +102,7 @@ class Attempt:
         self.stream = stream
         self._rule = rule
         self._clock = clock
-        self.outcome = Outcome.running
+        self.outcome = _RUNNING
         self.error_class: ErrorClass | None = None
         self.error = ""
         self.parameter = ""
@@ -126,7 +132,7 @@ class Attempt:
         if reply.error is not None:
             self.fail(reply.error)
         elif reply.is_complete:
-            self._end(Outcome.answered)
+            self._end(_ANSWERED)
             self.target.failures_in_a_row = 0
             self.target.cooldown.went_well(self.begun)
         else:
@@ -168,10 +174,10 @@ class Attempt:
     @property
     def skipped_for(self) -> str:
         """The target and why it could not be asked; empty if it was."""
-        return f"{self.target.id} ({self.parameter})" if self.outcome is Outcome.skipped else ""
+        return f"{self.target.id} ({self.parameter})" if self.outcome is _SKIPPED else ""
 
     def __str__(self) -> str:
-        what = self.error_class or (self.outcome if self.outcome is not Outcome.answered else "")
+        what = self.error_class or (self.outcome if self.outcome is not _ANSWERED else "")
         return f"{self.target.id} ({what})" if what else self.target.id
 
     def _blame(self, kind: ErrorClass, error: APIError) -> None:
@@ -217,7 +223,7 @@ class Attempts:
 
     __slots__ = ("headers", "made", "passed_over")
 
-    def __init__(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def __init__(self, headers: RawHeaders = ()) -> None:
         self.headers = headers
         self.made: list[Attempt] = []
         self.passed_over: Sequence[str] = ()
@@ -229,7 +235,7 @@ class Attempts:
     @property
     def sent(self) -> int:
         """How many were sent anywhere."""
-        return sum(each.outcome is not Outcome.skipped for each in self.made)
+        return len([each for each in self.made if each.outcome is not _SKIPPED])
 
     @property
     def is_answered(self) -> bool:
@@ -240,7 +246,7 @@ class Attempts:
     def last(self) -> Attempt | None:
         """The one whose answer the client gets; of those that all failed the last."""
         for attempt in reversed(self.made):
-            if attempt.content and attempt.outcome is not Outcome.lost:
+            if attempt.content and attempt.outcome is not _LOST:
                 return attempt
         return self.made[-1] if self.made else None
 
@@ -252,12 +258,12 @@ class Attempts:
             return counted[0] if counted else None
         return add_usage(counted, 1)
 
-    def answer_headers(self) -> Sequence[tuple[bytes, bytes]]:
+    def answer_headers(self) -> RawHeaders:
         """What the answer says of them: who answered, in how many attempts, and who could not."""
         last = self.last
         if last is None:
             return ()
-        if len(self.made) == 1 and not self.passed_over and last.outcome is not Outcome.skipped:
+        if len(self.made) == 1 and not self.passed_over and last.outcome is not _SKIPPED:
             return (*last.target.headers, _ONE_ATTEMPT)
         headers = [*last.target.headers, (_ATTEMPTS, b"%d" % self.sent)]
         skipped = [*self.passed_over, *(each.skipped_for for each in self.made if each.skipped_for)]

@@ -15,14 +15,14 @@ from llama_compat.distribution.routing import RetrySettings
 from llama_compat.errors import APIError, StaleConnection, internal_error
 from llama_compat.exchange import Call, Reply, Target
 from providers.base import Provider
-from routing.policy.attempts import Attempt, Attempts, Why
+from routing.policy.attempts import FIRST, Attempt, Attempts, Why
 from routing.policy.gate import Gate
 from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy, Step
 from routing.policy.targets import LiveTarget
 from routing.policy.wanted import Wanted, of_one_model, pinned_target
 
-Ask = Callable[[Provider, Target], Awaitable[Reply]]
+AskTarget = Callable[[Provider, Target], Awaitable[Reply]]
 """Makes one attempt."""
 
 _RETRIES = RetrySettings()
@@ -32,7 +32,7 @@ _Failures = list[tuple[Step, APIError]]
 
 
 def dispatch(
-    targets: Targets, policy: Policy | None, call: Call, ask: Ask, attempts: Attempts
+    targets: Targets, policy: Policy | None, call: Call, ask: AskTarget, attempts: Attempts
 ) -> Coroutine[Any, Any, Reply]:
     """The reply of the first target that answers.
 
@@ -53,7 +53,7 @@ def dispatch(
 
 
 async def _ask_by_plan(
-    targets: Targets, policy: Policy, call: Call, ask: Ask, attempts: Attempts
+    targets: Targets, policy: Policy, call: Call, ask: AskTarget, attempts: Attempts
 ) -> Reply:
     """The reply of the first target that answers, in the order of the policy."""
     now = time.monotonic()
@@ -90,7 +90,9 @@ async def _ask_by_plan(
     raise plan.told(error)
 
 
-async def _ask_the_only(target: LiveTarget, call: Call, ask: Ask, attempts: Attempts) -> Reply:
+async def _ask_the_only(
+    target: LiveTarget, call: Call, ask: AskTarget, attempts: Attempts
+) -> Reply:
     """The reply of the only target of a model without policies, which gets the call as it is.
 
     Nothing that it says is asked again. But that a vendor closes an idle connection in the moment
@@ -100,7 +102,7 @@ async def _ask_the_only(target: LiveTarget, call: Call, ask: Ask, attempts: Atte
     budget = target.state.provider.budget
     budget.request(time.monotonic())
     try:
-        return (await _attempt(target, Why.first, None, ask, attempts, call.stream))[1]
+        return (await _attempt(target, FIRST, None, ask, attempts, call.stream))[1]
     except StaleConnection:
         now = time.monotonic()
         if not budget.allows(now, _RETRIES.budget):
@@ -110,7 +112,7 @@ async def _ask_the_only(target: LiveTarget, call: Call, ask: Ask, attempts: Atte
 
 
 async def _race(
-    plan: Plan, step: Step, ask: Ask, attempts: Attempts, stream: bool, seconds: float
+    plan: Plan, step: Step, ask: AskTarget, attempts: Attempts, stream: bool, seconds: float
 ) -> Reply | _Failures:
     """Make the attempt; another target is asked too if that one takes longer than `seconds`.
 
@@ -165,7 +167,7 @@ async def _attempt(
     target: LiveTarget,
     why: Why,
     plan: Plan | None,
-    ask: Ask,
+    ask: AskTarget,
     attempts: Attempts,
     stream: bool,
 ) -> _Answered:

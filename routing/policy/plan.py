@@ -15,13 +15,14 @@ from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
 from llama_compat.errors import APIError, StaleConnection, context_length_exceeded
 from llama_compat.exchange import Call
-from routing.policy.attempts import Why
+from routing.asgi import RawHeaders
+from routing.policy.attempts import FIRST, Why
 from routing.policy.balance import BALANCERS, Balancer
 from routing.policy.cooldown import CooldownRule
 from routing.policy.group import Group, Random, Targets
 from routing.policy.retry import Backoff, Budget
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import Headers, Key, Wanted, sticky_key
+from routing.policy.wanted import Key, Wanted, reader_of, sticky_key
 
 
 class Policy:
@@ -72,7 +73,7 @@ class Policy:
         return mirror.model
 
 
-KeyOf = Callable[[Call, Headers], Key | None]
+KeyOf = Callable[[Call, RawHeaders], Key | None]
 
 
 def _balancer(settings: RoutingSettings, chance: Random) -> tuple[Balancer, KeyOf | None]:
@@ -84,8 +85,8 @@ def _balancer(settings: RoutingSettings, chance: Random) -> tuple[Balancer, KeyO
         return PrefixAffinity(chance, settings.prefix), lambda call, headers: chain_of(call)
     balancer = BALANCERS[settings.balance](chance)
     if settings.balance == "sticky":
-        sticky_on = settings.sticky_on
-        return balancer, lambda call, headers: sticky_key(sticky_on, call.fields, headers)
+        readers = tuple(map(reader_of, settings.sticky_on))
+        return balancer, lambda call, headers: sticky_key(readers, call.fields, headers)
     return balancer, None
 
 
@@ -162,7 +163,7 @@ class Plan:
         elif (target := self._choose(now)) is None:
             room = max((each.room or 0 for each in targets), default=0)
             raise context_length_exceeded(room, 0, wanted.max_tokens or 0)
-        step = Step(target, Why.first)
+        step = Step(target, FIRST)
         self._steps = (step,)
         target.state.provider.budget.request(now)
         if self.policy.hedge_after is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 from msgspec import Raw, Struct
@@ -11,6 +10,7 @@ from msgspec import Raw, Struct
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call
 from llama_compat.wire.json_fields import from_raw
+from routing.asgi import RawHeaders
 from routing.policy.abilities import NOTHING
 from routing.policy.prefix.chain import Chain
 from routing.policy.targets import LiveTarget, header_text
@@ -51,17 +51,18 @@ class Wanted(Struct, frozen=True):
     unable: Mapping[str, str] = NOTHING
 
 
-Headers = Sequence[tuple[bytes, bytes]]
-
-
-def header(headers: Headers, name: bytes) -> str | None:
-    """The value of a request's header, by its name in lower case."""
-    value = dict(headers).get(name)  # looked for in C, as every request is
-    return None if value is None else value.decode("latin-1")
+def header(headers: RawHeaders, name: bytes) -> str | None:
+    """The value of a request's header, by its name in lower case; of one that came twice the
+    last."""
+    found: bytes | None = None
+    for each, value in headers:
+        if each == name:
+            found = value
+    return None if found is None else found.decode("latin-1")
 
 
 def pinned_target(
-    headers: Headers, targets: Sequence[LiveTarget], model: str, *, allowed: bool
+    headers: RawHeaders, targets: Sequence[LiveTarget], model: str, *, allowed: bool
 ) -> str | None:
     """The target that the client has named, if it has.
 
@@ -116,19 +117,24 @@ def _own_name(name: str) -> str:
     return name.rsplit("/", 1)[-1].lower()
 
 
-def sticky_key(sticky_on: Iterable[str], fields: Mapping[str, Raw], headers: Headers) -> str | None:
-    """What the request has in common with those that belong to it: the first of `sticky_on` that
-    it has."""
-    for source in sticky_on:
-        value = _reader(source)(fields, headers)
+KeyReader = Callable[[Mapping[str, Raw], RawHeaders], str | None]
+"""Reads of a request's members and headers what it has in common with others; None for nothing."""
+
+
+def sticky_key(
+    readers: Iterable[KeyReader], fields: Mapping[str, Raw], headers: RawHeaders
+) -> str | None:
+    """What the request has in common with those that belong to it: what the first of `readers`
+    finds."""
+    for read in readers:
+        value = read(fields, headers)
         if value:
             return value
     return None
 
 
-@lru_cache
-def _reader(source: str) -> Callable[[Mapping[str, Raw], Headers], str | None]:
-    """How to read one of `sticky_on`."""
+def reader_of(source: str) -> KeyReader:
+    """Reads one of the template's `sticky_on`."""
     if source.startswith("header:"):
         name = source.removeprefix("header:").lower().encode()
         return lambda fields, headers: header(headers, name)

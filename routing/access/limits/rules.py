@@ -157,7 +157,7 @@ def _same_charge(rule: Rule) -> Charge | None:
 
 def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
     if rule.resource is _TOKENS:
-        tokens = demand.tokens
+        tokens: float = demand.tokens
         if demand.is_guess and tokens > rule.limit:
             tokens = rule.limit
         return Charge(rule, rule.counter, countable(tokens))

@@ -29,7 +29,7 @@ def completion_tokens(sample: Sample) -> int:
     return -(-text * sample.size // (len(head) * BYTES_PER_TOKEN))
 
 
-def settled(
+def counted_or_estimated(
     counted: Usage | None, prompt: Prompt, sample: Sample, *, complete: bool
 ) -> tuple[Usage, bool]:
     """The usage of a request that a provider has begun to answer, and whether it is estimated.

@@ -9,7 +9,7 @@ from msgspec import UNSET, structs
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
 from routing.models import Route
-from routing.observability.records.estimate import sane, settled
+from routing.observability.records.estimate import counted_or_estimated, sane
 from routing.observability.records.prices import Prices
 from routing.observability.records.record import Record
 from routing.observability.sample import finish_reason
@@ -149,4 +149,4 @@ def _usage(request: Request, last: Attempt | None) -> tuple[Usage | None, bool]:
         counted = sane(counted)
         if counted.prompt_tokens or counted.completion_tokens:
             return counted, False
-    return settled(counted, call.extent.prompt, request.sample, complete=complete)
+    return counted_or_estimated(counted, call.extent.prompt, request.sample, complete=complete)

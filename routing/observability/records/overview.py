@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.records.recorder import DAY_SECONDS
-from routing.observability.records.reports import Key, Use, parse_since, usage
+from routing.observability.records.reports import GroupBy, Use, parse_since, usage
 from routing.storage.storage import Row, Storage
 
 SPANS: Mapping[str, int] = {
@@ -24,7 +24,7 @@ SPANS: Mapping[str, int] = {
 
 Days come from the sums that are kept for ever, which know of latency its mean alone."""
 
-GROUPS: Sequence[Key] = ("model", "key", "provider")
+GROUPS: Sequence[GroupBy] = ("model", "key", "provider")
 MOST_GROUPS = 50
 MOST_ERRORS = 50
 

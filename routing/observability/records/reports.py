@@ -15,10 +15,10 @@ from routing.observability.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Rec
 from routing.observability.records.recorder import DAY_SECONDS, daily_sums
 from routing.storage.storage import Row, Storage
 
-Key = Literal["key", "model", "provider", "day"]
+GroupBy = Literal["key", "model", "provider", "day"]
 """What use can be told apart by."""
 
-KEYS: tuple[Key, ...] = get_args(Key)
+KEYS: tuple[GroupBy, ...] = get_args(GroupBy)
 
 PAGE = 1000
 """So many records are read at a time."""
@@ -93,7 +93,7 @@ def parse_since(text: str, now: float | None = None) -> Since:
     return Since((now // DAY_SECONDS - days + 1) * DAY_SECONDS, True)
 
 
-async def usage(storage: Storage, by: Sequence[Key], since: Since) -> list[Use]:
+async def usage(storage: Storage, by: Sequence[GroupBy], since: Since) -> list[Use]:
     """What was used since then, told apart by `by`; the dearest first, days in their order.
 
     Whole days come from the sums that are kept for ever, hours from the records themselves.
@@ -134,7 +134,7 @@ async def record_pages(
         yield [(row[0], Record(**dict(zip(COLUMNS, row[1:], strict=True)))) for row in rows]
 
 
-def _grouped(rows: Iterable[Row], by: Sequence[Key]) -> Iterable[Use]:
+def _grouped(rows: Iterable[Row], by: Sequence[GroupBy]) -> Iterable[Use]:
     places = [ROLLUP_KEYS.index(each) for each in by]
     groups: dict[tuple[Any, ...], Use] = {}
     for row in rows:
@@ -151,6 +151,6 @@ def _shown(row: Row, place: int) -> Any:
     return row[place]
 
 
-def _place(use: Use, by: Sequence[Key]) -> tuple[Any, ...]:
+def _place(use: Use, by: Sequence[GroupBy]) -> tuple[Any, ...]:
     days = tuple(value for value, name in zip(use.keys, by, strict=True) if name == "day")
     return (*days, -use.cost, -use.requests, *map(str, use.keys))

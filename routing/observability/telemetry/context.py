@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import itemgetter
 
 from msgspec import Struct
 
 from providers.remote.http1.headers import encode_header
 from providers.remote.upstream.trace_headers import OUTGOING
+from routing.asgi import RawHeaders
 
 MAX_STATE = 512
 """A longer `tracestate` is not passed on."""
@@ -72,7 +73,7 @@ def random_ids() -> Iterator[str]:
 _name = itemgetter(0)
 
 
-def trace_of(headers: Sequence[tuple[bytes, bytes]], sample: float, ids: str) -> Trace:
+def trace_of(headers: RawHeaders, sample: float, ids: str) -> Trace:
     """A request's part in the trace that its headers name, or the beginning of a new one.
 
     Args:

@@ -10,7 +10,7 @@ from msgspec import Raw
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS
 from llama_compat.errors import APIError
 from llama_compat.wire.json_fields import parse_fields
-from routing.policy.wanted import of_one_model, pinned_target, same_model, sticky_key
+from routing.policy.wanted import of_one_model, pinned_target, reader_of, same_model, sticky_key
 from tests.unit.calls import call_of
 from tests.unit.routing.policy.models import target
 
@@ -40,14 +40,14 @@ def test_the_first_thing_that_a_request_has_is_its_key(
     body: bytes, headers: list[tuple[bytes, bytes]], key: str | None
 ) -> None:
     fields = parse_fields(body) if body.endswith(b"}") else {"messages": Raw(b"[5")}
-    assert sticky_key(ALL, fields, headers) == key
+    assert sticky_key(map(reader_of, ALL), fields, headers) == key
 
 
 def test_a_conversation_keeps_its_key_as_it_goes_on() -> None:
     system, first = b'{"role":"system","content":"S"}', b'{"role":"user","content":"A"}'
     answer, second = b'{"role":"assistant","content":"B"}', b'{"role":"user","content":"C"}'
     keys = {
-        sticky_key(ALL, {"messages": Raw(b"[%b]" % b",".join(messages))}, [])
+        sticky_key(map(reader_of, ALL), {"messages": Raw(b"[%b]" % b",".join(messages))}, [])
         for messages in ([system, first], [system, first, answer, second], [first])
     }
     assert keys == {first.decode()}
@@ -55,9 +55,9 @@ def test_a_conversation_keeps_its_key_as_it_goes_on() -> None:
 
 def test_only_what_the_template_lists_counts() -> None:
     fields = parse_fields(b'{"user":"u","prompt_cache_key":"k"}')
-    assert sticky_key(["prompt_cache_key"], fields, HEADERS) == "k"
-    assert sticky_key(["header:X-Session-Id"], fields, HEADERS) == "s1"
-    assert sticky_key([], fields, HEADERS) is None
+    assert sticky_key(map(reader_of, ["prompt_cache_key"]), fields, HEADERS) == "k"
+    assert sticky_key(map(reader_of, ["header:X-Session-Id"]), fields, HEADERS) == "s1"
+    assert sticky_key(map(reader_of, []), fields, HEADERS) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from routing.observability.records.bodies import Body
 from routing.observability.records.export import FIELDS, export, export_bodies
 from routing.observability.records.record import MIGRATIONS, Record
 from routing.observability.records.recorder import DAY_SECONDS, Recorder
-from routing.observability.records.reports import PAGE, Key, Since, Use, parse_since, usage
+from routing.observability.records.reports import PAGE, GroupBy, Since, Use, parse_since, usage
 from routing.storage.storage import Storage, open_storage
 from tests.unit.routing.observability.records.records import NOON, record
 
@@ -99,7 +99,7 @@ def simple(uses: Sequence[Use]) -> list[tuple[Any, ...]]:
     ],
 )
 async def test_use_is_told_apart(
-    address: str, by: list[Key], expected: list[tuple[Any, ...]]
+    address: str, by: list[GroupBy], expected: list[tuple[Any, ...]]
 ) -> None:
     storage = await filled(address, RECORDS)
     for since in (Since(MIDNIGHT - 2 * DAY_SECONDS, True), Since(0, False)):
