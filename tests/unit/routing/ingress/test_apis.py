@@ -128,7 +128,7 @@ NOWHERE: list[tuple[str, str, dict[str, str], str]] = [
     ("GET", "/v1/models/echo:8b", {}, "openai"),
     ("GET", "/v1/responses/none", {}, "openai"),
     ("GET", "/v1/openai/v1/nothing", {}, "openai"),
-    ("POST", "/v1/audio/speech", {}, "openai"),
+    ("POST", "/v1/audio/voices", {}, "openai"),
     ("GET", "/nothing", {}, "openai"),
     ("GET", "/v1/chat/completions", GOOGLE, "openai"),
     ("GET", "/v1/embeddings", CLAUDE, "openai"),
