@@ -4,7 +4,7 @@
 
 The policies are those of `routing.policy`, which read the JSON that a client would send. Replicas
 are `providers.local.simulation`, whose steps take virtual time; so a machine makes no difference,
-and the same seed gives the same figures. What is asked in the first third of the time fills the
+and the same seed gives the same figures. What is asked in the first half of the time fills the
 caches and is not counted. Writes `bench/results/placement.json`.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.machine import write_results
@@ -22,8 +23,8 @@ from llama_compat.distribution.routing import Balance, PrefixSettings, RoutingSe
 from providers.local.simulation.config import SimulationConfig
 
 BALANCES: Sequence[Balance] = ("least_busy", "prefix", "round_robin", "sticky")
-LEAST_SECONDS = 60.0
-SECONDS = {2: 450.0, 8: 150.0, 64: LEAST_SECONDS}
+LEAST_SECONDS = 40.0
+SECONDS = {2: 200.0, 8: 80.0, 64: LEAST_SECONDS}
 """Of virtual time in which somebody comes, by how many replicas there are."""
 
 NO_WORSE = 1.03
@@ -48,10 +49,10 @@ def measure(
     seconds = SECONDS.get(replicas, LEAST_SECONDS)
     fleet = Fleet(replicas, settings, config, seed)
     fleet.run(conversations)
-    counted = [each for each in fleet.served if each.asked >= seconds / 3]
+    counted = [each for each in fleet.served if each.asked >= seconds / 2]
     waited = sorted(each.first - each.asked for each in counted)
     busy = [each.busy for each in fleet.replicas]
-    took = max(each.ended for each in counted) - seconds / 3
+    took = max(each.ended for each in counted) - seconds / 2
     prompts = sum(each.prompt_tokens for each in counted)
     replies = sum(each.reply_tokens for each in counted)
     decoding = sum(each.ended - each.first for each in counted)
@@ -85,11 +86,15 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, nargs="*", default=list(SECONDS))
     parser.add_argument("--workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--save", type=Path, help="where to write what a part of it has measured")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="such files, in its place")
     options = parser.parse_args()
     config = SimulationConfig(block_tokens=BLOCK_TOKENS)
-    rows: dict[str, dict[str, Any]] = {}
-    for name in options.workloads:
-        rows[name] = {}
+    rows: dict[str, dict[str, Any]] = {name: {} for name in options.workloads}
+    for path in options.join:
+        for name, measured in json.loads(path.read_text()).items():
+            rows[name].update(measured)
+    for name in options.workloads if not options.join else ():
         for replicas in options.replicas:
             seconds = SECONDS.get(replicas, LEAST_SECONDS)
             asked = list(WORKLOADS[name](replicas, seconds, options.seed))
@@ -100,6 +105,8 @@ def main() -> None:
             beside = compared(figures)
             rows[name][str(replicas)] = {**figures, "prefix of least_busy": beside}
             print(json.dumps({"workload": name, "replicas": replicas, **beside}), flush=True)
+    if options.save:
+        options.save.write_text(json.dumps(rows))
     every = [each["prefix of least_busy"] for row in rows.values() for each in row.values()]
     worst = max(ratio for each in every for ratio in each.values())
     result: dict[str, Any] = {
@@ -113,7 +120,7 @@ def main() -> None:
         result["better"] = round(
             min(1 / each["prefix of least_busy"]["ttft_p90"] for each in rows[SHARED].values()), 1
         )
-    if set(rows) == set(WORKLOADS) and set(options.replicas) >= set(SECONDS):
+    if set(rows) == set(WORKLOADS) and all(len(row) >= len(SECONDS) for row in rows.values()):
         print(f"wrote {write_results('placement', result)}")
     print(
         f"worst {worst} of least_busy (wanted <= {NO_WORSE}); {result.get('better')} times better"
