@@ -26,19 +26,25 @@ from llama_compat.types import (
 class CompletionProvider(VocabularyProvider, Protocol):
     """What the mixins for completions need of the provider that they are mixed into."""
 
-    def completion(self, request: CompletionRequest) -> Events: ...
+    def completion(self, request: CompletionRequest) -> Events:
+        """Continue a prompt."""
+        ...
 
 
 class ChatProvider(VocabularyProvider, Protocol):
     """What the mixins for chats need of the provider that they are mixed into."""
 
-    def chat_completion(self, request: ChatCompletionRequest) -> Events: ...
+    def chat_completion(self, request: ChatCompletionRequest) -> Events:
+        """Say the next message of a conversation."""
+        ...
 
 
 class EmbeddingProvider(VocabularyProvider, Protocol):
     """What the mixin for embeddings needs of the provider that it is mixed into."""
 
-    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse: ...
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Turn texts into vectors."""
+        ...
 
 
 class OpenAICompletionUnsupportedMixin:

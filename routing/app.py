@@ -106,6 +106,7 @@ class Application(FastAPI):
         self.add_exception_handler(Exception, self._render_unexpected)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or start and stop (ASGI)."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return

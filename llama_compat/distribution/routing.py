@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from llama_compat.distribution.access import Name as _Name
+from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import PriceSettings
 
 if TYPE_CHECKING:
     from llama_compat.distribution.template import ModelSettings
 
-_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
-_Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=1)]
 

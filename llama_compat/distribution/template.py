@@ -31,6 +31,8 @@ from llama_compat.distribution.access import (
     LimitStoreSettings,
     TeamSettings,
 )
+from llama_compat.distribution.access import Name as _Name
+from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.facts import FactsSettings
@@ -62,8 +64,6 @@ from llama_compat.distribution.yaml_positions import read_yaml
 MAX_TEMPLATE_BYTES = 1024 * 1024
 
 # A key whose items are all commented out holds nothing.
-_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
-_Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 

@@ -25,11 +25,11 @@ SCALE = 2.0**-32 * (1 - 2.0**-24)
 HALF = 2.0**-33
 """Of the distance of two such numbers: what keeps the least from being 0."""
 
-Key = tuple[int, int]
+DrawKey = tuple[int, int]
 """What all numbers of one draw have in common, of 32 bits each."""
 
 
-def draw_key(seed: int, place: int) -> Key:
+def draw_key(seed: int, place: int) -> DrawKey:
     """The key of a draw.
 
     Args:
@@ -48,7 +48,7 @@ def _mixed(number: int) -> int:
     return number ^ (number >> 31)
 
 
-def uniform(token_ids: TokenIds, key: Key) -> Weights:
+def uniform(token_ids: TokenIds, key: DrawKey) -> Weights:
     """A number between 0 and 1 for each token; neither of them itself."""
     first, second = map(np.uint32, key)
     bits = token_ids * np.uint32(STRIDE)
@@ -65,7 +65,7 @@ def uniform(token_ids: TokenIds, key: Key) -> Weights:
     return numbers
 
 
-def draw(weights: Weights, token_ids: TokenIds, key: Key) -> int:
+def draw(weights: Weights, token_ids: TokenIds, key: DrawKey) -> int:
     """Where the token lies that wins.
 
     Args:

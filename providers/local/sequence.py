@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from llama_compat.errors import APIError
-from providers.local.draw import Key, draw_key
+from providers.local.draw import DrawKey, draw_key
 from providers.local.engine import Generation, Output, TokenScores
 
 Deliver = Callable[[Output | APIError], None]
@@ -53,7 +53,7 @@ class LocalSequence:
         return len(self.token_ids) - self.prompt_tokens
 
     @property
-    def draw_key(self) -> Key:
+    def draw_key(self) -> DrawKey:
         """Of the draw of its next token: nothing that runs beside it has a part in it."""
         return draw_key(self.seed, self.completion_tokens)
 

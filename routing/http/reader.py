@@ -22,23 +22,32 @@ extensions or trailers without an end, beyond what a request's headers may come 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _VERSIONS = frozenset({"1.0", "1.1"})
 
-Address = tuple[str, int]
+PeerAddress = tuple[str, int]
 
 
 class Requests(Protocol):
     """Whose requests they are: what is told of each, in this order."""
 
-    def head_begins(self) -> None: ...
+    def head_begins(self) -> None:
+        """The first byte of a request has come."""
 
-    def head_ends(
-        self, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool
-    ) -> None: ...
+    def head_ends(self, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool) -> None:
+        """Its head has been read.
 
-    def body_comes(self, part: bytes) -> None: ...
+        Args:
+            scope: ASGI's.
+            keep_alive: whether the client wants the connection kept.
+            expects_continue: whether it waits for `100 Continue` before it sends the body.
+        """
 
-    def message_ends(self) -> None: ...
+    def body_comes(self, part: bytes) -> None:
+        """A part of its body has come."""
 
-    def upgrade_offered(self) -> None: ...
+    def message_ends(self) -> None:
+        """All of it has come."""
+
+    def upgrade_offered(self) -> None:
+        """It offers to go on in another protocol."""
 
 
 class RequestReader:
@@ -81,8 +90,8 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         # After "Connection: close" llhttp would take more data for an error, even in its own turn.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.client: Address | None = None
-        self.local: Address | None = None
+        self.client: PeerAddress | None = None
+        self.local: PeerAddress | None = None
         self.in_head = True
         self.framed_bytes = 0
         self._url: list[bytes] = []

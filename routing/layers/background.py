@@ -21,7 +21,7 @@ MAX_RUNNING = 256
 LOOK_SECONDS = 1.0
 """How often the store is asked whether another process was told to cancel one."""
 
-Response = dict[str, Any]
+ResponseObject = dict[str, Any]
 
 
 class BackgroundResponses:
@@ -63,7 +63,7 @@ class BackgroundResponses:
             )
 
     def run(
-        self, queued: Mapping[str, Any], work: Callable[[], Awaitable[Response]]
+        self, queued: Mapping[str, Any], work: Callable[[], Awaitable[ResponseObject]]
     ) -> asyncio.Task[None]:
         """Have `work` make a response of `queued`, which is in the store; what it makes, or why it
         could not, goes there too.
@@ -84,7 +84,7 @@ class BackgroundResponses:
             task.cancel()
 
     async def _run(
-        self, queued: Mapping[str, Any], work: Callable[[], Awaitable[Response]]
+        self, queued: Mapping[str, Any], work: Callable[[], Awaitable[ResponseObject]]
     ) -> None:
         assert self._store is not None
         try:
@@ -112,7 +112,7 @@ class BackgroundResponses:
                 continue  # the store has said why
 
 
-def _failed(queued: Mapping[str, Any], error: APIError) -> Response:
+def _failed(queued: Mapping[str, Any], error: APIError) -> ResponseObject:
     api = api_of(queued["id"])
     told = response_error(error) if api is RESPONSES_KEPT else error_object(error)
     return api.failed(queued, told)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-from msgspec import Struct
 
 from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.gemini_interactions.generation import (
@@ -26,10 +24,9 @@ from llama_compat.dialects.gemini_interactions.input import (
 )
 from llama_compat.dialects.gemini_interactions.streams import ShownInteraction, StreamRenderer
 from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.dialects.single_choice import StreamedChoice
 from llama_compat.errors import invalid_parameter
-from llama_compat.events import reply_events
-from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
-from llama_compat.wire.json_fields import encode_json
+from llama_compat.types import ChatCompletionRequest
 
 HOW_TO_KEEP = (
     "This server keeps no interactions. Send all steps of the conversation in 'input', or turn its"
@@ -37,32 +34,11 @@ HOW_TO_KEEP = (
 )
 
 
-class InteractionCall(Struct, frozen=True):
+class InteractionCall(StreamedChoice, frozen=True):
     """One request as it came: what is asked of the model, and how to answer."""
 
-    request: ChatCompletionRequest
     shown: ShownInteraction = ShownInteraction()
     keeping: Keeping | None = None
-
-    @property
-    def requests(self) -> list[ChatCompletionRequest]:
-        """The one request: an interaction has one choice."""
-        return [self.request]
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return 1
-
-    def render_reply(
-        self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
-    ) -> bytes:
-        """The interaction: where the stream of the same reply would have led."""
-        renderer = self.stream_renderer(labels)
-        for event in reply_events(responses[0]):
-            renderer.render(0, event)
-        renderer.finish(usage)
-        assert renderer.interaction is not None
-        return encode_json(renderer.interaction)
 
     def stream_renderer(self, labels: Labels) -> StreamRenderer:
         """A renderer of the interaction's events."""

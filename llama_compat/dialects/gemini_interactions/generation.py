@@ -40,7 +40,7 @@ _JSON = "application/json"
 
 _MEDIA = ("audio", "image", "video")
 
-Asked = Iterator[tuple[str, str]]
+AskedMembers = Iterator[tuple[str, str]]
 
 
 # The configuration --------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def config_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return {} if config is None else as_object(config, CONFIG)
 
 
-def asked_by_config(body: Mapping[str, Any]) -> Asked:
+def asked_by_config(body: Mapping[str, Any]) -> AskedMembers:
     """The members of the `generation_config` that ask something of the provider, and OpenAI's name
     for each."""
     for name, value in config_in(body).items():
@@ -131,7 +131,7 @@ def _one_of(config: Mapping[str, Any], name: str, words: tuple[str, ...]) -> str
 # The shape of the text ----------------------------------------------------------------------------
 
 
-def asked_by_format(body: Mapping[str, Any]) -> Asked:
+def asked_by_format(body: Mapping[str, Any]) -> AskedMembers:
     """What is asked for by `response_format` and the members that it has taken the place of."""
     if any(each.get("type") in _MEDIA for each in _formats(body)):
         yield "response_format", UNKNOWN
@@ -176,7 +176,7 @@ def _formats(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 # Tools --------------------------------------------------------------------------------------------
 
 
-def asked_by_tools(body: Mapping[str, Any]) -> Asked:
+def asked_by_tools(body: Mapping[str, Any]) -> AskedMembers:
     """The tools and the choice among them."""
     tools = [tool for tool in as_list(body.get("tools"), "tools") if isinstance(tool, dict)]
     functions = [tool for tool in tools if tool.get("type") == "function"]

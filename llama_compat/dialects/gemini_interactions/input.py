@@ -33,14 +33,14 @@ _CONTENTS = ("text", "image", "audio", "document", "video")
 
 _STEPS = ("user_input", "model_output", "thought", "function_call", "function_result")
 
-Step = dict[str, Any]
+InteractionStep = dict[str, Any]
 
 
-def as_steps(value: Any) -> list[Step]:
+def as_steps(value: Any) -> list[InteractionStep]:
     """The steps that an `input` comes to, for a store; what is malformed is left out."""
     if isinstance(value, str):
         return [_user_input([{"type": "text", "text": value}])]
-    steps: list[Step] = []
+    steps: list[InteractionStep] = []
     said: list[Any] = []
     for each in [value] if isinstance(value, dict) else value if isinstance(value, list) else ():
         if not isinstance(each, dict):
@@ -55,7 +55,7 @@ def as_steps(value: Any) -> list[Step]:
     return steps
 
 
-def _user_input(content: list[Any]) -> Step:
+def _user_input(content: list[Any]) -> InteractionStep:
     return {"type": "user_input", "content": content}
 
 

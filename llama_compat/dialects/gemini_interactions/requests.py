@@ -11,6 +11,7 @@ from typing import Any
 
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
+from llama_compat.dialects.gemini_interactions.input import InteractionStep
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -33,8 +34,6 @@ from llama_compat.types import (
     UnparseableToolCall,
     content_text,
 )
-
-Step = dict[str, Any]
 
 
 def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
@@ -85,8 +84,8 @@ def _render_system(messages: Sequence[Message]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _render_steps(messages: Sequence[Message]) -> list[Step]:
-    steps: list[Step] = []
+def _render_steps(messages: Sequence[Message]) -> list[InteractionStep]:
+    steps: list[InteractionStep] = []
     tool_names: dict[str, str] = {}
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
@@ -111,8 +110,8 @@ def _render_steps(messages: Sequence[Message]) -> list[Step]:
     return steps
 
 
-def _render_said(message: CompletionMessage, path: str) -> list[Step]:
-    steps: list[Step] = []
+def _render_said(message: CompletionMessage, path: str) -> list[InteractionStep]:
+    steps: list[InteractionStep] = []
     seals: set[str | None] = {None}
     for said in message.parts:
         if isinstance(said, ReasoningContent):
@@ -136,14 +135,14 @@ def _render_said(message: CompletionMessage, path: str) -> list[Step]:
     return steps
 
 
-def _render_thought(signature: str, text: str) -> Step:
-    thought: Step = {"type": "thought", "signature": signature}
+def _render_thought(signature: str, text: str) -> InteractionStep:
+    thought: InteractionStep = {"type": "thought", "signature": signature}
     if text:
         thought["summary"] = [{"type": "text", "text": text}]
     return thought
 
 
-def _render_call(call: AnyToolCall) -> Step:
+def _render_call(call: AnyToolCall) -> InteractionStep:
     return {
         "type": "function_call",
         "id": call.call_id,
@@ -152,7 +151,9 @@ def _render_call(call: AnyToolCall) -> Step:
     }
 
 
-def _render_result(message: ToolResponseMessage, tool_names: Mapping[str, str], path: str) -> Step:
+def _render_result(
+    message: ToolResponseMessage, tool_names: Mapping[str, str], path: str
+) -> InteractionStep:
     name = tool_names.get(message.call_id)
     if name is None:
         raise invalid_parameter(

@@ -180,7 +180,7 @@ class StreamRenderer:
         keeping: a store's side of it, if there is one.
 
     Attributes:
-        interaction: all of it, once it has come to its end.
+        whole: all of it, once it has come to its end.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class StreamRenderer:
         self._seals: list[ReasoningContent] = []
         self._signatures: set[str] = set()
         self._stop_reason = StopReason.end_of_turn
-        self.interaction: dict[str, Any] | None = None
+        self.whole: dict[str, Any] | None = None
 
     def render(self, choice: int, event: StreamEvent) -> bytes:
         """What `event` adds."""
@@ -253,9 +253,9 @@ class StreamRenderer:
         )
 
     def _end(self, status: str, **members: Any) -> None:
-        self.interaction = self.object(status, **members)
+        self.whole = self.object(status, **members)
         if self._keeping is not None:
-            self._keeping.response = self.interaction
+            self._keeping.response = self.whole
 
     def _frame(self, status: str, **members: Any) -> dict[str, Any]:
         keeping = self._keeping

@@ -31,7 +31,7 @@ MAX_STOP_STRINGS = 4
 # --------------------------------------------------------------------------------------------------
 
 Check = Callable[[str, Any], None]
-Kind = Literal["json_schema", "regex", "choice", "grammar"]
+GuideKind = Literal["json_schema", "regex", "choice", "grammar"]
 
 
 def _shown(value: Any) -> str:
@@ -122,7 +122,7 @@ def _choice(name: str, value: Any) -> None:
         raise _wrong_type(name, "a non-empty array of strings", value)
 
 
-GUIDES: dict[str, tuple[Kind, Check]] = {
+GUIDES: dict[str, tuple[GuideKind, Check]] = {
     "json": ("json_schema", _schema),
     "regex": ("regex", _string),
     "choice": ("choice", _choice),

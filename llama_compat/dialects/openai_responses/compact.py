@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from llama_compat.dialects.base import UNKNOWN, Labels, StreamRenderer
 from llama_compat.dialects.openai_responses.input.items import described_items, unsupported_items
 from llama_compat.dialects.openai_responses.input.requests import (
@@ -14,9 +12,9 @@ from llama_compat.dialects.openai_responses.input.requests import (
     refuse_unkept,
 )
 from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.dialects.openai_responses.output.items import encode
 from llama_compat.dialects.openai_responses.output.response_object import render_usage
 from llama_compat.dialects.openai_responses.sealed import Summary, seal
+from llama_compat.dialects.single_choice import SingleChoice
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -31,6 +29,7 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
+from llama_compat.wire.json_fields import encode_json
 
 TASK = (
     "You are given the record of a conversation between a user and an assistant. Write a summary"
@@ -54,20 +53,10 @@ _KNOWN = frozenset(
 )
 
 
-class CompactCall(Struct, frozen=True):
+class CompactCall(SingleChoice, frozen=True):
     """One request as it came: what to summarise, and the user messages that are kept."""
 
-    request: ChatCompletionRequest
     items: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def requests(self) -> list[ChatCompletionRequest]:
-        """The one request."""
-        return [self.request]
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return 1
 
     def render_reply(
         self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
@@ -85,7 +74,7 @@ class CompactCall(Struct, frozen=True):
             "type": "compaction",
             "encrypted_content": seal(Summary(summary)),
         }
-        return encode(
+        return encode_json(
             {
                 "id": f"resp_{labels.unique}",
                 "object": "response.compaction",

@@ -38,7 +38,7 @@ and what stands in between forgets connections that are silent."""
 AddressCheck = Callable[[str], None]
 """Called with the IP address that is about to be connected to; raises OSError to refuse it."""
 
-Address = tuple[socket.AddressFamily, Any]
+SocketAddress = tuple[socket.AddressFamily, Any]
 """A family, and what `connect` takes."""
 
 
@@ -176,10 +176,10 @@ class _Names:
     """The addresses of host names, remembered for a while; nobody looks up what is looked up."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[float, list[Address]]] = {}
-        self._asked: dict[tuple[str, int], asyncio.Task[list[Address]]] = {}
+        self._known: dict[tuple[str, int], tuple[float, list[SocketAddress]]] = {}
+        self._asked: dict[tuple[str, int], asyncio.Task[list[SocketAddress]]] = {}
 
-    async def addresses(self, host: str, port: int) -> list[Address]:
+    async def addresses(self, host: str, port: int) -> list[SocketAddress]:
         """Where `host` is, the preferred first.
 
         Raises:
@@ -203,7 +203,7 @@ class _Names:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look_up(self, host: str, port: int) -> list[Address]:
+    async def _look_up(self, host: str, port: int) -> list[SocketAddress]:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(
@@ -221,13 +221,13 @@ class _Names:
         return addresses
 
 
-def _look_at(task: asyncio.Task[list[Address]]) -> None:
+def _look_at(task: asyncio.Task[list[SocketAddress]]) -> None:
     # Whoever waited for it may have gone away, and asyncio complains of errors that nobody saw.
     if not task.cancelled():
         task.exception()
 
 
-def _numeric(host: str, port: int) -> Address | None:
+def _numeric(host: str, port: int) -> SocketAddress | None:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -237,7 +237,7 @@ def _numeric(host: str, port: int) -> Address | None:
     return None if "%" in host else (socket.AF_INET6, (host, port, 0, 0))
 
 
-def _alternating(addresses: Sequence[Address]) -> list[Address]:
+def _alternating(addresses: Sequence[SocketAddress]) -> list[SocketAddress]:
     """One family and the other in turn, beginning with the preferred one's."""
     first = [each for each in addresses if each[0] == addresses[0][0]]
     other = [each for each in addresses if each[0] != addresses[0][0]]
@@ -251,7 +251,7 @@ def _alternating(addresses: Sequence[Address]) -> list[Address]:
 
 
 async def _first_to_connect(
-    addresses: Sequence[Address], check: AddressCheck | None
+    addresses: Sequence[SocketAddress], check: AddressCheck | None
 ) -> socket.socket:
     """A socket connected to the first of `addresses` that takes it.
 
@@ -286,7 +286,7 @@ async def _first_to_connect(
                 result.close()
 
 
-async def _connect_socket(address: Address, check: AddressCheck | None) -> socket.socket:
+async def _connect_socket(address: SocketAddress, check: AddressCheck | None) -> socket.socket:
     family, where = address
     if check is not None:
         check(where[0])

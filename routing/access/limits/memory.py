@@ -35,18 +35,20 @@ class CountersAway(Exception):
 
 
 class Counters(Protocol):
-    """Where limits are counted. What is taken and settled is so in one step, or not at all.
-
-    Attributes:
-        is_away: whether they can't be asked at the moment.
-    """
+    """Where limits are counted. What is taken and settled is so in one step, or not at all."""
 
     @property
-    def is_away(self) -> bool: ...
+    def is_away(self) -> bool:
+        """Whether they can't be asked at the moment."""
+        ...
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        """Connect to where they are."""
+        ...
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Settle what is left, and disconnect."""
+        ...
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, each of another counter, if there is room for each.

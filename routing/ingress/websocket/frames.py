@@ -25,7 +25,8 @@ _UNFINISHED = b'{"status":502,"code":"upstream_error","message":"The response ha
 class Outlet(Protocol):
     """Where frames go."""
 
-    async def send(self, message: bytes) -> None: ...
+    async def send(self, message: bytes) -> None:
+        """Send one frame of text."""
 
 
 class _Typed(msgspec.Struct):

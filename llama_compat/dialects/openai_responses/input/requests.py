@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
 from llama_compat.dialects.openai.parameters import parse_sampling
@@ -24,18 +22,15 @@ from llama_compat.dialects.openai_responses.input.tools import (
     unsupported_tools,
 )
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP, Keeping
-from llama_compat.dialects.openai_responses.output.items import encode
 from llama_compat.dialects.openai_responses.output.response_object import repeated
 from llama_compat.dialects.openai_responses.output.streams import Shown, StreamRenderer
+from llama_compat.dialects.single_choice import StreamedChoice
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.events import reply_events
 from llama_compat.types import (
     ChatCompletionRequest,
-    ChatCompletionResponse,
     Message,
     ResponseFormat,
     SystemMessage,
-    Usage,
 )
 
 LOGPROBS = "message.output_text.logprobs"
@@ -55,32 +50,11 @@ INCLUDABLE = frozenset(
 """What `include` may name. Reasoning is sealed in any case; there are no calls of hosted tools."""
 
 
-class ResponsesCall(Struct, frozen=True):
+class ResponsesCall(StreamedChoice, frozen=True):
     """One request as it came: what is asked of the model, and how to answer."""
 
-    request: ChatCompletionRequest
     shown: Shown
     keeping: Keeping | None = None
-
-    @property
-    def requests(self) -> list[ChatCompletionRequest]:
-        """The one request: a response has one choice."""
-        return [self.request]
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return 1
-
-    def render_reply(
-        self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
-    ) -> bytes:
-        """The `response` object: where the stream of the same reply would have led."""
-        renderer = self.stream_renderer(labels)
-        for event in reply_events(responses[0]):
-            renderer.render(0, event)
-        renderer.finish(usage)
-        assert renderer.response is not None
-        return encode(renderer.response)
 
     def stream_renderer(self, labels: Labels) -> StreamRenderer:
         """A renderer of the response's events."""

@@ -15,9 +15,9 @@ from llama_compat.dialects.openai_responses.input.requests import (
 )
 from llama_compat.dialects.openai_responses.input.tools import unsupported_tools
 from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.dialects.openai_responses.output.items import encode
 from llama_compat.errors import unsupported_capability
 from llama_compat.types import ChatCompletionRequest
+from llama_compat.wire.json_fields import encode_json
 
 _UNCOUNTED = frozenset({"personality", "truncation"})
 """What would make the prompt another one, and nobody here knows."""
@@ -30,7 +30,7 @@ class InputTokensCall(Struct, frozen=True):
 
     def render_reply(self, tokens: int) -> bytes:
         """The `response.input_tokens` object."""
-        return encode({"object": "response.input_tokens", "input_tokens": tokens})
+        return encode_json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 def parse_count(

@@ -16,7 +16,6 @@ from llama_compat.dialects.openai_responses.output.events import (
 )
 from llama_compat.dialects.openai_responses.sealed import Sealed, seal
 from llama_compat.types import ReasoningContent, ReasoningDelta, TokenLogProb, TokenLogProbs
-from llama_compat.wire.json_fields import encode_json
 
 NO_LOGPROBS = b',"logprobs":[]'
 
@@ -319,8 +318,3 @@ def render_logprobs(logprobs: Sequence[TokenLogProbs]) -> list[dict[str, Any]]:
 
 def _token(token: TokenLogProb) -> dict[str, Any]:
     return {"token": token.token, "logprob": token.logprob, "bytes": list(token.token_bytes)}
-
-
-def encode(response: Mapping[str, Any]) -> bytes:
-    """A response object as JSON."""
-    return encode_json(response)

@@ -85,7 +85,7 @@ class StreamRenderer:
         keeping: the store's side of it, if there is one.
 
     Attributes:
-        response: the response object, once it has come to its end.
+        whole: the response object, once it has come to its end.
     """
 
     def __init__(self, shown: Shown, labels: Labels, keeping: Keeping | None = None) -> None:
@@ -103,7 +103,7 @@ class StreamRenderer:
         self._seals: dict[int, CallSeal] = {}
         self._incomplete: str | None = None
         self._tier: str | None = None
-        self.response: dict[str, Any] | None = None
+        self.whole: dict[str, Any] | None = None
 
     def render(self, choice: int, event: StreamEvent) -> bytes:
         """What `event` adds."""
@@ -133,14 +133,14 @@ class StreamRenderer:
         begun = self._begin()
         completed = int(time.time()) if status == "completed" else None
         self._end(status, completed=completed, incomplete=self._incomplete, usage=usage)
-        return begun + self._writer.event(f"response.{status}", {"response": self.response})
+        return begun + self._writer.event(f"response.{status}", {"response": self.whole})
 
     def fail(self, error: APIError) -> bytes:
         """The error, the failed response, and the stream's end."""
         begun = self._begin() + self._writer.event("error", error_event(error))
         self._output = [item for item in self._output if item.done]
         self._end("failed", error=response_error(error))
-        failed = self._writer.event("response.failed", {"response": self.response})
+        failed = self._writer.event("response.failed", {"response": self.whole})
         return begun + failed + sse.DONE
 
     def _begin(self) -> bytes:
@@ -170,9 +170,9 @@ class StreamRenderer:
         )
 
     def _end(self, status: str, **members: Any) -> None:
-        self.response = self.object(status, **members)
+        self.whole = self.object(status, **members)
         if self._keeping is not None:
-            self._keeping.response = self.response
+            self._keeping.response = self.whole
 
     # Parts ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from llama_compat.types import (
     SamplingStrategy,
     TopKSamplingStrategy,
 )
-from providers.local.draw import Key, draw
+from providers.local.draw import DrawKey, draw
 from providers.local.engine import TokenScores
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
@@ -284,7 +284,7 @@ def _candidates(sampling: SamplingParams) -> int:
 def _draw(
     logits: torch.Tensor,
     samplings: Sequence[SamplingParams],
-    keys: Sequence[Key],
+    keys: Sequence[DrawKey],
     candidates: int,
 ) -> list[int]:
     strategies = [each.strategy for each in samplings]
@@ -348,7 +348,7 @@ def _nucleus(
     return best.where(keep, 0), enough.tolist()
 
 
-def _race(weights: torch.Tensor, token_ids: torch.Tensor, keys: Sequence[Key]) -> list[int]:
+def _race(weights: torch.Tensor, token_ids: torch.Tensor, keys: Sequence[DrawKey]) -> list[int]:
     """A token for each row of `weights` `[rows, candidates]`, of those in `token_ids`."""
     rows = zip(
         weights.float().cpu().numpy(), token_ids.to("cpu", torch.int32).numpy(), keys, strict=True

@@ -370,7 +370,7 @@ def test_an_error_is_told_in_both_shapes_and_fails_the_response(error: APIError,
     assert failed["response"]["error"] == {"code": code, "message": error.message}
     assert failed["response"]["status"] == "failed"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert renderer.response == failed["response"]
+    assert renderer.whole == failed["response"]
 
 
 # --------------------------------------------------------------------------------------------------
