@@ -59,10 +59,6 @@ class Cooldown:
         self._probe: Probe | None = None
         self._failures: deque[float] = deque(maxlen=1024)
 
-    def is_cooling(self, now: float) -> bool:
-        """Whether it is left alone now."""
-        return now < self.until
-
     def admits(self, now: float) -> bool:
         """Whether a request may go there now: all while it is well, one that probes after it has
         cooled."""

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -17,8 +17,6 @@ from routing.storage.storage import Row, Storage
 
 GroupBy = Literal["key", "model", "provider", "day"]
 """What use can be told apart by."""
-
-KEYS: tuple[GroupBy, ...] = get_args(GroupBy)
 
 PAGE = 1000
 """So many records are read at a time."""

@@ -19,18 +19,18 @@ def failing(*times: float) -> Cooldown:
 def test_it_cools_after_so_many_failures_in_a_row_for_so_long() -> None:
     cooldown = failing(1, 2)
     assert cooldown.admits(2)
-    assert not cooldown.is_cooling(2)
+    assert cooldown.until <= 2
     cooldown.failed(3, RULE)
     assert cooldown.until == 18
     assert not cooldown.admits(17.9)
-    assert cooldown.is_cooling(17.9)
-    assert not cooldown.is_cooling(18)
+    assert cooldown.until > 17.9
+    assert cooldown.until <= 18
 
 
 @pytest.mark.parametrize(("last", "cools"), [(30, True), (30.1, False)])
 def test_failures_from_long_ago_do_not_count(last: float, cools: bool) -> None:
     cooldown = failing(0, 10, last)
-    assert cooldown.is_cooling(last) is cools
+    assert (last < cooldown.until) is cools
 
 
 def test_a_request_that_goes_well_ends_the_row() -> None:
@@ -44,7 +44,7 @@ def test_a_request_that_goes_well_ends_the_row() -> None:
 def test_one_from_before_the_last_failure_says_nothing_of_now() -> None:
     cooldown = failing(1, 2, 3)
     cooldown.went_well(begun=2.9)
-    assert cooldown.is_cooling(4)
+    assert cooldown.until > 4
     cooldown.went_well(begun=3)
     assert cooldown.admits(4)
 
@@ -132,13 +132,13 @@ def test_a_probe_counts_no_more_once_another_has_shown_how_it_is() -> None:
     assert late is not None
     cooldown.failed(17, RULE, at_once=True)
     cooldown.answers(late)
-    assert cooldown.is_cooling(18)
+    assert cooldown.until > 18
     probe = cooldown.begin(32, RULE)
     assert probe is not None
     cooldown.end(late)
     assert not cooldown.admits(33)
     cooldown.failed(34, CooldownRule(failures=9), probe=late)  # one failure like any other
-    assert not cooldown.is_cooling(34)
+    assert cooldown.until <= 34
     cooldown.answers(probe)
     assert cooldown.admits(34)
 

@@ -156,7 +156,7 @@ class Probing(RuleBasedStateMachine):
     def nobody_waits_for_a_probe_that_does_not_run(self) -> None:
         for each in self.targets:
             cooldown = each.state.cooldown
-            if cooldown.is_cooling(self.now) or cooldown.admits(self.now):
+            if self.now < cooldown.until or cooldown.admits(self.now):
                 continue
             probes = [
                 one.attempt

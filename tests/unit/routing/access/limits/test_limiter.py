@@ -370,3 +370,18 @@ def test_headers() -> None:
         b"anthropic-ratelimit-tokens-remaining": b"450",
         b"anthropic-ratelimit-tokens-reset": b"1970-01-01T00:00:00Z",
     }
+
+
+async def test_a_cost_is_worked_out_where_there_is_a_budget_alone(limiter: Limiter) -> None:
+    asked: list[str] = []
+    for name, rules in (("tokens", Rules([RULES[1]])), ("budget", Rules([RULES[3]]))):
+        admission = await limiter.admit(rules, Demand(1, cost=0.1))
+        admission.settle_usage(Usage(1, 1), lambda name=name: asked.append(name))  # type: ignore[misc]
+    assert asked == ["budget"]
+
+
+def test_the_rules_of_a_key_are_put_together_once_until_it_changes(limits: RequestLimits) -> None:
+    rules = limits.rules(KEY, "m")
+    assert limits.rules(KEY, "m") is rules
+    narrower = Principal(KEY.id, limits=LimitSettings(requests_per_minute=1))
+    assert [each.limit for each in limits.rules(narrower, "o")] == [1]
