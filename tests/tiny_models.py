@@ -203,3 +203,37 @@ def make_embedder(
     settings = {"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings | steps))
     return folder
+
+
+def make_reranker(
+    folder: Path, kind: str = "bert", *, labels: int = 1, positions: int = 64
+) -> Path:
+    """Write a random cross-encoder (`bert`, `roberta`, `xlm-roberta`) to `folder`, and return it."""
+    import torch
+    import transformers
+    from tokenizers.processors import TemplateProcessing
+
+    backend = word_piece_tokenizer()
+    end = "<|endoftext|>"
+    types = ":1" if kind == "bert" else ""
+    backend.post_processor = TemplateProcessing(
+        single=f"{end} $A {end}",
+        pair=f"{end} $A {end} $B{types} {end}{types}",
+        special_tokens=[(end, backend.token_to_id(end))],
+    )
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if kind == "bert" else [])]
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token=end, model_input_names=names
+    )
+    fast.save_pretrained(folder)
+    torch.manual_seed(5)
+    config = transformers.AutoConfig.for_model(
+        kind,
+        vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=positions, num_labels=labels,
+        pad_token_id=fast.pad_token_id, type_vocab_size=2 if kind == "bert" else 1,
+        initializer_range=0.5,
+    )  # fmt: skip
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    model.save_pretrained(folder)
+    return folder

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.integration.server_process import COMMAND, ServerProcess, write_templ
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
 
 ENGINES = ("echo", "torch", "llama_cpp")
+MODELS = (*ENGINES, "torch-embeds", "llama_cpp-embeds", "torch-ranks")
 
 MARKS = range(1, 25)
 """How many words a prompt has, by which its tokens are told from those of the others."""
@@ -90,7 +91,7 @@ class Ask:
         path: where; it may name the model.
         body: of a model and a text, asking for one token where there are any.
         told: what an answer says of its prompt; None of one that says nothing.
-        embeds: whether it is for models that embed.
+        kind: of the models that it is for: those that generate, embed or rank.
         websocket: whether it is a message of a WebSocket.
     """
 
@@ -98,7 +99,7 @@ class Ask:
     path: str
     body: Callable[[str, str], dict[str, Any]]
     told: Callable[[bytes], Told | None]
-    embeds: bool = False
+    kind: Literal["", "embeds", "ranks"] = ""
     websocket: bool = False
 
 
@@ -124,6 +125,10 @@ def _embed(model: str, text: str) -> dict[str, Any]:
 
 def _response(model: str, text: str) -> dict[str, Any]:
     return {"model": model, "input": text, "max_output_tokens": 16}
+
+
+def _rerank(model: str, text: str) -> dict[str, Any]:
+    return {"model": model, "query": "Which?", "documents": [text, "a"]}
 
 
 OF_OLLAMA = {"stream": False, "options": {"num_predict": 1}}
@@ -245,37 +250,44 @@ OTHER_CALLS = {
         "/v1/embeddings",
         lambda model, text: {"model": model, "input": text},
         vector,
-        embeds=True,
+        kind="embeds",
     ),
     "ollama, embedded": Ask(
         "ollama_embed",
         "/api/embed",
         lambda model, text: {"model": model, "input": text},
         vector,
-        embeds=True,
+        kind="embeds",
     ),
     "ollama, embedded in the old way": Ask(
         "ollama_embeddings",
         "/api/embeddings",
         lambda model, text: {"model": model, "prompt": text},
         vector,
-        embeds=True,
+        kind="embeds",
     ),
-    "gemini, embedded": Ask("gemini_embed", f"{GEMINI}:embedContent", _embed, vector, embeds=True),
+    "gemini, embedded": Ask(
+        "gemini_embed", f"{GEMINI}:embedContent", _embed, vector, kind="embeds"
+    ),
     "gemini, embedded by the batch": Ask(
         "gemini_batch_embed",
         f"{GEMINI}:batchEmbedContents",
         lambda model, text: {"requests": [_embed(model, text)]},
         vector,
-        embeds=True,
+        kind="embeds",
+    ),
+    "rerank": Ask("rerank", "/v1/rerank", _rerank, count("prompt_tokens"), kind="ranks"),
+    "rerank, Cohere's second": Ask(
+        "rerank_v2", "/v2/rerank", _rerank, count("prompt_tokens"), kind="ranks"
     ),
 }
 
 LAST_EVENTS = (b'"response.completed"', b'"response.incomplete"', b'"type":"error"')
 """With what a WebSocket's reply ends."""
 
-NOT_ASKED = {"compact"}
-"""Operations whose answers say nothing of their prompts."""
+NOT_ASKED = {"compact", "moderations", "images", "image_edits", "speech", "transcriptions"}
+NOT_ASKED |= {"translations"}
+"""Operations whose answers say nothing of their prompts, or that no engine has."""
 
 
 class Storm:
@@ -360,7 +372,7 @@ def alike(one: Told, other: Told) -> bool:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.tiny_ggufs import gguf_of
-    from tests.tiny_models import make_embedder, make_model
+    from tests.tiny_models import make_embedder, make_model, make_reranker
 
     pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
     path = tmp_path_factory.mktemp("disconnects")
@@ -370,6 +382,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "torch": str(folder),
         "llama_cpp": str(gguf_of(folder, path / "tiny.gguf")),
         "torch-embeds": str(make_embedder(path / "embeds", positions=256)),
+        "torch-ranks": str(make_reranker(path / "ranks", positions=256)),
         "llama_cpp-embeds": str(gguf_of(folder, path / "embeds.gguf", pooling=1)),
     }
     return write_template(
@@ -434,9 +447,9 @@ async def test_who_stays_for_long_is_answered_to_his_own_prompt(
     busy_server: ServerProcess, engine: str, call: str
 ) -> None:
     ask = (CALLS | OTHER_CALLS)[call]
-    if ask.embeds and engine == "echo":
-        pytest.skip("it has no vectors")
-    model = f"{engine}-embeds" if ask.embeds else engine
+    if ask.kind and f"{engine}-{ask.kind}" not in MODELS:
+        pytest.skip("it has no such models")
+    model = f"{engine}-{ask.kind}" if ask.kind else engine
     await weathered(busy_server, model, ask, ANSWERS_OF_ABUSE)
 
 

@@ -13,57 +13,20 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
-from tokenizers.processors import TemplateProcessing
-
 from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.types import EmbeddingRequest, RerankRequest
 from providers.base import ProviderStartError
 from providers.local.torch_engine.reranker import TorchReranker, is_reranker
-from tests.tiny_models import word_piece_tokenizer
+from tests.tiny_models import make_embedder, make_reranker
 from tests.unit.calls import call_of
-from tests.unit.providers.local.torch_engine.test_embedder import make_embedder, running
+from tests.unit.providers.local.torch_engine.test_embedder import running
 
 QUERY = "quick fox"
 DOCUMENTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 2, "lazy dog")
 
-KINDS: dict[str, Any] = {
-    "bert": (transformers.BertConfig, transformers.BertForSequenceClassification),
-    "roberta": (transformers.RobertaConfig, transformers.RobertaForSequenceClassification),
-    "xlm-roberta": (
-        transformers.XLMRobertaConfig,
-        transformers.XLMRobertaForSequenceClassification,
-    ),
-}
-KIND = pytest.mark.parametrize("kind", KINDS)
-
-
-def make_reranker(folder: Path, kind: str = "bert", labels: int = 1) -> Path:
-    """Write a random cross-encoder to `folder`, which is returned."""
-    backend = word_piece_tokenizer()
-    end = "<|endoftext|>"
-    types = ":1" if kind == "bert" else ""
-    backend.post_processor = TemplateProcessing(
-        single=f"{end} $A {end}",
-        pair=f"{end} $A {end} $B{types} {end}{types}",
-        special_tokens=[(end, backend.token_to_id(end))],
-    )
-    names = ["input_ids", "attention_mask", *(["token_type_ids"] if kind == "bert" else [])]
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token=end, model_input_names=names
-    )
-    fast.save_pretrained(folder)
-    torch.manual_seed(5)
-    config_of, model_of = KINDS[kind]
-    config = config_of(
-        vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=64, max_position_embeddings=64, num_labels=labels,
-        pad_token_id=fast.pad_token_id, type_vocab_size=2 if kind == "bert" else 1,
-        initializer_range=0.5,
-    )  # fmt: skip
-    model_of(config).save_pretrained(folder)
-    return folder
+KIND = pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
 
 
 def relevances(folder: Path, query: str, documents: tuple[str, ...]) -> list[float]:
