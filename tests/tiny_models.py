@@ -208,7 +208,7 @@ def make_embedder(
 def make_reranker(
     folder: Path, kind: str = "bert", *, labels: int = 1, positions: int = 64
 ) -> Path:
-    """Write a random cross-encoder (`bert`, `roberta`, `xlm-roberta`) to `folder`, and return it."""
+    """Write a random cross-encoder (`bert`, `roberta`, `xlm-roberta`) to `folder`."""
     import torch
     import transformers
     from tokenizers.processors import TemplateProcessing
