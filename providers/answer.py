@@ -69,16 +69,21 @@ async def _recollecting(
     Raises:
         APIError: the call can't be answered, or was not.
     """
-    recollection = recollection.at(provider.reasoning_rule(target.model))
+    form = None if target.fit is None else target.fit.form
+    rule = provider.reasoning_rule(target.model)
+    recollection = recollection.at(rule, bound=form is not None and form.bound)
     turns = call.operation.turns
     if not _relays(provider, call) or turns is None:
         return await _answer(provider, replace(call, recollection=recollection), target)
     restored = await off_loop(call.size, turns.restore, call.fields, recollection)
-    call = replace(call, fields=restored.fields, recollection=recollection)
+    headers = dict(call.headers)
+    for name, words in restored.headers.items():
+        headers[name] = ",".join(filter(None, (headers.get(name), words)))
+    call = replace(call, fields=restored.fields, headers=headers, recollection=recollection)
     reply = await _answer(provider, call, target)
+    reply.adapted = (*reply.adapted, *restored.adapted)
     if reply.translation is not None:
         return reply
-    reply.adapted = (*reply.adapted, *restored.adapted)
     return await watched(reply, turns, recollection, restored.place)
 
 

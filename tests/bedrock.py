@@ -61,11 +61,15 @@ def _complaints(body: Mapping[str, Any]) -> Iterator[str]:
     if calls and "toolConfig" not in body:
         yield "The toolConfig field must be defined when using toolUse and toolResult blocks."
     yield from _calls(messages)
-    for tool in body.get("toolConfig", {}).get("tools", ()):
-        if not _NAME.fullmatch(tool["toolSpec"]["name"]):
+    tools = body.get("toolConfig", {}).get("tools", ())
+    for tool in (each["toolSpec"] for each in tools if "toolSpec" in each):
+        if not _NAME.fullmatch(tool["name"]):
             yield "The name of a tool does not satisfy the pattern."
-        if tool["toolSpec"]["inputSchema"]["json"].get("type") != "object":
+        if tool["inputSchema"]["json"].get("type") != "object":
             yield "The type of a tool's inputSchema must be object."
+    marked = [each for each in (*blocks, *body.get("system", ()), *tools) if "cachePoint" in each]
+    if len(marked) > 4:
+        yield "The number of cachePoint blocks is more than 4."
     config = body.get("inferenceConfig", {})
     if max(config.get("temperature", 0), config.get("topP", 0)) > 1:
         yield "Value at 'inferenceConfig' must be less than or equal to 1."

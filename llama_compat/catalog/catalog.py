@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from llama_compat.catalog.facts import NOTHING, Facts, over
 from llama_compat.catalog.listed import listed_models
+from llama_compat.catalog.makers import makers_name
 from llama_compat.catalog.own import newer_models, own_rows
 from llama_compat.catalog.vendors import vendor_of
 
@@ -87,5 +88,6 @@ class Catalog:
         listed = self._listed.get(vendor, {})
         base = _SNAPSHOT.sub("", model)
         known = listed.get(model) or listed.get(base) or NOTHING
-        rows = (row.facts for row in own_rows() if row.fits(vendor, model))
+        name = makers_name(model)
+        rows = (row.facts for row in own_rows() if row.fits(vendor, name))
         return over(known, *rows)

@@ -24,6 +24,16 @@ _MAKERS = (
 _NAME = re.compile("|".join(rf"(?:^|[./@_-])({name})" for name, _ in _MAKERS))
 
 
+_CLAUDE = re.compile(r"(?:^|[./])(claude-[a-z0-9@-]+?)(?:-v\d+(?::\d+\w*)*|@default)?$")
+"""Anthropic's name in those of Amazon and Google: `us.anthropic.claude-opus-4-6-v1:0`."""
+
+
+def makers_name(model: str) -> str:
+    """What Anthropic calls its model that a cloud calls `model`; others' names are as they are."""
+    found = _CLAUDE.search(model)
+    return model if found is None else found[1].replace("@", "-")
+
+
 @lru_cache(maxsize=1024)
 def reasoning_family(model: str) -> str:
     """Whose reasoning a model's is: its maker's, or that of models of this very name.

@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
     facts: Facts
 
     def fits(self, vendor: str, model: str) -> bool:
-        """Whether it is about the model that `vendor` calls `model`."""
+        """Whether it is about the model that `vendor` has, and its maker calls `model`."""
         return (
             vendor in self.vendors
             and any(fnmatchcase(model, pattern) for pattern in self.models)

@@ -111,11 +111,13 @@ class Restored(Struct, frozen=True):
         fields: its members.
         place: where its conversation has come to.
         adapted: as in `llama_compat.exchange.Reply`.
+        headers: lists of words, to which those of the call's own headers come first.
     """
 
     fields: Mapping[str, Raw]
     place: TurnPlace
     adapted: tuple[str, ...] = ()
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -317,7 +317,8 @@ class ModelSettings(_Settings):
 
     prompt_cache: Literal["auto"] | None = None
     """`auto` marks prompts for the vendor's cache where the client has not, for targets that speak
-    Anthropic's API: the tools, the system prompt and the last turns. Others cache by themselves."""
+    Anthropic's API, and for Claude and Nova over Bedrock's Converse: the tools, the system prompt
+    and the last turns. Others cache by themselves."""
 
     @property
     def names(self) -> tuple[str, ...]:

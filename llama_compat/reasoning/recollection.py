@@ -83,15 +83,17 @@ class Recollection(Struct, frozen=True):
         memory: of all turns.
         owner: who asks.
         rule: of the target that is asked; there once one is.
+        bound: whether its model takes a thought back only after what came before it then.
     """
 
     memory: ReasoningMemory
     owner: str
     rule: ReasoningRule = ReasoningRule("")
+    bound: bool = False
 
-    def at(self, rule: ReasoningRule) -> Recollection:
+    def at(self, rule: ReasoningRule, *, bound: bool) -> Recollection:
         """The same for a target with this rule."""
-        return structs.replace(self, rule=rule)
+        return structs.replace(self, rule=rule, bound=bound)
 
     def find(self, place: TurnPlace, calls: Calls) -> KeptTurn | None:
         """The turn in which `calls` were made at `place`."""

@@ -145,6 +145,12 @@ def process(
             ],
             models=[
                 {"id": MODEL, "provider": "bedrock", "provider_model": CLAUDE},
+                {
+                    "id": "marked",
+                    "provider": "bedrock",
+                    "provider_model": CLAUDE,
+                    "prompt_cache": "auto",
+                },
                 {"id": "llama", "provider": "bedrock", "provider_model": "meta.llama4-x-v1:0"},
                 {"id": "gpt-oss", "provider": "openai", "provider_model": "openai.gpt-oss-120b"},
                 {"id": "profile", "provider": "guarded", "provider_model": "arn:aws:bedrock:x/y"},
@@ -229,6 +235,39 @@ class TestBedrock(NativeSuite):
         )
         assert raw.headers["x-llama-compat-dropped"] == "reasoning_effort"
         assert "additionalModelRequestFields" not in vendor.server.last.body
+
+    def test_gets_back_what_the_client_lost_and_others_are_not_told(
+        self, vendor: Vendor, client: openai.OpenAI
+    ) -> None:
+        for stream in (False, True):
+            city = f"Bern, {stream}"
+            vendor.will_say(Reply("", f"In {city}?", [("get_weather", {"city": city})], "calls"))
+            (self.stream if stream else self.chat)(client, tools=[WEATHER_TOOL])
+            arguments = json.dumps({"city": city})
+            function = {"name": "get_weather", "arguments": arguments}
+            call = {"id": "tooluse_1", "type": "function", "function": function}
+            history = [
+                *MESSAGES,
+                {"role": "assistant", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "tooluse_1", "content": "sunny"},
+            ]
+            vendor.will_say(Reply(text="Sunny."))
+            self.chat(client, messages=history, tools=[WEATHER_TOOL])
+            thought = {"text": f"In {city}?", "signature": "c2VhbGVk"}
+            said = vendor.server.last.body["messages"][1]["content"]
+            assert said[0] == {"reasoningContent": {"reasoningText": thought}}
+            self.chat(client, model="llama", messages=history, tools=[WEATHER_TOOL])
+            said = vendor.server.last.body["messages"][1]["content"]
+            assert [*said[0]] == ["toolUse"]
+
+    def test_prompts_are_marked_where_the_template_says_so(
+        self, vendor: Vendor, client: openai.OpenAI
+    ) -> None:
+        vendor.will_say(Reply(text="Hi"))
+        self.chat(client, model="marked")
+        body = vendor.server.last.body
+        assert body["system"][-1] == body["messages"][0]["content"][-1]
+        assert body["system"][-1] == {"cachePoint": {"type": "default"}}
 
     def test_has_its_guardrail(self, vendor: Vendor, client: openai.OpenAI) -> None:
         vendor.will_say(Reply(text="No.", stop="filter"))

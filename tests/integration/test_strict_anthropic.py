@@ -497,6 +497,48 @@ def test_relayed_they_are_the_clients_to_keep(
             ask(client)
 
 
+@STREAMED
+@pytest.mark.parametrize("model", sorted(BOUND))
+@pytest.mark.parametrize("off", [False, True], ids=["thinking", "not-thinking"])
+def test_relayed_what_is_put_back_refuses_no_request(
+    server: ServerProcess, vendor: StrictAnthropic, model: str, off: bool, stream: bool
+) -> None:
+    """A client that loses thoughts is free to change its instructions, at Anthropic itself too."""
+    if off and model == "claude-opus-5-5":
+        pytest.skip("it always thinks")
+    asked: dict[str, Any] = {
+        "model": f"old/{model}",
+        "max_tokens": 100,
+        "messages": [user(f"{QUESTION} {model} {off} {stream}")],
+        "tools": [{"name": "get_weather", "input_schema": PARAMETERS}],
+        "extra_headers": {"anthropic-beta": "of-the-client"},
+    }
+    with messages(server) as client:
+
+        def ask(**options: Any) -> Any:
+            if not stream:
+                return client.messages.create(**asked, **options)
+            with client.messages.stream(**asked, **options) as events:
+                return events.get_final_message()
+
+        said = ask(system="Be brief.").content
+        (call,) = (block for block in said if block.type == "tool_use")
+        lost = [block for block in said if block.type != "thinking"]
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "22 degrees"}
+        asked["messages"] += [
+            {"role": "assistant", "content": lost},
+            {"role": "user", "content": [result]},
+        ]
+        ask(system="Be brief.")
+        assert (vendor.heard.kept, vendor.heard.dropped) == (1, [])
+        assert vendor.heard.headers["anthropic-beta"] == f"of-the-client,{BINDING}"
+        thinking = {"sonnet": "between_tools"}.get(model.split("-")[1], "disabled")
+        options: Any = {"thinking": {"type": thinking}} if off else {}
+        ask(system="Be verbose.", **options)
+        told = [] if off else ["prefix_binding_mismatch"]
+        assert (vendor.heard.kept, vendor.heard.dropped) == (0, told)
+
+
 # Fallbacks ----------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -94,8 +94,8 @@ class RenderedRequest(Struct, frozen=True):
     """A request as it is sent.
 
     Attributes:
-        body: of `POST /v1/messages`.
-        betas: what of `anthropic-beta` it needs.
+        body: what is posted.
+        betas: what of `anthropic-beta` it needs besides.
         dropped: what of the request is not in it, by name.
     """
 
@@ -127,15 +127,24 @@ def render_conversation(
     body = render_request(request, default_max_tokens=default_max_tokens, thinking=thinking)
     if not thinking.bound or not any(map(_has_thoughts, request.messages)):
         return RenderedRequest(body)
-    block = body.get("thinking", {"type": "adaptive"})
-    if block["type"] in ("adaptive", "enabled"):
-        binding = {"prefix_mismatch_behavior": "drop_block"}
-        body["thinking"] = {**block, "block_binding": binding}
+    block = dropping_unbound(body.get("thinking"))
+    if block is not None:
+        body["thinking"] = block
         return RenderedRequest(body, betas=(THINKING_BINDING,))
     messages = tuple(map(_without_thoughts, request.messages))
     plain = structs.replace(request, messages=messages)
     body = render_request(plain, default_max_tokens=default_max_tokens, thinking=thinking)
     return RenderedRequest(body, dropped=(EARLIER_THOUGHTS,))
+
+
+def dropping_unbound(thinking: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The object `thinking` of a request, so that thoughts which are bound to what is no longer
+    before them are left out by the vendor; None where that can't be said, as the model may not
+    think, and they must not be sent. It takes the beta `THINKING_BINDING`."""
+    block = thinking or {"type": "adaptive"}
+    if block.get("type") not in ("adaptive", "enabled"):
+        return None
+    return {"block_binding": {"prefix_mismatch_behavior": "drop_block"}, **block}
 
 
 def _has_thoughts(message: Message) -> bool:

@@ -15,7 +15,11 @@ What the two vocabularies don't share:
 - `json_object` has no form: see `llama_compat.fitting.forced_reply`.
 """
 
-from llama_compat.dialects.bedrock_converse.families import ModelFamily, family_of
+from llama_compat.dialects.bedrock_converse.families import (
+    ModelFamily,
+    family_of,
+    takes_thoughts,
+)
 from llama_compat.dialects.bedrock_converse.models import parse_models, parse_profiles
 from llama_compat.dialects.bedrock_converse.replies import (
     StreamParser,
@@ -42,5 +46,6 @@ __all__ = [
     "parse_token_count",
     "render_count_request",
     "render_request",
+    "takes_thoughts",
     "unsupported_values",
 ]

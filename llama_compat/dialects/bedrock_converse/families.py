@@ -37,6 +37,12 @@ def family_of(model: str) -> ModelFamily | None:
     return next((family for family, part in _NAMED_BY.items() if part in model), None)
 
 
+def takes_thoughts(family: ModelFamily | None) -> bool:
+    """Whether models of the family are given back what they thought and sealed: Claude is, and what
+    has a profile of one's own too, as nobody else's thoughts are sealed here."""
+    return family in ("claude", None)
+
+
 def untold_effort(model: str, family: ModelFamily | None, effort: str) -> str | None:
     """Why the model can't be told to think as hard as `effort`; None if it can."""
     if family == "gpt-oss" and effort == "none":

@@ -50,14 +50,20 @@ REQUIRED = ("output",)
 # --------------------------------------------------------------------------------------------------
 
 
-def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
+def parse_reply(
+    body: Mapping[str, Any], *, dropped: tuple[str, ...] = ()
+) -> ChatCompletionResponse:
     """The reply in an answer of Converse.
+
+    Args:
+        body: the answer.
+        dropped: what of the request the model was not sent, by name.
 
     Raises:
         ValueError: it is none, or says that the model failed.
     """
     try:
-        return _parse_reply(body)
+        return _parse_reply(body, dropped)
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply is not one of Converse: {error!r}") from error
 
@@ -74,7 +80,7 @@ def parse_token_count(body: Mapping[str, Any]) -> int:
     return counted
 
 
-def _parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
+def _parse_reply(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
     blocks = body["output"]["message"]["content"]
     reason = parse_stop_reason(body.get("stopReason"))
     parts: list[MessagePart] = []
@@ -84,7 +90,8 @@ def _parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
         if part is not None and part not in _NOTHING:
             parts.append(part)
     message = CompletionMessage(tuple(parts), reason, _stop_string(body))
-    return ChatCompletionResponse(message, usage=parse_usage(body.get("usage")))
+    usage = parse_usage(body.get("usage"))
+    return ChatCompletionResponse(message, usage=usage, dropped=dropped)
 
 
 _NOTHING = (TextContent(""), ReasoningContent(""))
@@ -151,9 +158,13 @@ class StreamParser:
 
     A call ends when the next one begins or the message ends, not with its own block: only then is
     it known whether the tokens ran out inside it. Usage comes last, after the message's end.
+
+    Args:
+        dropped: what of the request the model was not sent, by name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, dropped: tuple[str, ...] = ()) -> None:
+        self._dropped = dropped
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler()
@@ -199,14 +210,14 @@ class StreamParser:
                 case "contentBlockStop":
                     return self._end_block(said["contentBlockIndex"])
                 case "messageStart":
-                    return [StreamStart(0)]
+                    return [StreamStart(0, dropped=self._dropped)]
                 case "messageStop":
                     return self._progress(self._end_message(said))
                 case "metadata" if self._stop_reason is not None:
                     return [self._completed(parse_usage(said.get("usage")))]
                 case "output":  # all of it, from what ignores that a stream was asked for
                     self._complete = True
-                    return list(reply_events(parse_reply(event)))
+                    return list(reply_events(parse_reply(event, dropped=self._dropped)))
         return []
 
     def _begin(self, index: int, start: Mapping[str, Any]) -> Sequence[Delta]:

@@ -9,12 +9,16 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from llama_compat.dialects.anthropic_messages import RenderedRequest, dropping_unbound
+from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
+from llama_compat.dialects.bedrock_converse.cache_points import with_cache_points
 from llama_compat.dialects.bedrock_converse.families import (
     ModelFamily,
     family_of,
     has_top_k,
     render_effort,
     render_top_k,
+    takes_thoughts,
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
@@ -22,6 +26,7 @@ from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
+    EARLIER_THOUGHTS,
     AnyToolCall,
     ChatCompletionRequest,
     CompletionMessage,
@@ -77,16 +82,31 @@ class Extras(Struct, frozen=True):
 _NO_EXTRAS = Extras()
 
 
-def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) -> dict[str, Any]:
-    """The body of `POST /model/{modelId}/converse` and `/converse-stream`.
+def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) -> RenderedRequest:
+    """The request that is sent to `POST /model/{modelId}/converse` and `/converse-stream`.
 
-    Images have to be there as `data:` URLs: the API takes no others.
+    Images have to be there as `data:` URLs: the API takes no others. Claude's thoughts that are
+    bound to what came before them are seen to as over Anthropic's own API
+    (https://docs.aws.amazon.com/bedrock/latest/userguide/claude-messages-thinking-block-binding.html,
+    2026-11-23).
 
     Raises:
         APIError: 400 naming what the API has no form for.
     """
     family = extras.family_of(request.model)
-    body: dict[str, Any] = {"messages": _render_turns(request.messages, family), **extras.members}
+    turns = _render_turns(request.messages, thoughts=takes_thoughts(family))
+    own, effort = _render_for_model(request, family)
+    for_model = {**extras.for_model, **own}
+    dropped: tuple[str, ...] = ()
+    if request.thinking is not None and request.thinking.bound and _have_thoughts(turns):
+        block = dropping_unbound(for_model.get("thinking"))
+        if block is None:
+            turns = _render_turns(request.messages, thoughts=False)
+            dropped = (EARLIER_THOUGHTS,)
+        else:
+            betas = dict.fromkeys((*for_model.get("anthropic_beta", ()), THINKING_BINDING))
+            for_model |= {"thinking": block, "anthropic_beta": list(betas)}
+    body: dict[str, Any] = {"messages": turns, **extras.members}
     system = _render_system(request.messages)
     if system:
         body["system"] = system
@@ -96,16 +116,17 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
     tools = _render_tools(request)
     if tools:
         body["toolConfig"] = tools
-    for_model, effort = _render_for_model(request, family)
-    if extras.for_model or for_model:
-        body["additionalModelRequestFields"] = {**extras.for_model, **for_model}
+    if for_model:
+        body["additionalModelRequestFields"] = for_model
     output = _render_output(request, effort)
     if output:
         body["outputConfig"] = output
     if family == "claude" and request.sampling.stop:
         # Which of them ended the text, Converse says only when asked.
         body["additionalModelResponseFieldPaths"] = ["/stop_sequence"]
-    return body
+    if request.marks_prompt:
+        with_cache_points(body, family)
+    return RenderedRequest(body, dropped=dropped)
 
 
 _COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
@@ -119,7 +140,7 @@ def render_count_request(
     Raises:
         APIError: as `render_request`.
     """
-    body = render_request(request, extras)
+    body = render_request(request, extras).body
     return {"input": {"converse": {name: body[name] for name in _COUNTED if name in body}}}
 
 
@@ -166,14 +187,18 @@ def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def _render_turns(messages: Sequence[Message], family: ModelFamily | None) -> list[dict[str, Any]]:
+def _have_thoughts(turns: Sequence[Mapping[str, Any]]) -> bool:
+    return any("reasoningContent" in block for turn in turns for block in turn["content"])
+
+
+def _render_turns(messages: Sequence[Message], *, thoughts: bool) -> list[dict[str, Any]]:
     """The turns of user and assistant, which alternate: messages of one side are put together."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         if isinstance(message, SystemMessage):
             continue
         role = "assistant" if isinstance(message, CompletionMessage) else "user"
-        blocks = _render_message(message, f"messages[{index}].content", family)
+        blocks = _render_message(message, f"messages[{index}].content", thoughts=thoughts)
         if not blocks:
             continue
         if turns and turns[-1]["role"] == role:
@@ -190,11 +215,10 @@ def _render_turns(messages: Sequence[Message], family: ModelFamily | None) -> li
     return turns
 
 
-def _render_message(
-    message: Message, path: str, family: ModelFamily | None
-) -> list[dict[str, Any]]:
+def _render_message(message: Message, path: str, *, thoughts: bool) -> list[dict[str, Any]]:
     if isinstance(message, CompletionMessage):
-        return [block for part in message.parts for block in _render_said(part, path, family)]
+        parts = message.parts
+        return [block for part in parts for block in _render_said(part, path, thoughts=thoughts)]
     if isinstance(message, ToolResponseMessage):
         return [_render_tool_result(message, path)]
     blocks = _render_content(message.content, path)
@@ -203,14 +227,14 @@ def _render_message(
     return blocks
 
 
-def _render_said(part: MessagePart, path: str, family: ModelFamily | None) -> list[dict[str, Any]]:
+def _render_said(part: MessagePart, path: str, *, thoughts: bool) -> list[dict[str, Any]]:
     match part:
         case TextContent() | ImageContent():
             return _render_text((part,), path)
         case RefusalContent(text):
             return _render_text(text, path)
         case ReasoningContent():
-            thought = render_thought(part) if family in ("claude", None) else None
+            thought = render_thought(part) if thoughts else None
             return [thought] if thought is not None else []
         case _:
             return [_render_call(part)]

@@ -51,10 +51,8 @@ class VertexAnthropicProvider(AnthropicMessagesProvider):
 
     def request_headers(self) -> dict[str, str]:
         """The betas; the version is in the body."""
-        headers = {"x-goog-api-key": self.api_key} if self.api_key else {}
-        if self.config.betas:
-            headers["anthropic-beta"] = ",".join(self.config.betas)
-        return headers
+        key = {"x-goog-api-key": self.api_key} if self.api_key else {}
+        return key | self._betas()
 
     def _send(
         self, operation: str, body: bytes, request_id: str, headers: Mapping[str, str]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from llama_compat.dialects import bedrock_converse
+from llama_compat.catalog.makers import reasoning_family
+from llama_compat.dialects import anthropic_messages, bedrock_converse
 from llama_compat.dialects.bedrock_converse.models import MODELS_PATH, PROFILES_PATH
 from llama_compat.dialects.bedrock_converse.replies import REQUIRED
 from llama_compat.fitting.forced_reply import as_forced_call, as_text
@@ -19,6 +21,7 @@ from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
 )
+from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, StreamEvent
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.bedrock.settings import BedrockConfig
@@ -120,6 +123,17 @@ class BedrockConverseProvider(
             config["streamProcessingMode"] = guardrail.stream_mode
         return {"guardrailConfig": config}
 
+    @property
+    def wants_reasoning_back(self) -> bool:
+        """It does: Claude's turns that call tools begin with thinking."""
+        return True
+
+    def reasoning_rule(self, model: str) -> ReasoningRule:
+        """Claude's thinking goes back to Claude, whoever runs it; other families' is not sealed."""
+        family = self._whole.family_of(model)
+        name = anthropic_messages.FAMILY if family == "claude" else reasoning_family(model)
+        return ReasoningRule(name, wanted=bedrock_converse.takes_thoughts(family))
+
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
@@ -163,13 +177,13 @@ class BedrockConverseProvider(
 
     def _converse(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         extras = self._streamed if request.stream else self._whole
-        body = encode(bedrock_converse.render_request(request, extras))
+        rendered = bedrock_converse.render_request(request, extras)
         path = self._path(request.model, "converse-stream" if request.stream else "converse")
         return read_reply(
             self.id,
-            self.upstream.post(path, body, request_id=request.request_id),
-            bedrock_converse.parse_reply,
-            bedrock_converse.StreamParser(),
+            self.upstream.post(path, encode(rendered.body), request_id=request.request_id),
+            partial(bedrock_converse.parse_reply, dropped=rendered.dropped),
+            bedrock_converse.StreamParser(dropped=rendered.dropped),
             stream=request.stream,
             required=REQUIRED,
             decoder=self._decoder(self.id),

@@ -11,8 +11,9 @@ from msgspec import Raw
 
 from llama_compat.dialects.anthropic_messages.input.conversations import parse_messages
 from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse_reply
-from llama_compat.dialects.anthropic_messages.requests import render_said
+from llama_compat.dialects.anthropic_messages.requests import dropping_unbound, render_said
 from llama_compat.dialects.anthropic_messages.seals import without_marked
+from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.base import Restored, WireTurns
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
@@ -47,23 +48,33 @@ def _restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
     that decides itself takes the turn as it is:
     https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking ("Validation changes")
     and extended-thinking ("Toggling thinking modes"), 2026-11-23.
+
+    A thought that is bound to what came before it may come after something else now, for which the
+    vendor would refuse a request that it takes without. So it is asked to leave those out, as where
+    a request is translated, and nothing is put back where that can't be said.
     """
     try:
         items = _items.decode(without_marked(fields["messages"]))
-        conversation = _Conversation(items, recollection)
         thinking = from_raw(fields["thinking"]) if "thinking" in fields else None
+        dropping = dropping_unbound(thinking) if recollection.bound else None
+        gives_back = recollection.rule.wanted and (dropping is not None or not recollection.bound)
+        conversation = _Conversation(items, recollection, gives_back=gives_back)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Restored(fields, TurnPlace())  # The vendor says better what is wrong with it.
     restored: dict[str, Raw] = dict(fields)
+    headers = {}
     if conversation.changed:
         restored["messages"] = to_raw(conversation.items)
+    if conversation.has_regained and dropping is not None:
+        restored["thinking"] = to_raw(dropping)
+        headers["anthropic-beta"] = THINKING_BINDING
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     may_think = kind not in ("disabled", "between_tools")
     lacking = kind == "enabled" and conversation.goes_on_without
     if lacking or (recollection.rule.needed and may_think and conversation.has_lost):
         restored["thinking"] = to_raw(_OFF)
         return Restored(restored, conversation.place, ("thinking=disabled",))
-    return Restored(restored, conversation.place)
+    return Restored(restored, conversation.place, headers=headers)
 
 
 class _Conversation:
@@ -72,15 +83,20 @@ class _Conversation:
     Attributes:
         items: they.
         changed: whether any is another than it was.
+        has_regained: whether any turn has its thinking again.
         place: where it has come to.
         goes_on_without: whether the model goes on with a turn that does not begin with thinking.
         has_lost: whether any turn that calls tools is without thinking.
     """
 
-    def __init__(self, items: Sequence[Raw], recollection: Recollection) -> None:
+    def __init__(
+        self, items: Sequence[Raw], recollection: Recollection, *, gives_back: bool
+    ) -> None:
         self._recollection = recollection
+        self._gives_back = gives_back
         self.items: list[Raw] = []
         self.changed = False
+        self.has_regained = False
         self.place = TurnPlace()
         self.goes_on_without = False
         self.has_lost = False
@@ -127,9 +143,11 @@ class _Conversation:
         if self._recollection.is_foreign(turn):
             others = [block for block in blocks if not _is_thought(block)]
             return others if has_thoughts else blocks
-        if has_thoughts or not self._recollection.rule.wanted:
+        if has_thoughts or not self._gives_back:
             return blocks
-        return _with_thoughts(blocks, turn)
+        told = _with_thoughts(blocks, turn)
+        self.has_regained = self.has_regained or told is not blocks
+        return told
 
 
 def _with_thoughts(blocks: list[Block], turn: KeptTurn) -> list[Block]:

@@ -25,6 +25,7 @@ from llama_compat.types import (
     ResponseFormat,
     SamplingParams,
     StopReason,
+    StreamStart,
     SystemMessage,
     TextContent,
     ThinkingForm,
@@ -57,7 +58,7 @@ def render(
     **asked: Any,
 ) -> dict[str, Any]:
     request = ChatCompletionRequest(model, messages, **asked)
-    body = bedrock_converse.render_request(request, extras or Extras())
+    body = bedrock_converse.render_request(request, extras or Extras()).body
     assert bedrock.complaint("converse", body) is None
     counted = bedrock_converse.render_count_request(request, extras or Extras())
     assert bedrock.complaint("count-tokens", counted) is None
@@ -167,6 +168,60 @@ def test_thoughts_are_for_those_who_had_them() -> None:
     messages = (*HI, CompletionMessage((thought, TextContent("Yes."))), *HI)
     for model, blocks in ((CLAUDE, 2), (NOVA, 1), (LLAMA, 2), (GPT, 1)):
         assert len(render(model, messages)["messages"][1]["content"]) == blocks
+
+
+BOUND = ThinkingForm("adaptive", bound=True)
+DROPPING = {"prefix_mismatch_behavior": "drop_block"}
+BINDING = "thinking-binding-controls-2026-08-01"
+THOUGHT = ReasoningContent("Hm", "seal", "anthropic")
+THOUGHTFUL = (*HI, CompletionMessage((THOUGHT, TextContent("Yes."))), *HI)
+
+
+def test_thoughts_that_are_bound_may_be_dropped_by_the_vendor() -> None:
+    body = render(messages=THOUGHTFUL, thinking=BOUND)
+    assert "reasoningContent" in body["messages"][1]["content"][0]
+    assert body["additionalModelRequestFields"] == {
+        "thinking": {"type": "adaptive", "block_binding": DROPPING},
+        "anthropic_beta": [BINDING],
+    }
+    extras = Extras(for_model={"anthropic_beta": ["x"], "thinking": {"type": "enabled"}})
+    body = render(messages=THOUGHTFUL, extras=extras, thinking=BOUND)
+    assert body["additionalModelRequestFields"] == {
+        "thinking": {"type": "enabled", "block_binding": DROPPING},
+        "anthropic_beta": ["x", BINDING],
+    }
+    for messages, form in ((HI, BOUND), (THOUGHTFUL, None)):
+        assert "additionalModelRequestFields" not in render(messages=messages, thinking=form)
+
+
+def test_thoughts_that_are_bound_stay_here_where_the_model_must_not_think() -> None:
+    request = ChatCompletionRequest(CLAUDE, THOUGHTFUL, thinking=BOUND, reasoning_effort="none")
+    rendered = bedrock_converse.render_request(request)
+    assert rendered.dropped == ("messages.thinking",)
+    assert rendered.body["messages"][1]["content"] == [{"text": "Yes."}]
+    assert rendered.body["additionalModelRequestFields"] == {"thinking": {"type": "disabled"}}
+    reply = bedrock.reply([{"text": "Hi"}])
+    assert bedrock_converse.parse_reply(reply, dropped=rendered.dropped).dropped
+    (start, *_) = StreamParser(dropped=rendered.dropped).push({"messageStart": {}})
+    assert start == StreamStart(0, dropped=rendered.dropped)
+
+
+POINT = {"cachePoint": {"type": "default"}}
+
+
+@pytest.mark.parametrize(("model", "places"), [(CLAUDE, 4), (NOVA, 3), (LLAMA, 0), (GPT, 0)])
+def test_the_prompt_is_marked_for_the_cache_where_models_take_marks(
+    model: str, places: int
+) -> None:
+    messages = (SystemMessage("Be brief."), *HI, CompletionMessage((CALL,)))
+    messages += (ToolResponseMessage("call_1", "22"), CompletionMessage((TextContent("22."),)), *HI)
+    body = render(model, messages, tools=(WEATHER,), marks_prompt=True)
+    assert json.dumps(body).count("cachePoint") == places
+    turns = [turn["content"][-1] == POINT for turn in body["messages"]]
+    assert turns == ([False, False, True, False, True] if places else [False] * 5)
+    assert (body["system"][-1] == POINT) is bool(places)
+    assert (body["toolConfig"]["tools"][-1] == POINT) is (places == 4)
+    assert "cachePoint" not in json.dumps(render(model, messages, tools=(WEATHER,)))
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
