@@ -14,14 +14,17 @@ from llama_compat.reasoning.turns import Calls, KeptTurn
 from llama_compat.types import AnyToolCall, CompletionMessage, UnparseableToolCall
 
 TURN_BYTES = 1024
-"""What a turn takes besides what it says: its keys and its place among the others."""
+"""What a turn takes besides what it says, its place among the others for one."""
+
+KEY_BYTES = 256
+"""What a key takes where it is looked up, and where it is forgotten."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class _Kept(msgspec.Struct, eq=False):
     turn: KeptTurn
-    keys: tuple[bytes, ...]
+    keys: frozenset[bytes]
     size: int
     expires: float = 0.0
 
@@ -72,16 +75,16 @@ class ReasoningMemory:
         if not calls:
             return
         where = _hashed(place)
-        keys = [
+        keys = frozenset(
             key for call in calls for key in (_by_id(owner, call), _by_call(owner, where, call))
-        ]
-        size = turn.size + TURN_BYTES + sum(map(len, keys))
+        )
+        size = turn.size + TURN_BYTES + KEY_BYTES * len(keys)
         if size > self._max_bytes:
             return
         with self._lock:
             now = self._clock()
             self._forget_old(now)
-            kept = _Kept(turn, tuple(keys), size, now + self._seconds)
+            kept = _Kept(turn, keys, size, now + self._seconds)
             self._kept[id(kept)] = kept
             self._places.update(dict.fromkeys(keys, kept))
             self.size += size

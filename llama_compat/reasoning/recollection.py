@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
+from hashlib import blake2b
 
 from msgspec import Struct, structs
 
@@ -50,19 +51,25 @@ class TurnPlace:
 
     def __init__(self) -> None:
         self._asked = ""
+        self._told: str | None = None
         self._users = 0
         self._calls = 0
 
     def user_says(self, text: str) -> None:
         """The user says something."""
-        self._asked, self._users, self._calls = text, self._users + 1, 0
+        self._asked, self._told = text, None
+        self._users, self._calls = self._users + 1, 0
 
     def model_calls(self) -> None:
         """The model has called tools in a message."""
         self._calls += 1
 
     def __str__(self) -> str:
-        return f"{self._users} {self._calls} {self._asked}"
+        if self._told is None:
+            # Each call that follows is looked for here, and what was asked may be megabytes.
+            asked = self._asked.encode("utf-8", "surrogatepass")
+            self._told = blake2b(asked, digest_size=16).hexdigest()
+        return f"{self._users} {self._calls} {self._told}"
 
     @classmethod
     def after(cls, messages: Sequence[Message]) -> TurnPlace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from msgspec import Struct, structs
@@ -14,6 +15,12 @@ from llama_compat.types import (
     ToolCall,
     UnparseableToolCall,
 )
+
+PART_BYTES = 160
+"""What a thought or a call takes besides its texts."""
+
+MAX_PARTS = 1024
+"""A turn with more thoughts and calls is not kept: none has a hundred."""
 
 
 class PlacedThought(Struct, frozen=True):
@@ -44,11 +51,13 @@ class KeptTurn(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of what is kept, about."""
-        texts = [len(each.thought.text) for each in self.thoughts]
-        seals = [len(each.thought.signature or "") for each in self.thoughts]
-        calls = [len(each or "") for each in (*self.call_ids, *self.signatures)]
-        return sum((*texts, *seals, *calls))
+        """Bytes of what is kept, about: a character may take four of them."""
+        thoughts = [
+            text for each in self.thoughts for text in (each.thought.text, each.thought.signature)
+        ]
+        texts = (*thoughts, *self.call_ids, *self.signatures)
+        parts = len(self.thoughts) + len(self.call_ids)
+        return PART_BYTES * parts + sum(sys.getsizeof(text) for text in texts if text)
 
     @property
     def text(self) -> str | None:
@@ -86,7 +95,7 @@ class KeptTurn(Struct, frozen=True):
 
 
 def turn_of(message: CompletionMessage, family: str, *, wanted: bool) -> KeptTurn | None:
-    """What is kept of `message`; None where it called no tool, or nothing was thought.
+    """What is kept of `message`; None where it called no tool, nothing was thought, or too much.
 
     Args:
         message: what a model said.
@@ -105,7 +114,7 @@ def turn_of(message: CompletionMessage, family: str, *, wanted: bool) -> KeptTur
             signatures.append(part.thought_signature if isinstance(part, ToolCall) else None)
         else:
             others += 1
-    if not ids or not (thoughts or any(signatures)):
+    if not ids or not (thoughts or any(signatures)) or len(thoughts) + len(ids) > MAX_PARTS:
         return None
     if not wanted:
         return KeptTurn(family, tuple(ids))

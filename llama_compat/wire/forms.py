@@ -28,6 +28,10 @@ MAX_PARTS = 256
 MAX_PADDING = 64
 """So many blanks may stand behind a boundary, of which the parser reads one after the other."""
 
+MAX_TEXT_BYTES = 1 << 20
+"""What the members of a form that are text come to: they are decoded, as files are not. A prompt
+has 32,000 characters at most."""
+
 _PLAIN = (b"7bit", b"8bit", b"binary")
 _BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,199}[0-9A-Za-z'()+_,./:=?-]")
 _TYPE = re.compile(r"[\x20-\x7e]{1,200}")
@@ -87,14 +91,22 @@ class Form(Struct, frozen=True):
         return f'multipart/form-data; boundary="{self.boundary.decode()}"'
 
     def fields(self) -> JSONFields:
-        """Its members as those of a JSON object: texts, and of each file its name.
+        """Its members as those of a JSON object: texts, and of each file its name. What comes
+        several times is an array, since of two values each reader takes another.
 
         Raises:
-            APIError: 400, a text is not UTF-8.
+            APIError: 400, a text is not UTF-8, or there is too much text.
         """
+        texts = sum(part.end - part.begin for part in self.parts if part.file is None)
+        if texts > MAX_TEXT_BYTES:
+            raise _invalid(f"what is no file in it has more than {MAX_TEXT_BYTES} bytes")
+        values: dict[str, list[str]] = {}
+        for part in self.parts:
+            value = self._text(part) if part.file is None else part.file
+            values.setdefault(part.name, []).append(value)
         return {
-            part.name: to_raw(self._text(part) if part.file is None else part.file)
-            for part in self.parts
+            name: to_raw(several if len(several) > 1 else several[0])
+            for name, several in values.items()
         }
 
     def _text(self, part: Part) -> str:
@@ -125,13 +137,17 @@ def parse_form(body: bytes, content_type: str) -> Form:
     """The form that `body` is.
 
     Raises:
-        APIError: 400, it is none: it has no boundary or does not end with it, a part has no name,
-            or there are too many.
+        APIError: 400, it is none: it has no boundary or does not end with it, or has it where no
+            part begins; a part has no name, or there are too many.
     """
     boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
     if not _BOUNDARY.fullmatch(boundary):
         raise _invalid("the header 'content-type' names no boundary, or one that can be none")
-    if re.search(re.escape(b"--" + boundary) + rb"[ \t]{%d}" % MAX_PADDING, body):
+    delimiter = b"--" + boundary
+    delimiters = body.count(delimiter)
+    if delimiters > MAX_PARTS + 1:
+        raise _too_many_parts()
+    if re.search(re.escape(delimiter) + rb"[ \t]{%d}" % MAX_PADDING, body):
         raise _invalid("there are blanks behind a boundary")
     reader = _Reader()
     try:
@@ -140,6 +156,9 @@ def parse_form(body: bytes, content_type: str) -> Form:
         raise _invalid(str(error).rstrip(".") or "it can't be taken apart") from None
     if not reader.ended:
         raise _invalid("it does not end with its boundary, so that some of it may be missing")
+    if delimiters > len(reader.parts) + 1:
+        # Others are not as strict about line ends, and would find a part there.
+        raise _invalid("its boundary is in one of its parts, too")
     return Form(body, boundary, tuple(reader.parts))
 
 
@@ -147,6 +166,10 @@ def _invalid(why: str, param: str | None = None) -> APIError:
     return APIError(
         400, f"The request body is no proper form: {why}.", param=param, code="invalid_form"
     )
+
+
+def _too_many_parts() -> APIError:
+    return _invalid(f"it has more than {MAX_PARTS} parts")
 
 
 def _decoded(name: bytes) -> str:
@@ -179,7 +202,7 @@ class _Reader:
 
     def _begin_part(self) -> None:
         if len(self.parts) >= MAX_PARTS:
-            raise _invalid(f"it has more than {MAX_PARTS} parts")
+            raise _too_many_parts()
         self._body, self._head = b"", -1
         self._begin = self._finish = -1
         self._name = self._value = b""

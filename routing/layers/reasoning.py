@@ -8,6 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from llama_compat.exchange import Call, Reply
+from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.reasoning.memory import ReasoningMemory
 from llama_compat.reasoning.recollection import Recollection
 from routing.request import Handler, Request
@@ -39,14 +40,25 @@ class ReasoningLayer:
             APIError: what the next layer raises.
         """
         call = request.call
-        if call is not None and call.operation.kind == "chat" and _has_tools(call):
+        if call is None or call.operation.kind != "chat":
+            return self._next(request)
+        if "tools" not in call.fields and call.size > LARGE_BYTES:
+            return self._look_and_answer(request, call)
+        return self._answer(request, call, has_tools=_has_tools(call.fields))
+
+    async def _look_and_answer(self, request: Request, call: Call) -> Reply:
+        has_tools = await off_loop(call.size, _has_tools, call.fields)
+        return await self._answer(request, call, has_tools=has_tools)
+
+    def _answer(self, request: Request, call: Call, *, has_tools: bool) -> Awaitable[Reply]:
+        if has_tools:
             recollection = Recollection(self._memory, call.principal.id)
             request.call = replace(call, recollection=recollection)
         return self._next(request)
 
 
-def _has_tools(call: Call) -> bool:
-    return "tools" in call.fields or _mentions_calls(call.fields)
+def _has_tools(fields: Mapping[str, Raw]) -> bool:
+    return "tools" in fields or _mentions_calls(fields)
 
 
 def _mentions_calls(fields: Mapping[str, Raw]) -> bool:

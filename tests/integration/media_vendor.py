@@ -25,6 +25,14 @@ SOUND = bytes(range(256)) * 64
 
 CHUNK_BYTES = 4096
 
+NO_REPLIES: Mapping[str, tuple[str, bytes]] = {
+    "behind-a-proxy": ("text/plain", b"upstream connect error"),
+    "event-of-an-error": ("text/event-stream", b'data: {"error": {"message": "We broke."}}\n\n'),
+    "nothing": ("audio/mpeg", b""),
+    "page": ("Application/XHTML+xml", b"What is this?"),
+}
+"""What models answer with 200, whatever they are asked."""
+
 TAKES: Mapping[str, frozenset[str]] = {
     "moderations": frozenset({"input", "model"}),
     "images/generations": frozenset(
@@ -216,6 +224,9 @@ class MediaVendors:
             raise Refused(401, {"error": {"message": f"Incorrect API key: {KEY}"}})
         if asked.fields.get("model") == "down":
             raise Refused(503, {"error": {"message": "Overloaded.", "type": "server_error"}})
+        if asked.fields.get("model") in NO_REPLIES:
+            type, body = NO_REPLIES[asked.fields["model"]]
+            return web.Response(body=body, headers={"content-type": type})
         if path in RERANKS:
             return _rerank(path, asked.fields)
         call = path.partition("/v1/")[2]
@@ -291,7 +302,8 @@ async def _images(request: web.Request, call: str, asked: Asked) -> web.StreamRe
     body: dict[str, Any] = {"created": 1, "data": data}
     if fields["model"] != "uncounted":
         body["usage"] = IMAGE_USAGE
-    return web.json_response(body)
+    type = "Application/JSON" if fields["model"] == "shouting" else "application/json"
+    return web.Response(text=json.dumps(body), headers={"content-type": type})
 
 
 # Sound --------------------------------------------------------------------------------------------
@@ -308,7 +320,8 @@ async def _speech(request: web.Request, asked: Asked) -> web.StreamResponse:
         usage = {"input_tokens": 7, "output_tokens": 90, "total_tokens": 97}
         events.append({"type": "speech.audio.done", "usage": usage})
         return await _events(request, fields["model"], events)
-    response = web.StreamResponse(headers={"content-type": "audio/mpeg"})
+    type = "Audio/MPEG" if fields["model"] == "shouting" else "audio/mpeg"
+    response = web.StreamResponse(headers={"content-type": type})
     await response.prepare(request)
     if fields["model"] == "endless":
         while True:

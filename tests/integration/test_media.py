@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from tests.integration import wire
-from tests.integration.media_vendor import KEY, SOUND, WORDS, MediaVendors
+from tests.integration.media_vendor import KEY, NO_REPLIES, SOUND, WORDS, MediaVendors
 from tests.integration.server_process import ServerProcess, running, write_template
 
 pytestmark = pytest.mark.ours
@@ -25,6 +25,7 @@ OUR_KEY = "sk-ours-and-nobody-elses"
 
 MODELS = [
     "theirs", "down", "shy", "uncounted", "failing", "cut", "breaking-off", "endless", "by-seconds",
+    "shouting", *NO_REPLIES,
 ]  # fmt: skip
 PREFIXES = pytest.mark.parametrize("prefix", ["/v1", "/v1/openai/v1"])
 
@@ -491,13 +492,62 @@ def test_a_form_that_is_none(
 
 def test_a_model_is_named_in_one_way_alone(gateway: Gateway, vendors: MediaVendors) -> None:
     """Whoever reads a form otherwise than it was read here finds no other model in it."""
-    two = form(('name="model"', b"uncounted"), MODEL, ('name="x"; name="prompt"', b"y"), A_FILE)
-    assert gateway.ask("audio/transcriptions", two, **FORM).status == 200
-    assert vendors.asked[-1].fields["model"] == "theirs"
-    assert "uncounted" not in str(vendors.asked[-1])
+    other = ('name="x"; name="prompt"', b"y")
+    assert gateway.ask("audio/transcriptions", form(MODEL, other, A_FILE), **FORM).status == 200
+    assert vendors.asked[-1].fields == {"model": "theirs", "prompt": "y"}
+    asked = len(vendors.asked)
+    two = form(('name="model"', b"uncounted"), MODEL, A_FILE)
+    reply = gateway.ask("audio/transcriptions", two, **FORM)
+    assert (reply.status, reply.error()["param"]) == (400, "model")
+    numbers = [('name="n"', b"128"), ('name="n"', b"1"), ('name="prompt"', b"a hat")]
+    picture = ('name="image"; filename="a.png"', b"")
+    reply = gateway.ask("images/edits", form(MODEL, picture, *numbers), **FORM)
+    assert (reply.status, reply.error()["param"]) == (400, "n")
+    assert len(vendors.asked) == asked
 
 
 def test_a_file_that_is_too_large(gateway: Gateway) -> None:
     large = form(MODEL, ('name="file"; filename="a"', bytes(65 << 20)))
     reply = gateway.ask("audio/transcriptions", large, **FORM)
     assert reply.status == 413
+
+
+# Vendors that answer with something else ----------------------------------------------------------
+
+IMAGE = {"prompt": "a fox"}
+SPEECH = {"input": "Hello", "voice": "alloy"}
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("moderations", {"input": "kill"}),
+        ("images/generations", IMAGE),
+        ("images/generations", {**IMAGE, "stream": True}),
+        ("audio/speech", SPEECH),
+        ("audio/speech", {**SPEECH, "stream_format": "sse"}),
+        ("audio/transcriptions", {}),
+        ("audio/transcriptions", {"stream": "true"}),
+    ],
+)
+@pytest.mark.parametrize("model", NO_REPLIES)
+def test_what_is_no_reply_is_none(
+    gateway: Gateway, model: str, call: str, body: dict[str, Any]
+) -> None:
+    if call == "audio/transcriptions":
+        parts = [(f'name="{name}"', value.encode()) for name, value in body.items()]
+        sent = form(('name="model"', model.encode()), *parts, A_FILE)
+        reply = gateway.ask(call, sent, **FORM)
+    else:
+        reply = gateway.ask(call, {"model": model, **body})
+    assert reply.status == 502
+    assert reply.error()["message"]
+
+
+def test_types_are_the_same_in_capitals(gateway: Gateway) -> None:
+    reply = gateway.ask("images/generations", {"model": "shouting", **IMAGE})
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    speech = gateway.ask("audio/speech", {"model": "shouting", **SPEECH})
+    assert (speech.status, speech.body) == (200, SOUND)
+    streamed = gateway.ask("audio/speech", {"model": "shouting", **SPEECH, "stream_format": "sse"})
+    assert b"speech.audio.done" in streamed.body

@@ -58,10 +58,8 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """Of these a whole JSON reply to each operation has at least one."""
 
-_SOUND = ("audio/", "video/", "application/octet-stream")
-"""How the types begin of what is passed on as it comes."""
-
 _EVENTS = "text/event-stream"
+_PAGES = ("text/", "application/xhtml")
 _WEB_PAGES = ("text/html", "application/xhtml")
 
 
@@ -112,7 +110,7 @@ async def relay_media(provider: str, call: Call, exchange: UpstreamExchange) -> 
     """
     if call.stream:
         return await _streamed(provider, call, exchange)
-    answer = _Answer(provider, exchange)
+    answer = _Answer(call, exchange)
     body = answer.pieces()
     # The exchange is over when `body` is, which then has nothing more to give up.
     first = await anext(body, b"")
@@ -154,6 +152,12 @@ def _check_text(provider: str, type: str, body: bytes) -> None:
         raise no_json(provider, body, ValueError("a web page"))
 
 
+def _wants_text(fields: JSONFields) -> bool:
+    """Whether a transcript is to be text, which it is not where nothing is said."""
+    format = from_raw(fields["response_format"]) if "response_format" in fields else None
+    return isinstance(format, str) and bool(format) and "json" not in format
+
+
 class _Answer:
     """What a vendor answers.
 
@@ -162,9 +166,10 @@ class _Answer:
         type: the media type.
     """
 
-    def __init__(self, provider: str, exchange: UpstreamExchange) -> None:
-        self._provider = provider
+    def __init__(self, call: Call, exchange: UpstreamExchange) -> None:
         self._exchange = exchange
+        self._speaks = call.operation.kind == "speech"
+        self._writes = call.operation.kind == "transcription" and _wants_text(call.fields)
         self.headers: Mapping[str, str] = {}
         self.type = ""
 
@@ -175,13 +180,17 @@ class _Answer:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it passes on as it comes."""
-        return self.type.startswith(_SOUND)
+        """Whether it is speech, which passes on as it comes."""
+        return self._speaks and self._is_no_json and not self.type.startswith(_PAGES)
 
     @property
     def is_text(self) -> bool:
-        """Whether it is no JSON, but text such as subtitles."""
-        return bool(self.type) and "json" not in self.type and not self.is_sound
+        """Whether it is no JSON, but text such as subtitles, which was asked for."""
+        return self._writes and self._is_no_json and not self.type.startswith(_EVENTS)
+
+    @property
+    def _is_no_json(self) -> bool:
+        return bool(self.type) and "json" not in self.type
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Sound as it comes, and anything else whole.
@@ -199,9 +208,12 @@ class _Answer:
 
 
 def media_type(headers: Mapping[str, str]) -> str:
-    """What a body is, by its headers; empty where they don't say."""
+    """What a body is, by its headers, in small letters; empty where they don't say."""
     value = next((headers[name] for name in headers if name.lower() == "content-type"), "")
-    return value.strip() if value.isascii() and value.isprintable() else ""
+    if not (value.isascii() and value.isprintable()):
+        return ""
+    type, semicolon, parameters = value.strip().partition(";")
+    return type.lower() + semicolon + parameters
 
 
 # Streams ------------------------------------------------------------------------------------------
@@ -212,7 +224,7 @@ async def _streamed(provider: str, call: Call, exchange: UpstreamExchange) -> Re
     headers: dict[str, str] = {}
 
     async def events() -> AsyncGenerator[bytes, None]:
-        answer = _Answer(provider, exchange)
+        answer = _Answer(call, exchange)
         async with exchange as response:
             answer.begins(response)
             headers.update(relayed_headers(response.headers))
@@ -220,8 +232,10 @@ async def _streamed(provider: str, call: Call, exchange: UpstreamExchange) -> Re
                 async for chunk in response.chunks():
                     stream.spoken = True
                     yield audio_event(chunk)
+                if not stream.spoken:
+                    raise upstream_error(provider, "answered with an empty body.")
                 yield audio_end()
-            elif answer.is_text and not answer.type.startswith(_EVENTS):
+            elif answer.is_text:
                 body = await response.read()
                 _check_text(provider, answer.type, body)
                 yield stream.whole_text(body)

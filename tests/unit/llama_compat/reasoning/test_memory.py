@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from llama_compat.reasoning.memory import TURN_BYTES, ReasoningMemory
-from llama_compat.reasoning.turns import KeptTurn, turn_of
+from llama_compat.reasoning.turns import MAX_PARTS, KeptTurn, turn_of
 from llama_compat.types import CompletionMessage, ReasoningContent, ToolCall
 
 PLACE = "1 0 Weather?"
@@ -133,3 +137,39 @@ def test_what_is_forgotten_leaves_nothing_behind(clock: Clock) -> None:
     clock.now += 1000
     memory.find("me", PLACE, said("call_2").tool_calls)
     assert (len(memory), memory.size, len(memory._places)) == (0, 0, 0)
+
+
+THOUGHT = ReasoningContent("Hm.")
+
+
+def call(call_id: str) -> ToolCall:
+    return ToolCall(call_id, "f", {}, "{}")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda: [THOUGHT, *(call(f"call_{number}") for number in range(1000))],
+        lambda: [*(ReasoningContent(str(number)) for number in range(1000)), call("call_1")],
+        lambda: [ReasoningContent("\U0001f600" * 100_000), call("call_1")],
+        lambda: [THOUGHT, call("x" * 100_000)],
+    ],
+    ids=["calls", "thoughts", "wide characters", "an id"],
+)
+def test_what_is_counted_is_what_is_taken(clock: Clock, parts: Callable[[], list[Any]]) -> None:
+    memory = memory_of(clock)
+    tracemalloc.start()
+    try:
+        message = CompletionMessage(tuple(parts()))
+        memory.keep("me", PLACE, message, kept(message))
+        del message
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert memory.size >= taken
+    assert memory.size < 8 * taken
+
+
+def test_a_turn_of_thousands_of_calls_is_not_kept() -> None:
+    message = CompletionMessage((THOUGHT, *(call(str(number)) for number in range(MAX_PARTS))))
+    assert turn_of(message, "deepseek", wanted=True) is None

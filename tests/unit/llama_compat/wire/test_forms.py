@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_compat.errors import APIError
-from llama_compat.wire.forms import MAX_PARTS, parse_form
+from llama_compat.wire.forms import MAX_PARTS, MAX_TEXT_BYTES, parse_form
 from llama_compat.wire.json_fields import from_raw
 
 TYPE = "multipart/form-data; boundary=XX"
@@ -83,6 +83,9 @@ def test_headers_are_written_anew(head: str) -> None:
         form(*[('name="a"', b"")] * (MAX_PARTS + 1)),
         form(('name="a"\r\nContent-Transfer-Encoding: base64', b"bW9kZWw=")),
         form(('name="a"', b"1")).replace(b"--XX\r", b"--XX" + b" " * 1000 + b"\r"),
+        form(('name="a"', b'1\n--XX\nContent-Disposition: form-data; name="model"\n\nother\n')),
+        form(('name="a"; filename="b"', b"\r\n--XXa" * 100_000)),
+        form(('name="a"', b"1")) + form(('name="model"', b"other")),
     ],
 )
 def test_what_is_no_form(body: bytes) -> None:
@@ -95,4 +98,27 @@ def test_what_is_no_form(body: bytes) -> None:
 def test_a_boundary_that_is_none(boundary: str) -> None:
     with pytest.raises(APIError) as raised:
         parse_form(form(), f"multipart/form-data; boundary={boundary}")
+    assert raised.value.code == "invalid_form"
+
+
+def test_what_comes_several_times_is_an_array() -> None:
+    """Some readers take the first of them, and some the last."""
+    body = form(
+        ('name="n"', b"128"),
+        ('name="image"; filename="a.png"', b""),
+        ('name="n"', b"1"),
+        ('name="image"; filename="b.png"', b""),
+    )
+    fields = parse_form(body, TYPE).fields()
+    decoded = {name: from_raw(raw) for name, raw in fields.items()}
+    assert decoded == {"n": ["128", "1"], "image": ["a.png", "b.png"]}
+
+
+def test_there_is_only_so_much_text() -> None:
+    """As JSON, a byte of it may be six."""
+    half = b"\x01" * (MAX_TEXT_BYTES // 2 + 1)
+    file = form(('name="file"; filename="a"', half * 2), ('name="model"', b"one"))
+    assert parse_form(file, TYPE).fields()
+    with pytest.raises(APIError) as raised:
+        parse_form(form(('name="a"', half), ('name="b"', half)), TYPE).fields()
     assert raised.value.code == "invalid_form"
