@@ -18,13 +18,13 @@ import torch
 
 from bench.machine import write_results
 from llama_compat.types import SamplingParams
+from providers.local.block_manager import BLOCK_SIZE
 from providers.local.engine import Generation
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading.loader import LoadedModel, load
 from providers.local.torch_engine.model.linear import MAKES
-from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import OrderedDict
@@ -23,6 +24,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class _Kept(msgspec.Struct, eq=False):
+    number: int
     turn: KeptTurn
     keys: frozenset[bytes]
     size: int
@@ -55,6 +57,7 @@ class ReasoningMemory:
         self._clock = clock
         # Large requests and replies are read in threads.
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._places: dict[bytes, _Kept] = {}
         self.size = 0
@@ -62,14 +65,16 @@ class ReasoningMemory:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, owner: str, place: str, message: CompletionMessage, turn: KeptTurn) -> None:
+    def keep(
+        self, owner: str, place: str, message: CompletionMessage, turn: KeptTurn | None
+    ) -> None:
         """Keep `turn`, which `message` was.
 
         Args:
             owner: who asked: nobody else ever gets it.
             place: where in the conversation.
             message: its calls are what it is found by.
-            turn: what there is to keep.
+            turn: what there is to keep; None if the model thought nothing.
         """
         calls = message.tool_calls
         if not calls:
@@ -78,14 +83,19 @@ class ReasoningMemory:
         keys = frozenset(
             key for call in calls for key in (_by_id(owner, call), _by_call(owner, where, call))
         )
-        size = turn.size + TURN_BYTES + KEY_BYTES * len(keys)
-        if size > self._max_bytes:
-            return
         with self._lock:
             now = self._clock()
             self._forget_old(now)
-            kept = _Kept(turn, keys, size, now + self._seconds)
-            self._kept[id(kept)] = kept
+            for key in keys:
+                # Not every vendor's ids are unique: by these, this message is meant from now on.
+                self._places.pop(key, None)
+            if turn is None:
+                return
+            size = turn.size + TURN_BYTES + KEY_BYTES * len(keys)
+            if size > self._max_bytes:
+                return
+            kept = _Kept(next(self._numbers), turn, keys, size, now + self._seconds)
+            self._kept[kept.number] = kept
             self._places.update(dict.fromkeys(keys, kept))
             self.size += size
             while len(self._kept) > self._max_turns or self.size > self._max_bytes:
@@ -103,7 +113,7 @@ class ReasoningMemory:
                 kept = self._find(owner, where, call)
                 if kept is not None:
                     kept.expires = now + self._seconds
-                    self._kept.move_to_end(id(kept))
+                    self._kept.move_to_end(kept.number)
                     return kept.turn
         return None
 
@@ -123,7 +133,7 @@ class ReasoningMemory:
             self._forget(oldest)
 
     def _forget(self, kept: _Kept) -> None:
-        del self._kept[id(kept)]
+        del self._kept[kept.number]
         self.size -= kept.size
         for key in kept.keys:
             if self._places.get(key) is kept:

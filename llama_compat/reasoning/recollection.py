@@ -113,8 +113,7 @@ class Recollection(Struct, frozen=True):
     def keep(self, place: TurnPlace, message: CompletionMessage) -> None:
         """Keep what the target's model thought in `message`, if there is anything to keep."""
         turn = turn_of(message, self.rule.family, wanted=self.rule.wanted)
-        if turn is not None:
-            self.memory.keep(self.owner, str(place), message, turn)
+        self.memory.keep(self.owner, str(place), message, turn)
 
     def restored_all(
         self, requests: Sequence[ChatCompletionRequest | CompletionRequest]

@@ -418,7 +418,7 @@ def test_a_model_that_is_not_there(server: ServerProcess, path: str) -> None:
         ("POST", "/v1beta/models/echo:embedContent", {"content": {"parts": [{"text": "a"}]}}, 400),
         ("GET", "/v1beta/models/echo:generateContent", None, 405),
         ("GET", "/v1/models/echo:generateContent", None, 405),
-        ("POST", "/v1beta/models/echo:predict", HI, 405),
+        ("POST", "/v1beta/models/echo:predict", HI, 404),
         ("GET", "/v1beta/cachedContents", None, 404),
         ("GET", "/v1beta/models?pageSize=many", None, 400),
     ],

@@ -50,7 +50,7 @@ class ThinkingVendors(StrictVendors):
     @property
     def origin(self) -> str:
         """Where DeepSeek's other API is, beside its own."""
-        return f"http://127.0.0.1:{self._port}"
+        return self.url
 
     def _call(self, vendor: str) -> tuple[str, str, str]:
         """The id of a new call, what was thought before it, and the seal of that."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from providers.local.block_manager import BlockManager
 from providers.local.simulation.config import SimulationConfig
-from providers.local.torch_engine.scheduling.block_manager import BlockManager
 
 
 class SimulatedSequence:

@@ -12,7 +12,16 @@ import pytest
 
 from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS
 from llama_compat.dialects.base import Kind, Operation
+from llama_compat.dialects.openai.media.operations import (
+    IMAGE_EDITS,
+    IMAGES,
+    MODERATIONS,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+)
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS
+from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
@@ -26,6 +35,9 @@ from llama_compat.types import (
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    RankedDocument,
+    RerankRequest,
+    RerankResponse,
     StopReason,
     StreamComplete,
     StreamEvent,
@@ -147,6 +159,9 @@ class Complete(OpenAIEmbeddingsUnsupportedMixin, Scripted):
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         return len(last_text(request).split())
 
+    async def rerank(self, request: RerankRequest) -> RerankResponse:
+        return RerankResponse((RankedDocument(1, 1.0), RankedDocument(0, 0.5)))
+
 
 SAID = {"messages": [{"role": "user", "content": "a b"}]}
 ASKED: dict[str, tuple[Operation, dict[str, Any], Callable[[Any], Any], Any]] = {
@@ -154,11 +169,22 @@ ASKED: dict[str, tuple[Operation, dict[str, Any], Callable[[Any], Any], Any]] = 
     "completion": (COMPLETIONS, {"prompt": "a b"}, lambda body: body["choices"][0]["text"], "ab"),
     "embedding": (EMBEDDINGS, {"input": ["abc"]}, lambda body: body["data"][0]["embedding"], [3.0]),
     "token_count": (COUNT_TOKENS, SAID, lambda body: body["input_tokens"], 2),
+    "rerank": (
+        RERANK,
+        {"query": "b", "documents": ["a", "b"]},
+        lambda body: [each["index"] for each in body["results"]],
+        [1, 0],
+    ),
 }
 
+RELAYED_ALONE = (MODERATIONS, IMAGES, IMAGE_EDITS, SPEECH, TRANSCRIPTIONS, TRANSLATIONS)
 
-def test_every_kind_of_call_has_a_method():
-    assert ASKED.keys() == METHODS.keys() == set(get_args(Kind))
+
+def test_every_kind_of_call_has_a_method_or_is_relayed_alone():
+    assert ASKED.keys() == METHODS.keys()
+    without = {operation.kind for operation in RELAYED_ALONE}
+    assert METHODS.keys() | without == set(get_args(Kind))
+    assert all(operation.capability for operation in RELAYED_ALONE)
     assert all(callable(getattr(Provider, method)) for method in METHODS.values())
 
 

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 import torch
 
 from providers.base import ProviderStartError
+from providers.local.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.kernels import prompts
 from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.loading.self_check import StepOf, find_fault
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 
 log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from transformers.utils import logging as transformers_logging
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
+from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
@@ -44,7 +45,6 @@ from providers.local.torch_engine.model.unbatched import (
     find_way,
 )
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from providers.base import ProviderStartError
+from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.memory import available_memory
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.kernel_choice import (
@@ -18,7 +19,6 @@ from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
-from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 
 if TYPE_CHECKING:

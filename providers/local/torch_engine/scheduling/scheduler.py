@@ -7,8 +7,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from providers.local.block_manager import BlockManager
 from providers.local.torch_engine.model.rope_lengths import LongRope
-from providers.local.torch_engine.scheduling.block_manager import BlockManager
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 

@@ -81,6 +81,17 @@ def test_an_id_that_is_used_again_means_the_call_that_is_the_same(clock: Clock) 
     assert found.text == "About Bern."
 
 
+def test_where_nothing_was_thought_nothing_is_found_of_an_older_call(clock: Clock) -> None:
+    memory = memory_of(clock)
+    for call_id in ("call_1", "call_2"):
+        memory.keep("me", PLACE, said(call_id), kept(said(call_id, f"Of {call_id}.")))
+    memory.keep("me", PLACE, said("call_1"), None)
+    assert memory.find("me", PLACE, said("call_1").tool_calls) is None
+    found = memory.find("me", "another place", said("call_2").tool_calls)
+    assert found is not None
+    assert found.text == "Of call_2."
+
+
 def test_nobody_finds_what_is_anothers(clock: Clock) -> None:
     memory, message = memory_of(clock), said("call_1")
     memory.keep("me", PLACE, message, kept(message))

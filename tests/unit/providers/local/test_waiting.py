@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from providers.local.torch_engine.provider import TURNS
 from providers.local.waiting import WAITING, bounded_waiting
 from tests.conftest import needs_torch
 
@@ -70,5 +71,5 @@ def test_torch_is_told_before_it_is_loaded(tmp_path: Path, given: dict[str, str]
     )
     at_import, after = json.loads(made.stdout.splitlines()[-1])
     policy = given.get("OMP_WAIT_POLICY")
-    assert at_import == ([policy, None] if policy else ["passive", "300"])
+    assert at_import == ([policy, None] if policy else ["passive", str(TURNS)])
     assert after == [policy, None]

@@ -34,6 +34,7 @@ LIVE = {
     "max_bodies_bytes",
     "max_body_bytes",
     "max_choices",
+    "reasoning_memory",
     "records",
     "responses_store",
     "storage",

@@ -297,7 +297,7 @@ BIG = 2**53 + 1
         ({"items": {"type": "integer", "exclusiveMaximum": -(2**64)}}, ".items.exclusiveMaximum"),
         ({"type": "integer", "minimum": BIG, "maximum": BIG}, ""),
         ({"type": "array", "items": {"uniqueItems": True, "default": 2**70}}, ".items"),
-        ({"type": "array", "minItems": 2**70}, ""),
+        ({"type": "array", "minItems": 2**70}, ".minItems"),
     ],
     ids=str,
 )

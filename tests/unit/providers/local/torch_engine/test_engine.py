@@ -17,10 +17,10 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason, TopPSamplingStrategy
 from providers.base import ProviderStartError
+from providers.local.block_manager import BlockManager
 from providers.local.engine import Generation
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.scheduling.block_manager import BlockManager
 from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model

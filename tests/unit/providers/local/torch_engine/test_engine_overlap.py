@@ -17,9 +17,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 
 from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason
+from providers.local.block_manager import BlockManager
 from providers.local.engine import Generation
 from providers.local.torch_engine.engine import TorchEngine
-from providers.local.torch_engine.scheduling.block_manager import BlockManager
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN
 from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence

@@ -15,13 +15,13 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from llama_compat.types import SamplingParams
+from providers.local.block_manager import BLOCK_SIZE
 from providers.local.engine import Generation
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.scheduling.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.local.torch_engine.scheduling.block_manager import BlockManager
+from providers.local.block_manager import BlockManager
 
 
 def test_neighbours_are_preferred_while_they_are_empty() -> None:
