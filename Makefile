@@ -6,11 +6,10 @@ HOST ?=
 PORT ?=
 PYTHON ?=
 PYTEST_ARGS ?=
-# How many processes run the tests side by side: one a core, eight at most, as each may hold models,
-# and one more for `make test`, which waits for servers; 1, or nothing, is none but pytest itself.
+# How many processes run the tests side by side: one a core, eight at most, as each may hold models;
+# 1, or nothing, is none but pytest itself.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
-FEW_CORES := $(if $(filter 1 2 3 4 5 6 7,$(CORES)),$(CORES),8)
-PYTEST_WORKERS ?= $(if $(filter test,$(MAKECMDGOALS)),$(shell expr $(FEW_CORES) + 1),$(FEW_CORES))
+PYTEST_WORKERS ?= $(if $(filter 1 2 3 4 5 6 7,$(CORES)),$(CORES),8)
 # The one server that `make conformance-page` asks; all of them without it.
 ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
