@@ -36,7 +36,7 @@ def template_of(vendors: ThinkingVendors, **server: Any) -> dict[str, Any]:
     def config(name: str) -> dict[str, Any]:
         return {"base_url": vendors.base_url(name), "api_key": "sk-x"}
 
-    gemini = {**config("gemini"), "base_url": f"{vendors.url}/gemini/v1beta"}
+    gemini = {**config("gemini"), "base_url": f"{vendors.origin}/gemini/v1beta"}
     types = {
         "claude": ("remote::anthropic-messages", config("claude")),
         "gemini": ("remote::gemini-native", gemini),

@@ -47,6 +47,11 @@ class ThinkingVendors(StrictVendors):
         self.prefixes: dict[str, Any] = {}
         self._numbers = itertools.count(1)
 
+    @property
+    def origin(self) -> str:
+        """Where DeepSeek's other API is, beside its own."""
+        return self.url
+
     def _call(self, vendor: str) -> tuple[str, str, str]:
         """The id of a new call, what was thought before it, and the seal of that."""
         number = next(self._numbers)

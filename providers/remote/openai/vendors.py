@@ -549,7 +549,7 @@ VENDORS: dict[str, Vendor] = {
         key_variable="JINA_API_KEY",
         # https://api.jina.ai/docs (2026-11-23)
         wires={"embeddings": "/embeddings", **RERANK},
-        reasoning_fields=_NONE,  # it has no chats
+        reasoning_fields=_NONE,
     ),
     "remote::voyage": Vendor(
         name="Voyage AI",
@@ -557,7 +557,7 @@ VENDORS: dict[str, Vendor] = {
         key_variable="VOYAGE_API_KEY",
         # voyageai 0.5.0 (2026-11-23). Its embeddings take other parameters than OpenAI's.
         wires={"voyage_rerank": "/rerank"},
-        reasoning_fields=_NONE,  # it has no chats
+        reasoning_fields=_NONE,
     ),
     "remote::vllm": Vendor(
         name="vLLM",
