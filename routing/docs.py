@@ -55,7 +55,7 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"bearer": []}, {}]
     operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
-    _make_forms(operations, schemas)
+    _make_forms(operations)
     # OpenAI's types know the numbers alone; its clients ask for base64.
     numbers = schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"]
     schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"] = {
@@ -72,7 +72,7 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     return schema
 
 
-def _make_forms(operations: Mapping[str, dict[str, Any]], schemas: dict[str, Any]) -> None:
+def _make_forms(operations: Mapping[str, dict[str, Any]]) -> None:
     """Say of the calls whose requests are forms, or whose replies are sound or text, that they
     are."""
     file = {"type": "string", "format": "binary"}

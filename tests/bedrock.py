@@ -47,7 +47,7 @@ def _complaints(body: Mapping[str, Any]) -> Iterator[str]:
     messages = body["messages"]
     if not messages or messages[0]["role"] != "user":
         yield "A conversation must start with a user message."
-    roles = [message["role"] for message in messages]
+    roles = [message["role"] for message in messages if message["role"] != "system"]
     if any(one == other for one, other in pairwise(roles)):
         yield "Roles must alternate between 'user' and 'assistant'."
     blocks = [block for message in messages for block in message["content"]]

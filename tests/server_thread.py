@@ -80,7 +80,7 @@ class WebServerThread(ServerThread):
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[int]:
-        application = web.Application(client_max_size=1 << 26)
+        application = web.Application(client_max_size=1 << 27)
         self._add_routes(application.router)
         runner = web.AppRunner(
             application, handler_cancellation=self.handler_cancellation, shutdown_timeout=1

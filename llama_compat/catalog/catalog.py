@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from llama_compat.catalog.facts import NOTHING, Facts, over
 from llama_compat.catalog.listed import listed_models
-from llama_compat.catalog.makers import makers_name
 from llama_compat.catalog.own import newer_models, own_rows
 from llama_compat.catalog.vendors import vendor_of
 
@@ -88,6 +87,5 @@ class Catalog:
         listed = self._listed.get(vendor, {})
         base = _SNAPSHOT.sub("", model)
         known = listed.get(model) or listed.get(base) or NOTHING
-        name = makers_name(model)
-        rows = (row.facts for row in own_rows() if row.fits(vendor, name))
+        rows = (row.facts for row in own_rows() if row.fits(vendor, model))
         return over(known, *rows)

@@ -28,6 +28,7 @@ _CLAUDE = re.compile(r"(?:^|[./])(claude-[a-z0-9@-]+?)(?:-v\d+(?::\d+\w*)*|@defa
 """Anthropic's name in those of Amazon and Google: `us.anthropic.claude-opus-4-6-v1:0`."""
 
 
+@lru_cache(maxsize=1024)
 def makers_name(model: str) -> str:
     """What Anthropic calls its model that a cloud calls `model`; others' names are as they are."""
     found = _CLAUDE.search(model)

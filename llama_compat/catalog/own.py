@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.catalog.facts import Facts
+from llama_compat.catalog.makers import makers_name
 
 FILE = Path(__file__).with_name("own.toml")
 
@@ -22,7 +23,7 @@ class Row(Struct, frozen=True):
 
     Attributes:
         vendors: whose models it is about.
-        models: patterns of their names.
+        models: patterns of their names, as their makers have them.
         but: patterns of those that it is not about, although one of `models` fits.
         source: where it says so.
         read: when that was read.
@@ -37,11 +38,12 @@ class Row(Struct, frozen=True):
     facts: Facts
 
     def fits(self, vendor: str, model: str) -> bool:
-        """Whether it is about the model that `vendor` has, and its maker calls `model`."""
-        return (
-            vendor in self.vendors
-            and any(fnmatchcase(model, pattern) for pattern in self.models)
-            and not any(fnmatchcase(model, pattern) for pattern in self.but)
+        """Whether it is about the model that `vendor` calls `model`."""
+        if vendor not in self.vendors:
+            return False
+        name = makers_name(model)
+        return any(fnmatchcase(name, pattern) for pattern in self.models) and not any(
+            fnmatchcase(name, pattern) for pattern in self.but
         )
 
 

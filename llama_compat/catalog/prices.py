@@ -13,10 +13,14 @@ from typing import Any
 from llama_compat.catalog.facts import Price
 from llama_compat.catalog.own import own_rows
 from llama_compat.catalog.vendors import priced_name
-from llama_compat.types import Units, Usage
+from llama_compat.types import Usage
 
 NANO_DOLLARS = 1_000_000_000
 """Costs are whole numbers of a billionth of a dollar, so that sums of them are exact."""
+
+MAX_COST = 1_000_000 * NANO_DOLLARS
+"""No request costs more, whatever a vendor says that it has counted: of so much thousands can be
+added up in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,10 @@ class UnitRates:
     image_tokens: float | None = None
     drawn_tokens: float | None = None
 
-    def cost(self, units: Units | None, rates: Rates) -> float | None:
-        """What `units` cost in dollars, more than their tokens as such; None where nobody has
-        counted any of what has a price."""
+    def cost(self, usage: Usage, rates: Rates) -> float | None:
+        """What the units of `usage` cost in dollars, more than their tokens as such; None where
+        nobody has counted any of what has a price."""
+        units, prompt = usage.units, usage.prompt_tokens
         if units is None:
             return None
         costs = [
@@ -74,7 +79,7 @@ class UnitRates:
             if price is not None and count is not None
         ]
         costs += [
-            (price - plain.base / 1e6) * count
+            (price - plain.at(prompt) / 1e6) * count
             for price, count, plain in (
                 (self.audio_tokens, units.audio_tokens, rates.input),
                 (self.image_tokens, units.image_tokens, rates.input),
@@ -101,15 +106,16 @@ class Rates:
     units: UnitRates | None = None
 
     def cost(self, usage: Usage) -> int | None:
-        """What `usage` costs, in billionths of a dollar; None where it is paid by what nobody has
-        counted."""
-        tokens = self._tokens(usage)
-        if self.units is None:
-            return tokens
-        others = self.units.cost(usage.units, self)
-        if others is None:
-            return tokens if self.input.base or self.output.base else None
-        return tokens + round(others * NANO_DOLLARS)
+        """What `usage` costs, in billionths of a dollar, from nothing to `MAX_COST`; None where it
+        is paid by what nobody has counted."""
+        cost = self._tokens(usage)
+        if self.units is not None:
+            others = self.units.cost(usage, self)
+            if others is not None:
+                cost += round(others * NANO_DOLLARS)
+            elif not (self.input.base or self.output.base):
+                return None
+        return min(max(cost, 0), MAX_COST)
 
     def _tokens(self, usage: Usage) -> int:
         plain = prompt = usage.prompt_tokens

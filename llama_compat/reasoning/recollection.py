@@ -83,6 +83,23 @@ class TurnPlace:
         return place
 
 
+class KnownTurn(Struct, frozen=True):
+    """What becomes of one turn that calls tools.
+
+    Attributes:
+        is_foreign: whether another family's model made it, whose reasoning is left out.
+        lost: what its own model thought, which is put back where it is lost; None where nobody
+            knows, or it is not wanted.
+    """
+
+    is_foreign: bool = False
+    lost: KeptTurn | None = None
+
+
+_AS_IT_IS = KnownTurn()
+_FOREIGN = KnownTurn(is_foreign=True)
+
+
 class Recollection(Struct, frozen=True):
     """The memory, as one request has to do with it.
 
@@ -102,13 +119,20 @@ class Recollection(Struct, frozen=True):
         """The same for a target with this rule."""
         return structs.replace(self, rule=rule, bound=bound)
 
-    def find(self, place: TurnPlace, calls: Calls) -> KeptTurn | None:
-        """The turn in which `calls` were made at `place`."""
-        return self.memory.find(self.owner, str(place), calls)
+    def recall(self, place: TurnPlace, calls: Calls) -> KnownTurn:
+        """What becomes of the turn in which `calls` were made, to which a conversation comes.
 
-    def is_foreign(self, turn: KeptTurn) -> bool:
-        """Whether another family's model made `turn`."""
-        return turn.family != self.rule.family
+        Args:
+            place: where it has come to; it is behind the turn then.
+            calls: one at least.
+        """
+        turn = self.memory.find(self.owner, str(place), calls)
+        place.model_calls()
+        if turn is None:
+            return _AS_IT_IS
+        if turn.family != self.rule.family:
+            return _FOREIGN
+        return KnownTurn(lost=turn) if self.rule.wanted and turn.signatures else _AS_IT_IS
 
     def keep(self, place: TurnPlace, message: CompletionMessage) -> None:
         """Keep what the target's model thought in `message`, if there is anything to keep."""
@@ -136,12 +160,11 @@ class Recollection(Struct, frozen=True):
             if isinstance(message, UserMessage):
                 place.user_says(content_text(message.content))
             elif isinstance(message, CompletionMessage) and (calls := message.tool_calls):
-                turn = self.find(place, calls)
-                place.model_calls()
-                if turn is not None and self.is_foreign(turn):
+                found = self.recall(place, calls)
+                if found.is_foreign:
                     message, changed = without_reasoning(message), True
-                elif turn is not None and turn.signatures and self.rule.wanted:
-                    parts = turn.put_into(message.parts)
+                elif found.lost is not None:
+                    parts = found.lost.put_into(message.parts)
                     message, changed = structs.replace(message, parts=parts), True
             restored.append(message)
         return tuple(restored) if changed else None

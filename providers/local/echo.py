@@ -126,7 +126,7 @@ class EchoProvider(
     def context_length(self, model: str) -> int | None:
         """What the cache of a simulated engine holds."""
         simulate = self.config.simulate
-        return None if simulate is None else simulate.kv_blocks * simulate.block_tokens
+        return None if simulate is None else simulate.capacity
 
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
@@ -186,9 +186,9 @@ class EchoProvider(
             max(1, usage.prompt_tokens),
             max(1, usage.completion_tokens),
         )
-        if sequence.prompt_tokens + sequence.reply_tokens > runner.engine.capacity:
+        if sequence.prompt_tokens + sequence.reply_tokens > runner.engine.config.capacity:
             raise context_length_exceeded(
-                runner.engine.capacity, sequence.prompt_tokens, sequence.reply_tokens
+                runner.engine.config.capacity, sequence.prompt_tokens, sequence.reply_tokens
             )
         given = 0
         async with aclosing(runner.said(sequence)) as progress:

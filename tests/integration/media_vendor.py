@@ -19,6 +19,8 @@ from typing import Any
 import openai.types.moderation
 from aiohttp import web
 
+from tests.server_thread import WebServerThread
+
 KEY = "sk-vendor-secret"
 SOUND = bytes(range(256)) * 64
 """What it says; no text, and not UTF-8."""
@@ -166,46 +168,22 @@ class Refused(Exception):
         self.body = body
 
 
-class MediaVendors:
-    """The server; a context manager that runs it in a thread of its own.
+class MediaVendors(WebServerThread):
+    """The server.
 
     Attributes:
         asked: every request, in the order in which they came.
         deserted: set when a client went away before it had all of an answer.
     """
 
+    handler_cancellation = True
+
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.deserted = threading.Event()
-        self._ready = threading.Event()
 
-    def __enter__(self) -> MediaVendors:
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self._port}"
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        application = web.Application(client_max_size=1 << 27)
-        application.router.add_post("/{path:.*}", self._answer)
-        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self._port = runner.addresses[0][1]
-        self._ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/{path:.*}", self._answer)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
+from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from tests.integration import wire
 from tests.integration.google_cloud import GoogleCloud
-from tests.integration.native_suite import MODEL, NativeSuite, Reply, Vendor
+from tests.integration.native_suite import (
+    MESSAGES,
+    MODEL,
+    WEATHER_TOOL,
+    NativeSuite,
+    Reply,
+    Vendor,
+)
 from tests.integration.native_vendor import Answer
 from tests.integration.server_process import running, write_template
 from tests.integration.test_native_anthropic import AnthropicVendor
 
 PLACE = "/v1/projects/my-project/locations/eu/publishers/anthropic/models"
 CLAUDE = "claude-x@20260101"
+BOUND = "claude-haiku-5-5@20261001"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +43,10 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnthropicVendor
         template = write_template(
             folder / "vertex.yaml",
             providers=[{"id": "claude", "type": "remote::vertex-anthropic", "config": config}],
-            models=[{"id": MODEL, "provider": "claude", "provider_model": CLAUDE}],
+            models=[
+                {"id": MODEL, "provider": "claude", "provider_model": CLAUDE},
+                {"id": "bound", "provider": "claude", "provider_model": BOUND},
+            ],
         )
         with running(template) as process:
             yield VertexAnthropicVendor(cloud, process.base_url)
@@ -85,6 +98,33 @@ class TestVertexAnthropic(NativeSuite):
         assert asked.headers["anthropic-beta"] == "theirs,one-beta"
         assert asked.body["new_member"] == {"x": 1}
         assert "model" not in asked.body
+
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_thoughts_that_are_bound_go_back_as_at_anthropic(
+        self, vendor: Vendor, client: openai.OpenAI, stream: bool
+    ) -> None:
+        arguments = {"city": f"Bern, {stream}"}
+        vendor.will_say(Reply("", "Which?", [("get_weather", arguments)], "calls"))
+        options: dict[str, Any] = {"model": "bound", "tools": [WEATHER_TOOL]}
+        if stream:
+            call_id = self.stream(client, **options).calls[0]["id"]
+        else:
+            (call,) = self.chat(client, **options).choices[0].message.tool_calls or ()
+            call_id = call.id
+        function = {"name": "get_weather", "arguments": json.dumps(arguments)}
+        called = {"id": call_id, "type": "function", "function": function}
+        history = [
+            *MESSAGES,
+            {"role": "assistant", "tool_calls": [called]},
+            {"role": "tool", "tool_call_id": call_id, "content": "sunny"},
+        ]
+        vendor.will_say(Reply(text="Sunny."))
+        self.chat(client, messages=history, **options)
+        asked = vendor.server.last
+        assert asked.path == f"{PLACE}/{BOUND}:rawPredict"
+        assert asked.body["messages"][1]["content"][0]["thinking"] == "Which?"
+        assert asked.body["thinking"]["block_binding"] == {"prefix_mismatch_behavior": "drop_block"}
+        assert asked.headers["anthropic-beta"] == f"{THINKING_BINDING},one-beta"
 
     def test_counts_tokens(self, vendor: Vendor) -> None:
         vendor.server.will_answer(Answer([b'{"input_tokens": 12}']))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from llama_compat.dialects.alternating import AlternatingTurns
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.errors import invalid_parameter
@@ -26,7 +27,6 @@ from llama_compat.types import (
     ReasoningContent,
     RefusalContent,
     SamplingParams,
-    SystemMessage,
     TextContent,
     ToolDefinition,
     ToolResponseMessage,
@@ -175,7 +175,14 @@ def render_request(
         APIError: 400 naming what the API has no form for.
     """
     sampling = request.sampling
-    said = _Conversation(request.messages, in_place=thinking.bound)
+    said = AlternatingTurns(
+        request.messages,
+        vendor="Anthropic",
+        render_text=_render_text,
+        render_message=_render_message,
+        is_result=_is_result,
+        in_place=thinking.bound,
+    )
     budget = _thinking_budget(request) if thinking.mode == "budget" else 0
     limit = sampling.max_tokens
     body: dict[str, Any] = {
@@ -218,55 +225,8 @@ def wants_json_object(request: ChatCompletionRequest) -> bool:
     return wanted is not None and wanted.type == "json_object"
 
 
-class _Conversation:
-    """The system prompt, and the turns of user and assistant, which alternate: messages of one side
-    are put together.
-
-    Instructions are all put into the system prompt, or, `in_place`, those that come after a
-    conversation has begun are turns of their own. There one follows the user's turn, so that what
-    was sent once is never sent in another way
-    (https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages, read on
-    2026-11-23): one that no user's turn follows yet is in the system prompt.
-
-    Raises:
-        APIError: 400, what there is no form for.
-    """
-
-    def __init__(self, messages: Sequence[Message], *, in_place: bool) -> None:
-        self.system: list[dict[str, Any]] = []
-        self.turns: list[dict[str, Any]] = []
-        self._later: list[dict[str, Any]] = []
-        for index, message in enumerate(messages):
-            path = f"messages[{index}].content"
-            if isinstance(message, SystemMessage):
-                begun = in_place and bool(self.turns)
-                instructions = self._later if begun else self.system
-                instructions.extend(_render_text(message.content, path))
-            elif blocks := _render_message(message, path):
-                self._add(message, blocks)
-        if not self.turns:
-            raise invalid_parameter(
-                "messages", "Anthropic's API wants at least one message that is no system message."
-            )
-        self._instruct()
-        self.system += self._later
-        for turn in self.turns:
-            # The answers to tool calls have to come first in their turn.
-            turn["content"].sort(key=lambda block: block["type"] != "tool_result")
-
-    def _add(self, message: Message, blocks: list[dict[str, Any]]) -> None:
-        role = "assistant" if isinstance(message, CompletionMessage) else "user"
-        if role == "assistant":
-            self._instruct()
-        if self.turns and self.turns[-1]["role"] == role:
-            self.turns[-1]["content"].extend(blocks)
-        else:
-            self.turns.append({"role": role, "content": blocks})
-
-    def _instruct(self) -> None:
-        if self._later and self.turns and self.turns[-1]["role"] == "user":
-            self.turns.append({"role": "system", "content": self._later})
-            self._later = []
+def _is_result(block: Mapping[str, Any]) -> bool:
+    return bool(block["type"] == "tool_result")
 
 
 def _render_message(message: Message, path: str) -> list[dict[str, Any]]:

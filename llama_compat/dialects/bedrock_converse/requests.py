@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, field
 
+from llama_compat.dialects.alternating import AlternatingTurns
 from llama_compat.dialects.anthropic_messages import RenderedRequest, dropping_unbound
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.bedrock_converse.cache_points import with_cache_points
@@ -38,7 +40,6 @@ from llama_compat.types import (
     ReasoningContent,
     RefusalContent,
     SamplingParams,
-    SystemMessage,
     TextContent,
     ToolChoice,
     ToolDefinition,
@@ -94,22 +95,21 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
         APIError: 400 naming what the API has no form for.
     """
     family = extras.family_of(request.model)
-    turns = _render_turns(request.messages, thoughts=takes_thoughts(family))
+    said = _conversation(request, thoughts=takes_thoughts(family))
     own, effort = _render_for_model(request, family)
     for_model = {**extras.for_model, **own}
     dropped: tuple[str, ...] = ()
-    if request.thinking is not None and request.thinking.bound and _have_thoughts(turns):
+    if request.thinking is not None and request.thinking.bound and _have_thoughts(said.turns):
         block = dropping_unbound(for_model.get("thinking"))
         if block is None:
-            turns = _render_turns(request.messages, thoughts=False)
+            said = _conversation(request, thoughts=False)
             dropped = (EARLIER_THOUGHTS,)
         else:
             betas = dict.fromkeys((*for_model.get("anthropic_beta", ()), THINKING_BINDING))
             for_model |= {"thinking": block, "anthropic_beta": list(betas)}
-    body: dict[str, Any] = {"messages": turns, **extras.members}
-    system = _render_system(request.messages)
-    if system:
-        body["system"] = system
+    body: dict[str, Any] = {"messages": said.turns, **extras.members}
+    if said.system:
+        body["system"] = said.system
     config = _render_sampling(request.sampling)
     if config:
         body["inferenceConfig"] = config
@@ -178,41 +178,20 @@ def _forbids_tools(request: ChatCompletionRequest) -> bool:
 # Messages -----------------------------------------------------------------------------------------
 
 
-def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [
-        block
-        for index, message in enumerate(messages)
-        if isinstance(message, SystemMessage)
-        for block in _render_text(message.content, f"messages[{index}].content")
-    ]
-
-
 def _have_thoughts(turns: Sequence[Mapping[str, Any]]) -> bool:
     return any("reasoningContent" in block for turn in turns for block in turn["content"])
 
 
-def _render_turns(messages: Sequence[Message], *, thoughts: bool) -> list[dict[str, Any]]:
-    """The turns of user and assistant, which alternate: messages of one side are put together."""
-    turns: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
-        if isinstance(message, SystemMessage):
-            continue
-        role = "assistant" if isinstance(message, CompletionMessage) else "user"
-        blocks = _render_message(message, f"messages[{index}].content", thoughts=thoughts)
-        if not blocks:
-            continue
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"].extend(blocks)
-        else:
-            turns.append({"role": role, "content": blocks})
-    if not turns:
-        raise invalid_parameter(
-            "messages", "Bedrock's API wants at least one message that is no system message."
-        )
-    for turn in turns:
-        # The answers to tool calls have to come first in their turn.
-        turn["content"].sort(key=lambda block: "toolResult" not in block)
-    return turns
+def _conversation(request: ChatCompletionRequest, *, thoughts: bool) -> AlternatingTurns:
+    bound = request.thinking is not None and request.thinking.bound
+    return AlternatingTurns(
+        request.messages,
+        vendor="Bedrock",
+        render_text=_render_text,
+        render_message=partial(_render_message, thoughts=thoughts),
+        is_result=lambda block: "toolResult" in block,
+        in_place=bound,
+    )
 
 
 def _render_message(message: Message, path: str, *, thoughts: bool) -> list[dict[str, Any]]:

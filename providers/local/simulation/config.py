@@ -36,3 +36,8 @@ class SimulationConfig(BaseModel):
 
     step_tokens: int = Field(2048, ge=1)
     """Tokens that a step computes at most, of prompts and of replies together."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the cache holds, which a prompt and its reply may have together."""
+        return self.kv_blocks * self.block_tokens

@@ -97,13 +97,8 @@ class SimulatedEngine:
         """How many wait."""
         return len(self._waiting)
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that a prompt and its reply may have together."""
-        return self.config.kv_blocks * self.config.block_tokens
-
     def add(self, sequence: SimulatedSequence) -> None:
-        """Queue a sequence of `capacity` tokens at most."""
+        """Queue a sequence of as many tokens as the cache holds at most."""
         self._waiting[sequence] = None
 
     def drop(self, sequence: SimulatedSequence) -> None:

@@ -94,6 +94,7 @@ class RenewedValue(Generic[T]):
         self._asked_at = -PAUSE_SECONDS
         self._renewal: asyncio.Task[Lease[T]] | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._last_secrets: tuple[str, ...] = ()
         self.secrets: tuple[str, ...] = ()
 
     async def get(self) -> T:
@@ -165,7 +166,7 @@ class RenewedValue(Generic[T]):
             log.warning("provider '%s': its %s can't be had: %s", self._provider, self._what, why)
             raise
         # A reply may still repeat what its request was sent with.
-        older = self._lease.secrets if self._lease is not None else ()
+        older, self._last_secrets = self._last_secrets, lease.secrets
         self._lease = lease
         if lease.secrets != older:
             self.secrets = (*lease.secrets, *older)

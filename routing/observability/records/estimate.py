@@ -6,6 +6,7 @@ What comes of it is marked as an estimate wherever it is kept.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from msgspec import structs
 
@@ -30,14 +31,14 @@ def completion_tokens(sample: Sample) -> int:
 
 
 def counted_or_estimated(
-    counted: Usage | None, prompt: Prompt, sample: Sample, *, complete: bool
+    counted: Usage | None, prompt: Prompt, sample: Callable[[], Sample], *, complete: bool
 ) -> tuple[Usage, bool]:
     """The usage of a request that a provider has begun to answer, and whether it is estimated.
 
     Args:
         counted: what the vendor said; of a stream that was cut, what it had said until then.
         prompt: the request's.
-        sample: of what was sent.
+        sample: gives one of what was sent, where something has to be estimated.
         complete: whether it was all.
     """
     counted = sane(counted or Usage())
@@ -46,7 +47,7 @@ def counted_or_estimated(
     return (
         Usage(
             counted.prompt_tokens or prompt.tokens,
-            max(counted.completion_tokens, completion_tokens(sample)),
+            max(counted.completion_tokens, completion_tokens(sample())),
             counted.cached_tokens,
             counted.reasoning_tokens,
             counted.cache_write_tokens,

@@ -9,7 +9,7 @@ from msgspec import UNSET, structs
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
 from routing.models import Route
-from routing.observability.records.estimate import counted_or_estimated, sane
+from routing.observability.records.estimate import counted_or_estimated
 from routing.observability.records.prices import Prices
 from routing.observability.records.record import Record
 from routing.observability.sample import finish_reason
@@ -145,8 +145,6 @@ def _usage(request: Request, last: Attempt | None) -> tuple[Usage | None, bool]:
         counted = structs.replace(counted or Usage(), units=units)
     # A whole reply has been paid for, whether the client got it or not.
     complete = request.complete or reply.is_complete
-    if complete and counted is not None:
-        counted = sane(counted)
-        if counted.prompt_tokens or counted.completion_tokens:
-            return counted, False
-    return counted_or_estimated(counted, call.extent.prompt, request.sample, complete=complete)
+    return counted_or_estimated(
+        counted, call.extent.prompt, lambda: request.sample, complete=complete
+    )

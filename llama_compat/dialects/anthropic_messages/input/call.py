@@ -21,23 +21,13 @@ from llama_compat.dialects.anthropic_messages.input.parameters import (
 )
 from llama_compat.dialects.anthropic_messages.rendering import StreamRenderer, render_reply
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.single_choice import SingleChoice
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 from llama_compat.wire.json_fields import encode_json
 
 
-class MessagesCall(Struct, frozen=True):
+class MessagesCall(SingleChoice, frozen=True):
     """One request for a message."""
-
-    request: ChatCompletionRequest
-
-    @property
-    def requests(self) -> list[ChatCompletionRequest]:
-        """The one request."""
-        return [self.request]
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return 1
 
     def render_reply(
         self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels

@@ -57,7 +57,7 @@ def _restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
         items = _items.decode(without_marked(fields["messages"]))
         thinking = from_raw(fields["thinking"]) if "thinking" in fields else None
         dropping = dropping_unbound(thinking) if recollection.bound else None
-        gives_back = recollection.rule.wanted and (dropping is not None or not recollection.bound)
+        gives_back = dropping is not None or not recollection.bound
         conversation = _Conversation(items, recollection, gives_back=gives_back)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Restored(fields, TurnPlace())  # The vendor says better what is wrong with it.
@@ -135,17 +135,16 @@ class _Conversation:
 
     def _fitted(self, blocks: list[Block]) -> list[Block]:
         calls = [_parse_call(block) for block in blocks if block["type"] == "tool_use"]
-        turn = self._recollection.find(self.place, calls) if calls else None
-        self.place.model_calls()
-        if turn is None:
+        if not calls:
             return blocks
+        found = self._recollection.recall(self.place, calls)
         has_thoughts = any(_is_thought(block) for block in blocks)
-        if self._recollection.is_foreign(turn):
+        if found.is_foreign:
             others = [block for block in blocks if not _is_thought(block)]
             return others if has_thoughts else blocks
-        if has_thoughts or not self._gives_back:
+        if found.lost is None or has_thoughts or not self._gives_back:
             return blocks
-        told = _with_thoughts(blocks, turn)
+        told = _with_thoughts(blocks, found.lost)
         self.has_regained = self.has_regained or told is not blocks
         return told
 

@@ -54,7 +54,6 @@ def _restored(item: Raw, place: TurnPlace, recollection: Recollection) -> Raw:
         return item
     parts: list[Part] = from_raw(content["parts"])
     told = _fitted(parts, place, recollection)
-    place.model_calls()
     return item if told == parts else to_raw({**content, "parts": to_raw(told)})
 
 
@@ -70,12 +69,13 @@ def _texts(item: Raw) -> Sequence[str]:
 
 def _fitted(parts: list[Part], place: TurnPlace, recollection: Recollection) -> list[Part]:
     calls = [_parse_call(part) for part in parts if _call_in(part) is not None]
-    turn = recollection.find(place, calls) if calls else None
-    if turn is None:
+    if not calls:
         return parts
-    if recollection.is_foreign(turn):
+    found = recollection.recall(place, calls)
+    if found.is_foreign:
         return [_unsigned(part) for part in parts if not part.get("thought")]
-    if not recollection.rule.wanted:
+    turn = found.lost
+    if turn is None:
         return parts
     told, number = [], 0
     for part in parts:

@@ -53,12 +53,11 @@ def _restored(item: Raw, place: TurnPlace, recollection: Recollection) -> Raw:
         place.user_says(_text(item))
     elif role == Raw(b'"assistant"') and message.get("tool_calls") not in _EMPTY:
         calls = parse_objects(message["tool_calls"])
-        turn = recollection.find(place, [_parse_call(call) for call in calls])
-        place.model_calls()
-        if turn is not None and recollection.is_foreign(turn):
+        found = recollection.recall(place, [_parse_call(call) for call in calls])
+        if found.is_foreign:
             return _without_reasoning(item, message, calls)
-        if turn is not None and recollection.rule.wanted:
-            return _with_reasoning(item, message, calls, turn)
+        if found.lost is not None:
+            return _with_reasoning(item, message, calls, found.lost)
     return item
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from llama_compat.catalog.facts import Price
-from llama_compat.catalog.prices import Rates, flat_rates, known_rates
+from llama_compat.catalog.prices import (
+    MAX_COST,
+    Rate,
+    Rates,
+    UnitRates,
+    flat_rates,
+    known_rates,
+)
 from llama_compat.types import Units, Usage
 
 
@@ -31,6 +38,32 @@ def rates(**prices: Any) -> Rates:
 )
 def test_what_it_costs(prices: dict[str, float], usage: Usage, cost: int | None) -> None:
     assert rates(**prices).cost(usage) == cost
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(2**48, 2**48),
+        Usage(units=Units(searches=1e12)),
+        Usage(5, units=Units(audio_tokens=2**53 - 1)),
+    ],
+)
+def test_numbers_that_make_no_sense_cost_no_more_than_is_kept(usage: Usage) -> None:
+    """A vendor says them; the cost goes into 64 bits, beside many others."""
+    absurd = Rates(Rate(75), Rate(600), units=UnitRates(searches=1, audio_tokens=0.1))
+    assert absurd.cost(usage) == MAX_COST
+    assert MAX_COST * 1000 < 2**63
+
+
+def test_no_part_of_a_prompt_makes_it_cost_less_than_nothing() -> None:
+    cheap = Rates(Rate(10), Rate(10), units=UnitRates(audio_tokens=1e-6))
+    assert cheap.cost(Usage(5, units=Units(audio_tokens=1000))) == 0
+
+
+def test_a_part_of_a_long_prompt_is_at_the_price_of_long_prompts() -> None:
+    tiered = Rates(Rate(1, ((1000, 2.0),)), Rate(1), units=UnitRates(audio_tokens=5e-6))
+    usage = Usage(2000, units=Units(audio_tokens=2000))
+    assert tiered.cost(usage) == 2000 * 5 * 1000
 
 
 def test_what_genai_prices_knows() -> None:

@@ -194,6 +194,14 @@ def test_thoughts_that_are_bound_may_be_dropped_by_the_vendor() -> None:
         assert "additionalModelRequestFields" not in render(messages=messages, thinking=form)
 
 
+def test_later_instructions_stay_where_they_are_before_bound_thoughts() -> None:
+    messages = (SystemMessage("Be brief."), *THOUGHTFUL, SystemMessage("It is late."))
+    body = render(messages=messages, thinking=BOUND)
+    assert body["system"] == [{"text": "Be brief."}]
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user", "system"]
+    assert len(render(messages=messages)["system"]) == 2
+
+
 def test_thoughts_that_are_bound_stay_here_where_the_model_must_not_think() -> None:
     request = ChatCompletionRequest(CLAUDE, THOUGHTFUL, thinking=BOUND, reasoning_effort="none")
     rendered = bedrock_converse.render_request(request)

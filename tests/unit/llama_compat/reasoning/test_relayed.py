@@ -42,7 +42,7 @@ def recollection() -> Recollection:
 
 
 def kept(recollection: Recollection) -> str | None:
-    turn = recollection.find(TurnPlace(), [CALL])
+    turn = recollection.recall(TurnPlace(), [CALL]).lost
     return None if turn is None else turn.text
 
 

@@ -161,6 +161,17 @@ async def test_what_can_t_be_had_is_told_without_details(
         assert await value.get() == 1
 
 
+async def test_one_that_was_refused_is_still_a_secret() -> None:
+    """Replies to requests that were sent with it may be on their way."""
+    source = Source()
+    async with source.value() as value:
+        assert await value.get() == 1
+        source.now = PAUSE_SECONDS
+        value.refused()
+        assert await value.get() == 2
+        assert value.secrets == ("secret-2", "secret-1")
+
+
 async def test_one_that_was_refused_is_fetched_anew_but_not_at_each_request() -> None:
     source = Source()
     async with source.value() as value:

@@ -71,7 +71,7 @@ ASKED = Prompt({"p": Raw(b'"%b"' % (b"x" * 38))}, "p")
     ],
 )
 def test_what_counts(counted: Usage | None, complete: bool, expected: tuple[Usage, bool]) -> None:
-    assert counted_or_estimated(counted, ASKED, sent(TEXT), complete=complete) == expected
+    assert counted_or_estimated(counted, ASKED, lambda: sent(TEXT), complete=complete) == expected
 
 
 @pytest.mark.parametrize("nonsense", [-1, 1.5, "3", True, None, MAX_COUNT + 1])

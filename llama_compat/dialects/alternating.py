@@ -1,0 +1,83 @@
+"""Conversations of APIs in which user and assistant alternate, as Anthropic's and Converse do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llama_compat.errors import invalid_parameter
+from llama_compat.types import CompletionMessage, Content, Message, SystemMessage
+
+Blocks = list[dict[str, Any]]
+
+
+class AlternatingTurns:
+    """The system prompt, and the turns of user and assistant: messages of one side are put
+    together.
+
+    Instructions are all put into the system prompt, or, `in_place`, those that come after a
+    conversation has begun are turns of their own. There one follows the user's turn, so that what
+    was sent once is never sent in another way
+    (https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages, read on
+    2026-11-23): one that no user's turn follows yet is in the system prompt.
+
+    Args:
+        messages: the conversation.
+        vendor: whose API, for messages.
+        render_text: the blocks of instructions, which are at the path.
+        render_message: those of any other message.
+        is_result: whether a block is what a tool has given back.
+        in_place: as above.
+
+    Attributes:
+        system: the blocks of the system prompt.
+        turns: each with its `role` and `content`.
+
+    Raises:
+        APIError: 400, what there is no form for.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        *,
+        vendor: str,
+        render_text: Callable[[Content, str], Blocks],
+        render_message: Callable[[Message, str], Blocks],
+        is_result: Callable[[dict[str, Any]], bool],
+        in_place: bool = False,
+    ) -> None:
+        self.system: Blocks = []
+        self.turns: list[dict[str, Any]] = []
+        self._later: Blocks = []
+        for index, message in enumerate(messages):
+            path = f"messages[{index}].content"
+            if isinstance(message, SystemMessage):
+                begun = in_place and bool(self.turns)
+                instructions = self._later if begun else self.system
+                instructions.extend(render_text(message.content, path))
+            elif blocks := render_message(message, path):
+                self._add(message, blocks)
+        if not self.turns:
+            raise invalid_parameter(
+                "messages", f"{vendor}'s API wants at least one message that is no system message."
+            )
+        self._instruct()
+        self.system += self._later
+        for turn in self.turns:
+            # The answers to tool calls have to come first in their turn.
+            turn["content"].sort(key=lambda block: not is_result(block))
+
+    def _add(self, message: Message, blocks: Blocks) -> None:
+        role = "assistant" if isinstance(message, CompletionMessage) else "user"
+        if role == "assistant":
+            self._instruct()
+        if self.turns and self.turns[-1]["role"] == role:
+            self.turns[-1]["content"].extend(blocks)
+        else:
+            self.turns.append({"role": role, "content": blocks})
+
+    def _instruct(self) -> None:
+        if self._later and self.turns and self.turns[-1]["role"] == "user":
+            self.turns.append({"role": "system", "content": self._later})
+            self._later = []
