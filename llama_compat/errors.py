@@ -83,6 +83,17 @@ class APIError(Exception):
         self.headers = dict(headers or {})
         self.vendor_body: tuple[str, bytes] | None = None
 
+    def let_go(self) -> None:
+        """Let go of the frames that it and what caused it came through.
+
+        For whoever keeps it: those frames hold all of the request, and the request the error, so
+        that its body would stay until the collector looks for cycles, which has no idea of size.
+        """
+        error: BaseException | None = self
+        while error is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
+
     @property
     def error_class(self) -> ErrorClass:
         """What kind of error it is."""

@@ -197,7 +197,8 @@ class Request(Struct, eq=False):
         return None if free is None else free(self)
 
     def failed(self, error: APIError) -> None:
-        """It ends in `error`."""
+        """It ends in `error`, which has come to where it is answered."""
+        error.let_go()
         self.error, self.outcome = error, error.message
         vendors_id = error.headers.get("x-upstream-request-id")
         if vendors_id is not None:

@@ -77,6 +77,7 @@ async def _ask_by_plan(
                 target, why = step.target, step.why
                 return (await _attempt(target, why, plan, ask, attempts, call.stream))[1]
             except APIError as failure:
+                failure.let_go()
                 failures = [(step, failure)]
         else:
             outcome = await _race(plan, step, ask, attempts, call.stream, hedge_after)
@@ -141,6 +142,7 @@ async def _race(
                     try:
                         _, reply = task.result()
                     except APIError as error:
+                        error.let_go()
                         failed.append((asked, error))
                         is_final = is_final or plan.is_final(error)
         await _give_up(running)

@@ -68,13 +68,13 @@ def parse_request(body: Mapping[str, Any], model: str, shape: RerankShape) -> Re
     fields = body.get("rank_fields")
     if fields is not None and not _are_texts(fields):
         raise _wrong("rank_fields", "must be an array of names")
+    # Each once: what a model reads is no longer than what was sent.
+    names = tuple(dict.fromkeys(fields or ()))
     returns = body.get("return_documents")
     request = RerankRequest(
         model=model,
         query=query,
-        documents=tuple(
-            _text(index, document, fields or ()) for index, document in enumerate(documents)
-        ),
+        documents=tuple(_text(index, document, names) for index, document in enumerate(documents)),
         top_n=number_of(body, shape.top),
         truncate=body.get("truncation") is not False,
         max_document_tokens=number_of(body, "max_tokens_per_doc"),

@@ -42,6 +42,13 @@ LATEST_SECONDS = 20.0
 PAUSE_SECONDS = 15.0
 """Between two attempts to renew a value that is still good, or that was just refused."""
 
+WAIT_SECONDS = 30.0
+"""So long a request waits for a value. Clouds' libraries may try for minutes."""
+
+DOUBT_SECONDS = 5.0
+"""So long it waits for another where there is one that was refused, perhaps for reasons of the
+request's: whoever asks for what is not allowed must not stop the others."""
+
 
 def _never(seconds: float) -> bool:
     return False
@@ -91,10 +98,10 @@ class RenewedValue(Generic[T]):
         self._fetch = fetch
         self._clock = clock
         self._lease: Lease[T] | None = None
+        self._doubted = False
         self._asked_at = -PAUSE_SECONDS
         self._renewal: asyncio.Task[Lease[T]] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._last_secrets: tuple[str, ...] = ()
         self.secrets: tuple[str, ...] = ()
 
     async def get(self) -> T:
@@ -105,7 +112,9 @@ class RenewedValue(Generic[T]):
         """
         lease = self._lease
         if lease is None or lease.ends_within(LATEST_SECONDS):
-            lease = await self._renewed()
+            lease = await self._renewed(WAIT_SECONDS)
+        elif self._doubted and (self._is_renewing or self._has_paused()):
+            lease = await self._renewed(DOUBT_SECONDS, lease)
         elif lease.ends_within(EARLY_SECONDS) and self._has_paused():
             self._begin()
         return lease.value
@@ -116,9 +125,10 @@ class RenewedValue(Generic[T]):
             self._begin()
 
     def refused(self) -> None:
-        """The vendor does not take it: whoever asks next gets another, if that was not just so."""
+        """The vendor does not take it: whoever asks next gets another, if that was not just so. It
+        goes on being used where there is no other to be had."""
         if self._has_paused():
-            self._lease = None
+            self._doubted = True
 
     async def stop(self) -> None:
         """Fetch no more. What a thread has begun is left to it."""
@@ -133,6 +143,10 @@ class RenewedValue(Generic[T]):
     def _has_paused(self) -> bool:
         return self._clock() - self._asked_at >= PAUSE_SECONDS
 
+    @property
+    def _is_renewing(self) -> bool:
+        return self._renewal is not None and not self._renewal.done()
+
     def _begin(self) -> asyncio.Task[Lease[T]]:
         renewal = self._renewal
         if renewal is None or renewal.done():
@@ -142,18 +156,18 @@ class RenewedValue(Generic[T]):
             renewal.add_done_callback(_look_at)
         return renewal
 
-    async def _renewed(self) -> Lease[T]:
+    async def _renewed(self, patience: float, else_: Lease[T] | None = None) -> Lease[T]:
+        renewal = self._begin()
         # Who leaves does not take it from the others, who wait for the same.
-        try:
-            return await asyncio.shield(self._begin())
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            raise upstream_error(
-                self._provider,
-                f"its {self._what} can't be had; the log of this server says why.",
-                code="upstream_authentication",
-            ) from None
+        done, _ = await asyncio.wait((renewal,), timeout=patience)
+        if done and not renewal.cancelled() and renewal.exception() is None:
+            return renewal.result()
+        if else_ is not None:
+            return else_
+        why = "the log of this server says why" if done else f"not within {patience:g} seconds"
+        raise upstream_error(
+            self._provider, f"its {self._what} can't be had; {why}.", code="upstream_authentication"
+        )
 
     async def _renew(self) -> Lease[T]:
         loop = asyncio.get_running_loop()
@@ -166,8 +180,8 @@ class RenewedValue(Generic[T]):
             log.warning("provider '%s': its %s can't be had: %s", self._provider, self._what, why)
             raise
         # A reply may still repeat what its request was sent with.
-        older, self._last_secrets = self._last_secrets, lease.secrets
-        self._lease = lease
+        older = self._lease.secrets if self._lease is not None else ()
+        self._lease, self._doubted = lease, False
         if lease.secrets != older:
             self.secrets = (*lease.secrets, *older)
         return lease

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from llama_compat.errors import APIError
+from providers.remote.upstream import credentials
 from providers.remote.upstream.credentials import (
     EARLY_SECONDS,
     LATEST_SECONDS,
@@ -181,6 +182,50 @@ async def test_one_that_was_refused_is_fetched_anew_but_not_at_each_request() ->
         source.now += PAUSE_SECONDS
         value.refused()
         assert await value.get() == 2
+
+
+async def test_one_that_was_refused_is_better_than_none() -> None:
+    """What is refused may be the request: the others' credentials are good."""
+    source = Source()
+    async with source.value() as value:
+        assert await value.get() == 1
+        source.now += PAUSE_SECONDS
+        source.fails = True
+        value.refused()
+        assert await asyncio.gather(*(value.get() for _ in range(50))) == [1] * 50
+        assert value.secrets == ("secret-1",)
+        source.fails = False
+        assert await value.get() == 1
+        source.now += PAUSE_SECONDS
+        assert await value.get() == 2
+        # What was sent with the one before may come back still.
+        assert value.secrets == ("secret-2", "secret-1")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_nobody_waits_for_ever_for_a_cloud_that_hangs(
+    refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(credentials, "DOUBT_SECONDS", 0.05)
+    source = Source()
+    async with source.value() as value:
+        if refused:
+            assert await value.get() == 1
+            source.now += PAUSE_SECONDS
+            value.refused()
+        source.go_on.clear()
+        async with asyncio.timeout(20):
+            got = await asyncio.gather(*(value.get() for _ in range(200)), return_exceptions=True)
+        if refused:
+            assert got == [1] * 200
+        else:
+            assert {str(each) for each in got} == {str(got[0])}
+            assert isinstance(got[0], APIError)
+            assert "not within" in got[0].message
+        source.go_on.set()
+        await until(lambda: source.fetched == 1 + refused)
+        assert await value.get() == 1 + refused
 
 
 async def test_stopping_does_not_wait_for_a_cloud_that_hangs() -> None:
