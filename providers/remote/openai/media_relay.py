@@ -152,7 +152,7 @@ def _check_text(provider: str, type: str, body: bytes) -> None:
         raise no_json(provider, body, ValueError("a web page"))
 
 
-def _wants_text(fields: JSONFields) -> bool:
+def _wants_text(fields: Mapping[str, Raw]) -> bool:
     """Whether a transcript is to be text, which it is not where nothing is said."""
     format = from_raw(fields["response_format"]) if "response_format" in fields else None
     return isinstance(format, str) and bool(format) and "json" not in format
