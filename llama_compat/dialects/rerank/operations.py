@@ -34,7 +34,7 @@ def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
             raise missing_parameter(name)
         if begins(fields[name]) != beginning:
             raise invalid_parameter(name, f"'{name}' must be {expected}.", "invalid_type")
-    documents = len(_documents.decode(fields["documents"]))
+    documents = _number_of_documents(fields["documents"])
     if not documents:
         raise invalid_parameter("documents", "'documents' is an empty array.", "empty_array")
     shape = VOYAGES if _is_voyages(fields) else COHERES
@@ -47,6 +47,13 @@ def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     )
     # The same path is asked in Voyage's words too.
     return Asked(model, extent=extent, operation=VOYAGE_RERANK if shape is VOYAGES else None)
+
+
+def _number_of_documents(documents: Raw) -> int:
+    try:
+        return len(_documents.decode(documents))
+    except msgspec.DecodeError:
+        return len(from_raw(documents))  # half a character, which only Python's own JSON reads
 
 
 def _is_voyages(fields: JSONFields) -> bool:

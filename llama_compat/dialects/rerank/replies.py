@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,10 @@ def parse_reply(body: Mapping[str, Any], shape: RerankShape, documents: int) -> 
     for each in found:
         if not 0 <= each.index < documents:
             raise ValueError(f"there is no document {each.index}: {documents} were sent")
+        if not math.isfinite(each.relevance_score):
+            raise ValueError(f"document {each.index} has no score that is a number")
+    if len({each.index for each in found}) < len(found):
+        raise ValueError("it has a document more than once")
     results = tuple(RankedDocument(each.index, each.relevance_score) for each in found)
     return RerankResponse(results, parse_rerank_usage(body) or Usage())
 

@@ -32,6 +32,8 @@ def test_what_is_rendered_is_what_is_parsed(shape: Any) -> None:
         [{"index": -1, "relevance_score": 1}],
         [{"index": 0}],
         [{"index": "0", "relevance_score": 1}],
+        [{"index": 0, "relevance_score": 1}, {"index": 0, "relevance_score": 0.5}],
+        [{"index": 0, "relevance_score": float("nan")}],
     ],
 )
 def test_what_makes_no_sense(results: Any) -> None:
