@@ -10,6 +10,7 @@ from llama_compat.distribution.access import (
     Period,
     TeamSettings,
 )
+from llama_compat.distribution.caching import CacheSettings, ExactCacheSettings
 from llama_compat.distribution.observability import (
     PriceSettings,
     RecordsSettings,
@@ -32,9 +33,11 @@ from llama_compat.distribution.template import (
 
 __all__ = [
     "BudgetSettings",
+    "CacheSettings",
     "ConfigModel",
     "CorsSettings",
     "Distribution",
+    "ExactCacheSettings",
     "FlatTarget",
     "KeyGrant",
     "KeySettings",
