@@ -10,8 +10,9 @@ from llama_compat.distribution.access import (
     Period,
     TeamSettings,
 )
-from llama_compat.distribution.caching import CacheSettings, ExactCacheSettings
 from llama_compat.distribution.observability import (
+    CacheSettings,
+    ExactCacheSettings,
     PriceSettings,
     RecordsSettings,
     TracesSettings,

@@ -34,10 +34,11 @@ from llama_compat.distribution.access import (
 from llama_compat.distribution.access import Name as _Name
 from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
-from llama_compat.distribution.caching import CacheSettings, ExactCacheSettings
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import (
+    CacheSettings,
+    ExactCacheSettings,
     PriceSettings,
     RecordsSettings,
     StorageAddress,

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from hashlib import blake2b
 
 import msgspec
 from msgspec import Struct
@@ -52,7 +53,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[StreamEvent]]).decode
 
 
-class Asked(Struct, frozen=True):
+class CacheableCall(Struct, frozen=True):
     """One request, as the cache sees it.
 
     Attributes:
@@ -160,7 +161,7 @@ class CacheLayer:
         meant = await off_loop(call.size, meaning, call, route.target.model, where)
         if meant is None or not meant.may_be_kept(cache.settings):
             return _said(await self._next(request), "bypass")
-        asked = Asked(call, as_written, meant, where)
+        asked = CacheableCall(call, as_written, meant, where)
         if not control.no_cache:
             reply = await self._translated(request, asked, known, cache, control.max_age)
             if reply is not None:
@@ -188,7 +189,8 @@ class CacheLayer:
             provider = target.provider
             kind = type(provider)
             told = (kind.__module__, kind.__qualname__, provider.config, target.target)
-            known = self._known_targets[id(target)] = f"{target.id} {told!r}"
+            digest = blake2b(repr(told).encode(errors="replace"), digest_size=16).hexdigest()
+            known = self._known_targets[id(target)] = f"{target.id} {digest}"
         return known
 
     def _hit(self, request: Request, reply: Reply, entry: Entry, cache: ExactCache) -> Reply:
@@ -200,7 +202,7 @@ class CacheLayer:
     async def _translated(
         self,
         request: Request,
-        asked: Asked,
+        asked: CacheableCall,
         known: Entry | None,
         cache: ExactCache,
         max_age: float | None,
@@ -244,7 +246,7 @@ class CacheLayer:
         reply.headers = {**headers, HEADER: "hit", "age": "0"}
         return reply
 
-    async def _asked(self, request: Request, asked: Asked, cache: ExactCache) -> Reply:
+    async def _asked(self, request: Request, asked: CacheableCall, cache: ExactCache) -> Reply:
         """What the next layer answers, which is kept when it has come to its end."""
         request.call = replace(asked.call, recorded=True, counts_usage=True)
         landed = partial(self._landed, request, asked, cache)
@@ -286,7 +288,7 @@ class CacheLayer:
             self._owner.hold()
 
     async def _landed(
-        self, request: Request, asked: Asked, cache: ExactCache, reply: Reply, body: bytes
+        self, request: Request, asked: CacheableCall, cache: ExactCache, reply: Reply, body: bytes
     ) -> None:
         """Keep a reply that has come to its end, if it is one to be kept."""
         try:
@@ -356,7 +358,7 @@ async def _watched_stream(
         await landed(reply, b"".join(pieces))
 
 
-def _entry(asked: Asked, reply: Reply, body: bytes) -> Entry | None:
+def _entry(asked: CacheableCall, reply: Reply, body: bytes) -> Entry | None:
     """What is kept of a reply; None where nothing is.
 
     Raises:
@@ -389,7 +391,7 @@ def _entry(asked: Asked, reply: Reply, body: bytes) -> Entry | None:
     )
 
 
-def _recording(asked: Asked, reply: Reply, body: bytes) -> Recording | None:
+def _recording(asked: CacheableCall, reply: Reply, body: bytes) -> Recording | None:
     """What was said; None where nobody here can tell."""
     if reply.recording is not None:
         return reply.recording
