@@ -24,17 +24,17 @@ class NoticedMembers(dict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)
-        return super().__getitem__(name)
+        return dict.__getitem__(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The member `name`, which is read."""
         self.read.add(name)
-        return super().get(name, default)
+        return dict.get(self, name, default)
 
     def pop(self, name: str, *default: Any) -> Any:
         """The same, and it is gone."""
         self.read.add(name)
-        return super().pop(name, *default)
+        return dict.pop(self, name, *default)
 
 
 def noticed(value: Any) -> Any:
