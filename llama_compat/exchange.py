@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from llama_compat.extent import Extent
-from llama_compat.types import Usage
+from llama_compat.types import StreamEvent, Usage
 
 if TYPE_CHECKING:
     from llama_compat.dialects.base import Operation
@@ -73,6 +73,7 @@ class Call(Struct, frozen=True):
         may_be_relayed: whether a vendor may answer it that speaks the client's API itself.
         recollection: what is known of the conversation's turns that called tools; None where none
             are kept, or the call has to do with none.
+        recorded: whether what is said in a reply that is translated is kept beside it.
     """
 
     operation: Operation
@@ -88,6 +89,7 @@ class Call(Struct, frozen=True):
     form: Form | None = None
     may_be_relayed: bool = True
     recollection: Recollection | None = None
+    recorded: bool = False
 
     @property
     def size(self) -> int:
@@ -111,6 +113,18 @@ class Target(Struct, frozen=True):
     prompt_cache: bool = False
 
 
+class Recording(Struct):
+    """What was said in a reply, so that it can be said again in any client's language.
+
+    Attributes:
+        choices: the events of each.
+        pays_each_choice: whether a prompt was read, and paid for, once for each of its choices.
+    """
+
+    choices: Sequence[Sequence[StreamEvent]]
+    pays_each_choice: bool = False
+
+
 class Reply(Struct, eq=False):
     """What a provider answers a call with: a whole body, or a stream in the client's language.
 
@@ -131,6 +145,8 @@ class Reply(Struct, eq=False):
         render_error: how this stream tells of an error, where that depends on what it has said.
         at_end: called once when the reply closes; what they return sees to the rest.
         translation: what it was rendered by; None for one that was relayed.
+        recording: what was said in it, once it has come to its end, where the call wants that kept
+            and it was rendered.
         media: whether `first` and `body` are neither JSON nor events but sound, say, of which
             `headers` have the type: there is no place in it for an error, nor for an end.
         error: what a stream broke off with, as whoever read it noted.
@@ -148,6 +164,7 @@ class Reply(Struct, eq=False):
     render_error: Callable[[APIError], bytes] | None = None
     at_end: tuple[Callable[[Reply], asyncio.Task[None] | None], ...] = ()
     translation: object | None = None
+    recording: Recording | None = None
     media: bool = False
     error: APIError | None = None
     read_to_end: bool = False

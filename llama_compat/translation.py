@@ -30,7 +30,14 @@ from llama_compat.errors import (
     upstream_error,
 )
 from llama_compat.events import Collector, add_usage, says_something
-from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target, until_content
+from llama_compat.exchange import (
+    JSON_HEADERS,
+    Call,
+    Recording,
+    Reply,
+    Target,
+    until_content,
+)
 from llama_compat.fan_out import Events, interleave
 from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
 from llama_compat.fitting.forced_reply import as_text
@@ -46,6 +53,7 @@ from llama_compat.types import (
     RerankRequest,
     RerankResponse,
     StreamComplete,
+    StreamEvent,
     StreamProgress,
     StreamStart,
     ToolCallDelta,
@@ -115,8 +123,38 @@ async def answer_generation(
         streams = [recollection.kept(stream, place) for stream in streams]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
+    recording: Recording | None = None
+    if call.recorded:
+        kept: list[list[StreamEvent]] = [[] for _ in streams]
+        streams = [_recorded(*each) for each in zip(streams, kept, strict=True)]
+        recording = Recording(kept, provider.pays_each_choice)
+    reply = await _rendered(translation, call, streams, provider.pays_each_choice, fitted)
+    reply.recording = recording
+    return reply
+
+
+async def replayed(translation: Translation, call: Call, recording: Recording) -> Reply:
+    """Answer a chat or a completion with what was said before in reply to the same.
+
+    Args:
+        translation: what the call comes to; it has as many choices as the recording.
+        call: the same.
+        recording: what was said.
+    """
+    streams = [_again(events) for events in recording.choices]
+    return await _rendered(translation, call, streams, recording.pays_each_choice, Fitted())
+
+
+async def _rendered(
+    translation: Translation,
+    call: Call,
+    streams: Sequence[Events],
+    pays_each_choice: bool,
+    fitted: Fitted,
+) -> Reply:
+    """`streams`, one for each of the request's choices, in the client's language."""
     generation = _Generation(
-        streams, translation.choices_per_prompt, pays_each_choice=provider.pays_each_choice
+        streams, translation.choices_per_prompt, pays_each_choice=pays_each_choice
     )
     labels = Labels(call.model, call.request_id)
     if call.stream:
@@ -132,7 +170,7 @@ async def answer_generation(
             translation=translation,
         )
     collectors = await generation.collected()
-    is_chat = isinstance(requests[0], ChatCompletionRequest)
+    is_chat = isinstance(translation.requests[0], ChatCompletionRequest)
     responses = [each.chat_completion() if is_chat else each.completion() for each in collectors]
     assert generation.usage is not None
     return Reply(
@@ -328,7 +366,7 @@ def honoured(
     Raises:
         APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
     """
-    operation, body = call.operation, _decoded(call)
+    operation, body = call.operation, decoded(call)
     asked, mode = operation.parameters(body), provider.config.unsupported or "adapt"
     usual = operation.usual(body)
     generates = operation.kind in ("chat", "completion")
@@ -375,10 +413,15 @@ def honoured(
 def _parsed(
     call: Call, target: Target
 ) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
-    return call.operation.parse(_decoded(call), target.model)
+    return call.operation.parse(decoded(call), target.model)
 
 
-def _decoded(call: Call) -> dict[str, Any]:
+def decoded(call: Call) -> dict[str, Any]:
+    """The members of a request.
+
+    Raises:
+        APIError: 400, they are nested too deeply.
+    """
     name = too_deep(call.fields)
     if name is not None:
         raise nested_too_deeply(name, MAX_DEPTH)
@@ -396,6 +439,19 @@ async def _without_images(provider: str, events: Events) -> Events:
             if isinstance(event, StreamProgress) and isinstance(event.delta, ImageDelta):
                 raise image_in_reply(provider)
             yield event
+
+
+async def _recorded(events: Events, kept: list[StreamEvent]) -> Events:
+    """`events`, which are in `kept` as well once they have come."""
+    async with aclosing(events) as stream:
+        async for event in stream:
+            kept.append(event)
+            yield event
+
+
+async def _again(events: Sequence[StreamEvent]) -> Events:
+    for event in events:
+        yield event
 
 
 async def _first_call_only(events: Events) -> Events:

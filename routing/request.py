@@ -75,6 +75,7 @@ class Request(Struct, eq=False):
         complete: whether the client got all of the reply.
         cancelled: whether it left, or the server stopped, before that.
         goes_on: whether it ends later than its answer, in the background.
+        cached: whether its reply is one that others had asked for, so that it costs nothing.
         ended: when it had ended.
         spent: what it used and cost, as far as somebody needed to know; the same from then on.
     """
@@ -103,6 +104,7 @@ class Request(Struct, eq=False):
     complete: bool = False
     cancelled: bool = False
     goes_on: bool = False
+    cached: bool = False
     ended: float = 0.0
     spent: Spent | None = None
     _free: Callable[[Request], asyncio.Task[None] | None] | None = None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from llama_compat.exchange import Principal
     from routing.access.access import Access
     from routing.access.limits.requests import RequestLimits
+    from routing.layers.cache import ExactCache
     from routing.observability.observers import Observers
     from routing.observability.records.ledger import Ledger
 
@@ -109,6 +110,7 @@ class Runtime:
         self._sample_bytes = _sample_bytes(self.observers, self.ledger)
         self.background = BackgroundResponses(self.responses)
         self._reasoning = _reasoning_memory(distribution.server, self.providers, previous)
+        self._caches = _exact_caches(distribution, previous)
         chain = chain_of(
             Owner(self.begin, self.route, self.hold, self.release),
             limits=self.limits,
@@ -118,8 +120,9 @@ class Runtime:
             background=self.background if _goes_on(distribution.server) else None,
             mirrors=self.models.has_mirrors,
             reasoning=self._reasoning,
+            caches=self._caches,
         )
-        self.answer, self._mirrors = chain
+        self.answer, self._mirrors, self._cache = chain
         self.ready = False
         self._running = AsyncExitStack()
         self._requests = 0
@@ -155,6 +158,8 @@ class Runtime:
         self._running.push_async_callback(self.background.stop)
         if self._mirrors is not None:
             self._running.push_async_callback(self._mirrors.stop)
+        if self._cache is not None:
+            self._running.push_async_callback(self._cache.stop)
         self.background.start()
         self.ready = True
 
@@ -369,6 +374,29 @@ def _reasoning_memory(
     if before is not None and previous and previous.settings.reasoning_memory == settings:
         return before
     return ReasoningMemory(settings.max_turns, settings.max_bytes, settings.seconds)
+
+
+def _exact_caches(
+    distribution: Distribution, previous: Runtime | None
+) -> dict[str, ExactCache | None] | None:
+    """The caches of replies by model, those of `previous` where they are to be the same; None where
+    no model has one."""
+    wanted = distribution.exact_caches
+    if not any(wanted.values()):
+        return None
+    from routing.layers.cache import ExactCache
+
+    before = (previous._caches if previous else None) or {}
+    caches: dict[str, ExactCache | None] = {}
+    for name, settings in wanted.items():
+        kept = before.get(name)
+        if settings is None:
+            caches[name] = None
+        elif kept is not None and kept.settings == settings:
+            caches[name] = kept
+        else:
+            caches[name] = ExactCache.of(settings)
+    return caches
 
 
 def _response_store(

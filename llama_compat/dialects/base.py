@@ -22,7 +22,6 @@ from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
-    CompletionMessage,
     CompletionRequest,
     CompletionResponse,
     EmbeddingRequest,
@@ -127,14 +126,15 @@ class WireTurns:
     Attributes:
         restore: puts into a request what its turns lost, and leaves out what is another family's.
             What is malformed stays as it is, for the vendor to refuse.
-        said: what the model said in a reply that is whole, or in what has come of a stream; None
-            where that is no reply. Raises ValueError.
+        said: what the model said in a reply that is whole, or in what has come of a stream, and
+            what it used; of several choices the first. None where that is no reply. Raises
+            ValueError.
         called: found in a reply that calls a tool.
         ended: found in a stream when all calls are there.
     """
 
     restore: Callable[[Mapping[str, Raw], Recollection], Restored]
-    said: Callable[[bytes, bool], CompletionMessage | None]
+    said: Callable[[bytes, bool], ChatCompletionResponse | None]
     called: re.Pattern[bytes]
     ended: re.Pattern[bytes]
 

@@ -11,6 +11,8 @@ from llama_compat.distribution.access import (
     TeamSettings,
 )
 from llama_compat.distribution.observability import (
+    CacheSettings,
+    ExactCacheSettings,
     PriceSettings,
     RecordsSettings,
     TracesSettings,
@@ -32,9 +34,11 @@ from llama_compat.distribution.template import (
 
 __all__ = [
     "BudgetSettings",
+    "CacheSettings",
     "ConfigModel",
     "CorsSettings",
     "Distribution",
+    "ExactCacheSettings",
     "FlatTarget",
     "KeyGrant",
     "KeySettings",

@@ -37,6 +37,8 @@ from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import (
+    CacheSettings,
+    ExactCacheSettings,
     PriceSettings,
     RecordsSettings,
     StorageAddress,
@@ -234,6 +236,9 @@ class ServerSettings(_Settings):
     """Keep what models thought when they called tools, where a provider has a vendor that wants it
     back, and put it back where a client lost it; `null` for nothing of it."""
 
+    cache: CacheSettings | None = None
+    """Keep replies, and give them again to who asks for the same; models may have another."""
+
     storage: StorageAddress = Field(default_factory=default_storage)
     """Where records and keys are kept, if the template wants any: `sqlite:PATH` or
     `postgres://USER:PASSWORD@HOST/DATABASE`."""
@@ -320,6 +325,9 @@ class ModelSettings(_Settings):
     Anthropic's API, and for Claude and Nova over Bedrock's Converse: the tools, the system prompt
     and the last turns. Others cache by themselves."""
 
+    cache: CacheSettings | None = None
+    """Which of its replies are kept, in the place of what the server says; `{}` for none."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Its id, and the aliases that are names."""
@@ -373,6 +381,17 @@ class Distribution(_Settings):
         """Whether anybody in it has a budget; keys that are stored may have one too."""
         budgets = [*(each.budget for each in self.keys), *(each.budget for each in self.teams)]
         return any(each is not None for each in budgets)
+
+    @property
+    def exact_caches(self) -> dict[str, ExactCacheSettings | None]:
+        """The cache of each model that has its own settings, or is to have none; and by an empty
+        name that of all others."""
+        server = self.server.cache
+        caches = {"": None if server is None else server.exact}
+        for model in self.models:
+            if model.cache is not None:
+                caches[model.id] = model.cache.exact
+        return caches
 
     def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
         """Where requests for `model` may go, whatever other models lie between."""

@@ -83,10 +83,10 @@ class _Watch:
 
     def _keep(self, said: bytes, streamed: bool) -> None:
         try:
-            message = self._turns.said(said, streamed)
+            reply = self._turns.said(said, streamed)
         except ValueError as error:
             # The client may make something of it all the same: it is no fault of the reply.
             log.debug("what was thought is not kept, as the reply can't be read: %s", error)
             return
-        if message is not None:
-            self._recollection.keep(self._place, message)
+        if reply is not None:
+            self._recollection.keep(self._place, reply.completion_message)

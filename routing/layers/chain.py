@@ -1,6 +1,6 @@
 """The chain of one runtime, put together once, of what its template asks for and nothing else.
 
-    limits -> mirrors -> responses -> reasoning -> policy
+    limits -> mirrors -> responses -> cache -> reasoning -> policy
         -> ( trace headers -> provider limits ) -> provider
 
 What is in brackets sees to each attempt by itself. A mirror's copy begins behind the responses:
@@ -9,7 +9,7 @@ what it costs is nobody's doing but the template's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from llama_compat.exchange import Reply
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from llama_compat.reasoning.memory import ReasoningMemory
     from routing.access.limits.requests import RequestLimits
     from routing.layers.background import BackgroundResponses
+    from routing.layers.cache import CacheLayer, ExactCache
     from routing.layers.mirrors import Mirrors
     from routing.observability.records.ledger import Ledger
     from routing.observability.telemetry.tracer import Tracer
@@ -46,11 +47,12 @@ class Chain(NamedTuple):
 
     Attributes:
         answer: answers a request whose `route` is there.
-        mirrors: the layer that has to be stopped; None where nothing is mirrored.
+        mirrors, cache: the layers that have to be stopped; None where they are not there.
     """
 
     answer: Handler
     mirrors: Mirrors | None = None
+    cache: CacheLayer | None = None
 
 
 def chain_of(
@@ -63,6 +65,7 @@ def chain_of(
     background: BackgroundResponses | None = None,
     mirrors: bool = False,
     reasoning: ReasoningMemory | None = None,
+    caches: Mapping[str, ExactCache | None] | None = None,
 ) -> Chain:
     """The layers that are asked for, in their order.
 
@@ -76,6 +79,7 @@ def chain_of(
             or made on the same WebSocket.
         mirrors: whether any model is mirrored.
         reasoning: where is kept what has to come back; None where nothing has to.
+        caches: of replies, by model; None where no model has one.
     """
     attempt_layers: list[AttemptLayer] = []
     if tracer is not None:
@@ -88,6 +92,11 @@ def chain_of(
 
         by_targets = ReasoningLayer(by_targets, reasoning)
     answer = by_targets
+    cache: CacheLayer | None = None
+    if caches is not None:
+        from routing.layers.cache import CacheLayer
+
+        answer = cache = CacheLayer(answer, caches, owner)
     if background is not None:
         from routing.layers.responses import Responses
 
@@ -105,4 +114,4 @@ def chain_of(
         from routing.layers.limits import LimitsLayer
 
         answer = LimitsLayer(answer, limits, ledger)
-    return Chain(answer, copies)
+    return Chain(answer, copies, cache)

@@ -17,6 +17,8 @@ UNDERSTOOD = {
     " list in Anthropic's shape.",
     "anthropic-beta": "Goes on to vendors that speak Messages.",
     "api-revision": "Goes on to Google, with interactions.",
+    "cache-control": "Where the model has a `cache`: `no-store` has nothing to do with it,"
+    " `no-cache` is asked anew, and with `max-age=N` no reply older than N seconds is given.",
     "traceparent": "The trace that the request is part of, where the template has `traces`; vendors"
     " are sent one of their own within it.",
 }
@@ -37,6 +39,9 @@ SENT = {
     " earlier turns that Anthropic's model no longer takes, as what was before them has changed.",
     "x-llama-compat-adapted": "The parameters that are said to the model in another way, as in"
     " `max_tokens=64000`, or were left out as they are so anyway; cut in the same way.",
+    "x-llama-compat-cache": "Where the model has a `cache`: `hit`, the reply is one that was there,"
+    " or was on its way for another; `miss`, it was asked for; `bypass`, nobody looked.",
+    "age": "Of a hit: for how many seconds the reply has been kept.",
     "retry-after": "In how many seconds to come back: with 429 and 503.",
     "retry-after-ms": "The same in milliseconds.",
     "x-should-retry": "`false` where coming back is no use: the request could never be let in, or"

@@ -19,6 +19,9 @@ from routing.request import Request, Spent
 CLIENT_LEFT = 499
 """The status of a request whose client left before there was one (nginx's number for it)."""
 
+CACHE = "llama-compat-cache"
+"""What is recorded as the provider of a reply that was asked for before, or by another."""
+
 MAX_MODEL = 200
 MAX_MESSAGE = 500
 """Of a model's name and of an error so many characters are recorded."""
@@ -60,10 +63,14 @@ class Ledger:
         on."""
         spent = self.spent(request)
         if spent.cost is UNSET:
-            spent.cost = None if spent.usage is None else self._cost(request, spent.usage)
+            spent.cost = self._cost(request, spent.usage)
         return spent.cost
 
-    def _cost(self, request: Request, usage: Usage) -> int | None:
+    def _cost(self, request: Request, usage: Usage | None) -> int | None:
+        if usage is None:
+            return None
+        if request.cached:
+            return 0
         last, route = request.attempts.last, request.route
         name = "" if route is None else route.name
         if last is None:
@@ -91,6 +98,8 @@ class Ledger:
                     overhead += request.first_sent - content
                 if stream:
                     first_content = content - begun
+        if request.cached:
+            provider, finished = CACHE, one_line(finish_reason(request.tail))
         counts = _NOTHING_COUNTED if usage is None else structs.astuple(usage)
         prompt, completion, cached, reasoning, written, _ = counts
         return Record(

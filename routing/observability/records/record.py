@@ -20,7 +20,8 @@ class Record(Struct, gc=False):
         route: the configured model that it went to; empty where there is none.
         model: what the client asked for.
         served: what the provider calls the model that answered.
-        provider, target: who answered, or failed last; empty where nobody was asked.
+        provider, target: who answered, or failed last; empty where nobody was asked. The provider
+            is `llama-compat-cache` where the reply was in the cache, or came to another as well.
         attempts: how many targets it was sent to.
         status: HTTP status; 499 where the client left before there was one.
         error: the class of what went wrong; empty where nothing did.

@@ -22,7 +22,7 @@ from llama_compat.reasoning.turns import KeptTurn
 from llama_compat.tools.calls import arguments_text, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
-    CompletionMessage,
+    ChatCompletionResponse,
     Message,
     ReasoningContent,
     TextContent,
@@ -173,15 +173,15 @@ def _parse_call(block: Block) -> AnyToolCall:
     return parse_tool_call(block["id"], block["name"], arguments_text(block["input"]))
 
 
-def _said(body: bytes, streamed: bool) -> CompletionMessage | None:
+def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
-        return parse_reply(from_raw(Raw(body))).completion_message
+        return parse_reply(from_raw(Raw(body)))
     parser, collector = StreamParser(), Collector()
     for event in sse.EventDecoder().feed(body):
         if event.data is not None and event.data.lstrip()[:1] == b"{":
             for each in parser.push(from_raw(Raw(event.data))):
                 collector.add(each)
-    return collector.chat_completion().completion_message
+    return collector.chat_completion()
 
 
 TURNS = WireTurns(

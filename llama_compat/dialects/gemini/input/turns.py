@@ -19,7 +19,7 @@ from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.tools.calls import arguments_text, parse_tool_call
-from llama_compat.types import AnyToolCall, CompletionMessage, UserMessage, content_text
+from llama_compat.types import AnyToolCall, ChatCompletionResponse, UserMessage, content_text
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import from_raw, parse_object, to_raw, unicode_from_raw
 
@@ -155,16 +155,16 @@ def _parse_call(part: Part) -> AnyToolCall:
     return parse_tool_call(call.get("id") or "", call["name"], arguments_text(call.get("args")))
 
 
-def _said(body: bytes, streamed: bool) -> CompletionMessage | None:
+def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
-        return parse_reply(from_raw(Raw(body))).completion_message
+        return parse_reply(from_raw(Raw(body)))
     parser, collector = StreamParser(), Collector()
     for response in _responses(body):
         for each in parser.push(response):
             collector.add(each)
     for each in parser.finish():
         collector.add(each)
-    return collector.chat_completion().completion_message
+    return collector.chat_completion()
 
 
 def _responses(body: bytes) -> Sequence[Mapping[str, Any]]:

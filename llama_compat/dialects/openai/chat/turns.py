@@ -19,7 +19,7 @@ from llama_compat.events import Collector
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.reasoning.turns import KeptTurn
 from llama_compat.tools.calls import arguments_text, parse_tool_call
-from llama_compat.types import AnyToolCall, CompletionMessage, content_text
+from llama_compat.types import AnyToolCall, ChatCompletionResponse, content_text
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
@@ -105,9 +105,9 @@ def _with_reasoning(
     return to_raw(message) if changed or sealed else item
 
 
-def _said(body: bytes, streamed: bool) -> CompletionMessage | None:
+def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
-        return parse_reply(from_raw(Raw(body)))[0].completion_message
+        return parse_reply(from_raw(Raw(body)))[0]
     parser, collector = StreamParser(whole_calls=True), Collector()
     for event in sse.EventDecoder().feed(body):
         if event.data is None or event.data.lstrip()[:1] != b"{":
@@ -116,7 +116,7 @@ def _said(body: bytes, streamed: bool) -> CompletionMessage | None:
             collector.add(each)
     for each in parser.finish(done=True):
         collector.add(each)
-    return collector.chat_completion().completion_message
+    return collector.chat_completion()
 
 
 TURNS = WireTurns(

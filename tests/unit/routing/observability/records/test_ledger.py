@@ -21,7 +21,7 @@ from llama_compat.extent import Extent, Prompt
 from llama_compat.types import Usage
 from providers.base import Provider, ProviderConfig
 from routing.models import Route
-from routing.observability.records.ledger import CLIENT_LEFT, MAX_MODEL, Ledger
+from routing.observability.records.ledger import CACHE, CLIENT_LEFT, MAX_MODEL, Ledger
 from routing.observability.records.prices import Prices
 from routing.observability.records.record import Record
 from routing.observability.sample import HEAD_BYTES
@@ -170,3 +170,12 @@ def test_what_was_spent_is_the_same_from_then_on() -> None:
     assert LEDGER.spent(request) is spent
     found = record(request)
     assert (found.input_tokens, found.output_tokens, found.cost) == (7, 5, 57_000)
+
+
+def test_a_reply_that_another_had_asked_for_costs_nothing() -> None:
+    request = ended(Reply(BODY, read_usage=lambda: Usage(1000, 100)))
+    request.attempts, request.cached = Attempts(), True
+    record = LEDGER.record(request)
+    assert (record.cost, record.provider, record.attempts) == (0, CACHE, 0)
+    assert (record.input_tokens, record.output_tokens, record.estimated) == (1000, 100, 0)
+    assert record.finish_reason == "stop"

@@ -1,0 +1,255 @@
+"""The layer that answers what was answered before: who asks, who waits, who pays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from llama_compat.distribution import ExactCacheSettings
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.exchange import Principal, Reply, Target
+from llama_compat.types import Usage
+from providers.base import Provider, ProviderConfig
+from routing.layers.cache import CacheLayer, ExactCache
+from routing.layers.chain import Owner
+from routing.models import Route
+from routing.policy.attempts import Attempts
+from routing.policy.targets import LiveTarget, ProviderState
+from routing.request import Request
+from tests.unit.calls import call_of
+
+USAGE = Usage(3, 2)
+PROVIDER = Provider("up", ProviderConfig(), [])
+ROUTE = Route([LiveTarget(PROVIDER, Target("gpt"), ProviderState("up").target("gpt"))], None, "m")
+
+
+def chunk(text: str, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+FIRST, LAST = chunk("a"), chunk("b", "stop")
+WHOLE = json.dumps(
+    {
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+        ]
+    }
+).encode()
+
+
+class Chain:
+    """A cache in front of a vendor who says when it is told to.
+
+    Attributes:
+        asked: the requests that came through.
+        go: what the vendor says next: the last piece, or an error.
+        held: how often the runtime is held.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.asked: list[Request] = []
+        self.go: asyncio.Queue[bytes | APIError] = asyncio.Queue()
+        self.start: asyncio.Queue[APIError | None] = asyncio.Queue()
+        self.held = 0
+        cache = ExactCache.of(ExactCacheSettings(sampled=True, **settings))
+        owner = Owner(lambda _: None, lambda _: None, self._hold, self._release)
+        self.store = cache.store
+        self.layer = CacheLayer(self._vendor, {"": cache, "none": None}, owner)
+
+    def _hold(self) -> None:
+        self.held += 1
+
+    def _release(self) -> None:
+        self.held -= 1
+
+    async def _vendor(self, request: Request) -> Reply:
+        self.asked.append(request)
+        error = await self.start.get()
+        if error is not None:
+            raise error
+        assert request.call is not None
+        if not request.call.stream:
+            return Reply(WHOLE, read_usage=lambda: USAGE)
+        body = self._stream()
+        return Reply(body, await anext(body), read_usage=lambda: USAGE)
+
+    async def _stream(self) -> AsyncGenerator[bytes, None]:
+        yield FIRST
+        said = await self.go.get()
+        if isinstance(said, APIError):
+            raise said
+        yield said
+
+    def request(
+        self, *, stream: bool = True, control: bytes = b"", key: str = "a", **more: Any
+    ) -> Request:
+        messages = [{"role": "user", "content": "x"}]
+        call = call_of({"messages": messages, "stream": stream, **more})
+        headers = [(b"cache-control", control)] if control else []
+        request = Request(call.operation, "req", Principal(key), Attempts(headers))
+        request.call, request.route = replace(call, principal=Principal(key)), ROUTE
+        return request
+
+
+async def read(reply: Reply) -> bytes:
+    if isinstance(reply.body, bytes):
+        return reply.body
+    try:
+        return reply.first + b"".join([piece async for piece in reply.body])
+    finally:
+        await reply.aclose()
+
+
+async def settled() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def test_who_comes_while_another_waits_is_told_what_that_one_is() -> None:
+    chain = Chain()
+    requests = [chain.request() for _ in range(5)]
+    answers = [asyncio.ensure_future(chain.layer(each)) for each in requests]
+    await settled()
+    chain.start.put_nowait(None)
+    chain.go.put_nowait(LAST)
+    replies = [await each for each in answers]
+    assert {await read(each) for each in replies} == {FIRST + LAST}
+    assert len(chain.asked) == 1
+    assert [each.cached for each in requests] == [False, *[True] * 4]
+    assert [each.usage for each in replies] == [USAGE] * 5
+    late = chain.request()
+    reply = await chain.layer(late)
+    assert (await read(reply), reply.usage, late.cached) == (FIRST + LAST, USAGE, True)
+    assert reply.headers["x-llama-compat-cache"] == "hit"
+
+
+async def test_where_the_first_fails_the_others_ask_for_themselves() -> None:
+    chain = Chain()
+    requests = [chain.request() for _ in range(3)]
+    answers = [asyncio.ensure_future(chain.layer(each)) for each in requests]
+    await settled()
+    for each in (upstream_error("up", "is down"), None, None):
+        chain.start.put_nowait(each)
+    for _ in range(2):
+        chain.go.put_nowait(LAST)
+    with pytest.raises(APIError, match="is down"):
+        await answers[0]
+    assert [await read(await each) for each in answers[1:]] == [FIRST + LAST] * 2
+    assert len(chain.asked) == 3
+    assert not any(each.cached for each in requests)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_who_asked_leaves_and_the_others_are_told_all_the_same(begun: bool) -> None:
+    chain = Chain()
+    ended: list[Request] = []
+    leader, follower = chain.request(), chain.request()
+    leader.when_ended(ended.append)
+    first = asyncio.ensure_future(chain.layer(leader))
+    await settled()
+    second = asyncio.ensure_future(chain.layer(follower))
+    await settled()
+    if begun:
+        chain.start.put_nowait(None)
+        await (await first).aclose()
+    else:
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        chain.start.put_nowait(None)
+    # It is the first request that is paid for, so it ends with what it had asked for.
+    assert (leader.goes_on, chain.held, ended) == (True, 1, [])
+    chain.go.put_nowait(LAST)
+    assert await read(await second) == FIRST + LAST
+    await settled()
+    assert (leader.goes_on, chain.held, ended) == (False, 0, [leader])
+    assert leader.reply is not None
+    assert (leader.reply.usage, leader.reply.is_complete, leader.cancelled) == (USAGE, True, False)
+    assert len(chain.asked) == 1
+    assert len(chain.store) == 1
+
+
+async def test_when_all_have_left_nothing_goes_on() -> None:
+    chain = Chain()
+    requests = [chain.request(), chain.request()]
+    answers = [asyncio.ensure_future(chain.layer(each)) for each in requests]
+    await settled()
+    chain.start.put_nowait(None)
+    replies = [await each for each in answers]
+    for each in replies:
+        await each.aclose()
+    await settled()
+    assert chain.held == 0
+    assert len(chain.store) == 0
+    assert not chain.layer._airborne
+    assert not chain.layer._flights
+
+
+async def test_a_stream_that_breaks_off_is_nobodys_again() -> None:
+    chain = Chain()
+    for _ in range(2):
+        chain.start.put_nowait(None)
+        chain.go.put_nowait(upstream_error("up", "broke"))
+        with pytest.raises(APIError, match="broke"):
+            await read(await chain.layer(chain.request()))
+    assert len(chain.asked) == 2
+    assert len(chain.store) == 0
+
+
+async def test_stopped_all_of_it_ends() -> None:
+    chain = Chain()
+    chain.start.put_nowait(None)
+    reply = await chain.layer(chain.request())
+    await chain.layer.stop()
+    with pytest.raises(APIError):
+        await read(reply)
+    assert not chain.layer._airborne
+
+
+async def test_one_that_is_asked_anew_is_kept_anew() -> None:
+    chain = Chain()
+    for control in (b"", b"no-cache"):
+        chain.start.put_nowait(None)
+        chain.go.put_nowait(LAST)
+        await read(await chain.layer(chain.request(control=control)))
+    assert len(chain.asked) == 2
+    assert len(chain.store) == 1
+
+
+async def test_a_stream_is_read_whole_and_the_other_way() -> None:
+    chain = Chain()
+    chain.start.put_nowait(None)
+    whole = await chain.layer(chain.request(stream=False))
+    assert whole.body == WHOLE
+    again = chain.request()
+    streamed = await chain.layer(again)
+    said = await read(streamed)
+    assert b'"content":"a"' in said
+    assert (again.cached, streamed.usage) == (True, USAGE)
+    assert len(chain.asked) == 1
+
+
+async def test_a_model_without_one_is_left_alone() -> None:
+    chain = Chain()
+    request = chain.request(stream=False)
+    route = Route(list(ROUTE.targets), None, "none")
+    request.route = route
+    chain.start.put_nowait(None)
+    reply = await chain.layer(request)
+    assert "x-llama-compat-cache" not in reply.headers
+    assert request.call is not None
+    assert not request.call.recorded
+
+
+async def test_keys_have_their_own() -> None:
+    chain = Chain()
+    for key in ("a", "b"):
+        chain.start.put_nowait(None)
+        await read(await chain.layer(chain.request(stream=False, key=key)))
+    assert len(chain.asked) == 2
