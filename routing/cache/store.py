@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ class Entry(Struct, eq=False):
         headers: the reply's own, and whose it was.
         dropped, adapted: as in `llama_compat.exchange.Reply`.
         kept_at: when, on the clock of the store.
+        number: which of the store's entries it is.
     """
 
     keys: tuple[bytes, ...]
@@ -45,6 +47,7 @@ class Entry(Struct, eq=False):
     dropped: tuple[str, ...] = ()
     adapted: tuple[str, ...] = ()
     kept_at: float = 0.0
+    number: int = 0
 
     @property
     def size(self) -> int:
@@ -71,6 +74,7 @@ class ReplyCache:
         self.max_bytes = max_bytes
         self._ttl = ttl
         self._clock = clock
+        self._numbers = itertools.count()
         self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._by_key: dict[bytes, Entry] = {}
         self.size = 0
@@ -90,8 +94,8 @@ class ReplyCache:
             # What was found by another key as well is found by that one still.
             if before is not None and set(before.keys) <= set(entry.keys):
                 self._forget(before)
-        entry.kept_at = self._clock()
-        self._entries[id(entry)] = entry
+        entry.kept_at, entry.number = self._clock(), next(self._numbers)
+        self._entries[entry.number] = entry
         self._by_key.update(dict.fromkeys(entry.keys, entry))
         self.size += entry.size
         while self.size > self.max_bytes:
@@ -108,7 +112,7 @@ class ReplyCache:
             return None
         if max_age is not None and age > max_age:
             return None
-        self._entries.move_to_end(id(entry))
+        self._entries.move_to_end(entry.number)
         return entry
 
     def age(self, entry: Entry) -> float:
@@ -116,7 +120,7 @@ class ReplyCache:
         return self._clock() - entry.kept_at
 
     def _forget(self, entry: Entry) -> None:
-        del self._entries[id(entry)]
+        del self._entries[entry.number]
         self.size -= entry.size
         for key in entry.keys:
             if self._by_key.get(key) is entry:

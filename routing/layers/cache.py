@@ -117,7 +117,7 @@ class CacheLayer:
         self._owner = owner
         self._flights: dict[tuple[bytes, bytes], Flight] = {}
         self._airborne: set[Flight] = set()
-        self._known_targets: dict[int, str] = {}
+        self._known_targets: dict[str, tuple[Route, list[str]]] = {}
 
     def __call__(self, request: Request) -> Awaitable[Reply]:
         """Answer a request.
@@ -178,20 +178,16 @@ class CacheLayer:
             for name, value in request.attempts.headers
             if name == PIN_HEADER
         ]
-        targets = [self._told_apart(each) for each in route.targets]
+        targets = self._told_apart(route)
         return [belongs_to(call.principal, settings.share), route.name, *targets, "pin", *pins]
 
-    def _told_apart(self, target: LiveTarget) -> str:
-        """A target, by all that makes it another; what it is made once."""
-        # A route's targets are there as long as the runtime is whose chain this is.
-        known = self._known_targets.get(id(target))
-        if known is None:
-            provider = target.provider
-            kind = type(provider)
-            told = (kind.__module__, kind.__qualname__, provider.config, target.target)
-            digest = blake2b(repr(told).encode(errors="replace"), digest_size=16).hexdigest()
-            known = self._known_targets[id(target)] = f"{target.id} {digest}"
-        return known
+    def _told_apart(self, route: Route) -> list[str]:
+        """A route's targets, each by all that makes it another; what they are is made once."""
+        known = self._known_targets.get(route.name)
+        if known is None or known[0] is not route:
+            told = [_told(each) for each in route.targets]
+            known = self._known_targets[route.name] = (route, told)
+        return known[1]
 
     def _hit(self, request: Request, reply: Reply, entry: Entry, cache: ExactCache) -> Reply:
         request.cached = True
@@ -419,3 +415,11 @@ def _is_finished(recording: Recording) -> bool:
 
 def _draws(event: StreamEvent) -> bool:
     return isinstance(event, StreamProgress) and isinstance(event.delta, ImageDelta)
+
+
+def _told(target: LiveTarget) -> str:
+    provider = target.provider
+    kind = type(provider)
+    told = (kind.__module__, kind.__qualname__, provider.config, target.target)
+    digest = blake2b(repr(told).encode(errors="replace"), digest_size=16).hexdigest()
+    return f"{target.id} {digest}"

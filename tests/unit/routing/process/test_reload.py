@@ -28,6 +28,7 @@ LIVE = {
     "admin_key",
     "metrics_key",
     "api_keys",
+    "cache",
     "cors",
     "limits",
     "log_usage",
