@@ -119,6 +119,9 @@ MessagePart = (
     TextContent | ImageContent | ReasoningContent | RefusalContent | ToolCall | UnparseableToolCall
 )
 
+EMPTY_PARTS: Sequence[MessagePart] = (TextContent(""), ReasoningContent(""))
+"""Parts that say nothing, which a whole reply may have and a stream has not."""
+
 
 class CompletionMessage(Struct, frozen=True, tag="assistant"):
     """What the model says, its `parts` in the order in which it said them, and why it stopped.

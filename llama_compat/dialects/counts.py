@@ -29,6 +29,18 @@ def count(value: Any) -> int | None:
     return int(value) if 0 <= value <= MAX_COUNT else None
 
 
+def told_count(body: Mapping[str, Any], name: str) -> int:
+    """The count that an answer is all about, in its member `name`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    counted = body.get(name)
+    if type(counted) is not int or counted < 0:
+        raise ValueError(f"the answer has no '{name}' that is a count")
+    return counted
+
+
 def members(value: Any) -> Mapping[str, Any]:
     """The members of an object; none of anything else."""
     return value if type(value) is dict or isinstance(value, Mapping) else _NO_MEMBERS

@@ -88,7 +88,11 @@ class ReasoningMemory:
             self._forget_old(now)
             for key in keys:
                 # Not every vendor's ids are unique: by these, this message is meant from now on.
-                self._places.pop(key, None)
+                before = self._places.pop(key, None)
+                if before is not None and not any(
+                    self._places.get(each) is before for each in before.keys
+                ):
+                    self._forget(before)
             if turn is None:
                 return
             size = turn.size + TURN_BYTES + KEY_BYTES * len(keys)

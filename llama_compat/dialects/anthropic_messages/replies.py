@@ -7,6 +7,7 @@ from typing import Any
 
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
+from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import ReplyParts, reply_events
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -18,6 +19,7 @@ from llama_compat.tools.calls import (
 )
 from llama_compat.types import (
     EARLIER_THOUGHTS,
+    EMPTY_PARTS,
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
@@ -68,10 +70,7 @@ def parse_token_reply(body: Mapping[str, Any]) -> int:
     Raises:
         ValueError: it is none.
     """
-    counted = body.get("input_tokens")
-    if type(counted) is not int or counted < 0:
-        raise ValueError("the answer has no 'input_tokens' that is a count")
-    return counted
+    return told_count(body, "input_tokens")
 
 
 def _parse_message(
@@ -85,7 +84,7 @@ def _parse_message(
         part = _parse_block(block, cut)
         if json_object and isinstance(part, ToolCall | UnparseableToolCall):
             part = TextContent(part.arguments_json)
-        if part is not None and part not in _NOTHING:
+        if part is not None and part not in EMPTY_PARTS:
             parts.append(part)
     explanation = _explanation(body)
     if explanation:
@@ -109,10 +108,6 @@ def _dropped(message: Mapping[str, Any]) -> tuple[str, ...]:
     told = message.get("input_transformations") or ()
     kinds = {each["type"] for each in told}
     return (EARLIER_THOUGHTS,) if "thinking_dropped" in kinds else ()
-
-
-_NOTHING = (TextContent(""), ReasoningContent(""))
-"""Blocks that say nothing; a stream of them has no parts either."""
 
 
 def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:

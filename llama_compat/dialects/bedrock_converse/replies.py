@@ -12,6 +12,7 @@ from llama_compat.dialects.bedrock_converse.usage import (
     parse_stop_reason,
     parse_usage,
 )
+from llama_compat.dialects.counts import told_count
 from llama_compat.events import ReplyParts, reply_events
 from llama_compat.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -22,6 +23,7 @@ from llama_compat.tools.calls import (
     parse_tool_call,
 )
 from llama_compat.types import (
+    EMPTY_PARTS,
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
@@ -74,10 +76,7 @@ def parse_token_count(body: Mapping[str, Any]) -> int:
     Raises:
         ValueError: it is none.
     """
-    counted = body.get("inputTokens")
-    if type(counted) is not int or counted < 0:
-        raise ValueError("the answer has no 'inputTokens' that is a count")
-    return counted
+    return told_count(body, "inputTokens")
 
 
 def _parse_reply(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
@@ -87,15 +86,11 @@ def _parse_reply(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompl
     for block in blocks:
         cut = reason is StopReason.out_of_tokens and block is blocks[-1]
         part = _parse_block(block, cut=cut)
-        if part is not None and part not in _NOTHING:
+        if part is not None and part not in EMPTY_PARTS:
             parts.append(part)
     message = CompletionMessage(tuple(parts), reason, _stop_string(body))
     usage = parse_usage(body.get("usage"))
     return ChatCompletionResponse(message, usage=usage, dropped=dropped)
-
-
-_NOTHING = (TextContent(""), ReasoningContent(""))
-"""Blocks that say nothing; a stream of them has no parts either."""
 
 
 def _parse_block(block: Mapping[str, Any], *, cut: bool) -> MessagePart | None:

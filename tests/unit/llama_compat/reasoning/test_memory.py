@@ -87,6 +87,7 @@ def test_where_nothing_was_thought_nothing_is_found_of_an_older_call(clock: Cloc
         memory.keep("me", PLACE, said(call_id), kept(said(call_id, f"Of {call_id}.")))
     memory.keep("me", PLACE, said("call_1"), None)
     assert memory.find("me", PLACE, said("call_1").tool_calls) is None
+    assert len(memory) == 1
     found = memory.find("me", "another place", said("call_2").tool_calls)
     assert found is not None
     assert found.text == "Of call_2."
