@@ -43,8 +43,8 @@ class TorchConfig(LocalConfig):
 
     threads: PositiveInt | None = None
     """CPU threads of one operation, in place of torch's own choice and of trying now and then
-    whether fewer compute a step sooner, as they do beside other busy processes. The models of a
-    process take turns, a step at a time."""
+    whether fewer compute a step sooner, as they do beside other busy processes. They are the
+    process's, whose models take turns with them, a step at a time."""
 
     max_sequences: PositiveInt = 32
     """How many requests are generated at the same time; the others wait."""
