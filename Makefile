@@ -6,10 +6,14 @@ HOST ?=
 PORT ?=
 PYTHON ?=
 PYTEST_ARGS ?=
-# How many processes run the tests side by side: one a core, eight at most, as each may hold models;
-# 1, or nothing, is none but pytest itself.
+# How many processes run the tests side by side; 1 is none but pytest itself. Without it `make check`,
+# which computes all the time, has one a core, and `make test`, which waits for servers a third of the
+# time, half as many again: eight at most, as each may hold models.
+PYTEST_WORKERS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
-PYTEST_WORKERS ?= $(if $(filter 1 2 3 4 5 6 7,$(CORES)),$(CORES),8)
+side_by_side = $(filter-out 1,$(or $(PYTEST_WORKERS),$(shell echo $$(( $(1) < 8 ? $(1) : 8 )))))
+CHECK_WORKERS = $(call side_by_side,$(CORES))
+TEST_WORKERS = $(call side_by_side,($(CORES) * 3 + 1) / 2)
 # The one server that `make conformance-page` asks; all of them without it.
 ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
@@ -19,8 +23,6 @@ OPENRESPONSES ?= ../openresponses
 # reached; everything else takes it from pip's own.
 TORCH_INDEX ?=
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
-
-WORKERS := $(filter-out 1,$(PYTEST_WORKERS))
 
 # Tests start hundreds of processes. What these import is compiled once, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,8 +42,8 @@ help:
 	@echo '             needs neither torch nor llama.cpp'
 	@echo 'make test    make the environment, fetch the starter model, run ruff, mypy and pytest'
 	@echo '             PYTEST_ARGS="-k sse"   what pytest gets, here and in make check'
-	@echo '             PYTEST_WORKERS=1   processes that run the tests, here and there; else one a core'
-	@echo 'make abuse   what abuses a server for minutes; on a machine that does nothing else'
+	@echo '             PYTEST_WORKERS=1   processes that run the tests, here and there; else a few'
+	@echo 'make abuse   what abuses a server, and a Ray cluster, for minutes; on a machine that does nothing else'
 	@echo 'make floors  the unit tests with the oldest versions that pyproject.toml allows'
 	@echo 'make conformance OPENRESPONSES=FOLDER'
 	@echo '             run the Open Responses suite, of which FOLDER is a checkout with bun and zod'
@@ -78,12 +80,12 @@ check: $(VENV)/.has-dev
 	step $(BIN)/ruff check; \
 	step $(BIN)/mypy; \
 	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
-	step $(BIN)/python -m pytest tests/unit --light -q $(if $(WORKERS),-n $(WORKERS)) $(PYTEST_ARGS); \
+	step $(BIN)/python -m pytest tests/unit --light -q $(if $(CHECK_WORKERS),-n $(CHECK_WORKERS)) $(PYTEST_ARGS); \
 	[ -z "$$failed" ]
 
 # Tests of one module share what it starts, so they stay together where several processes run. Their
 # order is that of the folders: what takes long comes first, and no process is left alone with it.
-SIDE_BY_SIDE := $(if $(WORKERS),-n $(WORKERS) --dist loadscope --no-loadscope-reorder)
+SIDE_BY_SIDE = $(if $(TEST_WORKERS),-n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder)
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word.
 test: $(VENV)/.has-torch,llama-cpp,dev,abuse
@@ -99,7 +101,7 @@ test: $(VENV)/.has-torch,llama-cpp,dev,abuse
 	[ -z "$$failed" ]
 
 abuse: $(VENV)/.has-torch,llama-cpp,dev,abuse,fuzz
-	$(BIN)/python -m pytest tests/abuse --abuse $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/abuse tests/integration/test_ray_chaos.py --abuse $(PYTEST_ARGS)
 
 floors: $(VENV)/.has-torch,llama-cpp,dev
 	PIP_FIND_LINKS="$$PIP_FIND_LINKS $$($(BIN)/python scripts/llama_cpp_wheel.py)" \

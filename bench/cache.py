@@ -1,64 +1,47 @@
 """What the cache of replies gives and costs: hits and misses beside the same gateway without it.
 
-    python -m bench.cache [--rounds 5] [--seconds 3]
+    python -m bench.cache [--rounds 5] [--seconds 3] [--instructions 320]
 
-The upstream answers at once. Each gateway has one core, the upstream and the load share another.
-All are measured once a round, in turn; every figure is divided by that of the gateway without a
-cache in the same round, and the medians of these count. A miss is one that its client wants asked
-anew (`Cache-Control: no-cache`), so that it is kept each time. Writes `bench/results/cache.json`.
+`bench.load.side_by_side` says how. Where misses are measured each request asks for something else.
+After that the instructions of a request are counted under valgrind, which what else runs on the
+machine hardly changes: of so many requests, none of them with `--instructions 0`; with `--rounds 0`
+nothing else is measured, and nothing is written. Writes `bench/results/cache.json`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from bench.instructions import counted, instructions
 from bench.load import peers
-from bench.load.stage import generate, upstream
+from bench.load.side_by_side import gateway, options_of, running_upstream, side_by_side
+from bench.load.stage import generate
 from bench.machine import cpu_seconds, write_results
-from bench.operations import free_port, in_rounds, median_ratio
 
 WANTED = {
     "hit": {"requests_per_s": 3.0, "p50_ms": 0.5},
-    "miss": {"processor_us_per_request": 1.05},
+    "miss": {"processor_us_per_request": 1.05, "instructions": 1.05},
 }
 """Of the gateway without: requests a second at least, the others at most."""
 
-HEADERS = {"relay": "max-age=600", "hit": "max-age=600", "miss": "no-cache"}
-"""What is sent as `Cache-Control`: all read one."""
+CACHED: dict[str, Any] = {"server": {"cache": {"exact": {"sampled": True}}}}
 
+GATEWAYS: dict[str, dict[str, Any]] = {"relay": {}, "hit": CACHED, "miss": CACHED}
 
-def gateway(name: str, url: str, scratch: Path) -> peers.Gateway:
-    """One gateway."""
-    port = free_port()
-    document: dict[str, Any] = {
-        "version": 1,
-        "server": {"port": port},
-        "providers": [
-            {"id": "up", "type": "remote::passthrough", "config": {"base_url": f"{url}/v1"}}
-        ],
-        "models": [{"id": "model", "provider": "up"}],
-    }
-    if name != "relay":
-        document["server"]["cache"] = {"exact": {"sampled": True}}
-    template = scratch / f"{name}.yaml"
-    template.write_text(yaml.safe_dump(document))
-    command = [str(Path(sys.executable).with_name("llama-compat")), "run", str(template)]
-    return peers.Gateway(name, port, command, {}, headers={"cache-control": HEADERS[name]})
+ASKED: dict[str, tuple[str, ...]] = {"relay": (), "hit": (), "miss": ("--unlike",)}
+"""What is asked of each: the same again and again, or each time something else."""
 
 
 def measure(started: peers.Started, cores: set[int], seconds: float) -> dict[str, float]:
     """One round of one gateway."""
-    many = generate(started, cores, "--connections", 32, "--seconds", seconds)
+    load = (*ASKED[started.gateway.name], "--seconds", seconds)
+    many = generate(started, cores, "--connections", 32, *load)
     before = cpu_seconds(started.pid)
-    one = generate(started, cores, "--connections", 1, "--seconds", seconds)
+    one = generate(started, cores, "--connections", 1, *load)
     used = cpu_seconds(started.pid) - before
     return {
         "requests_per_s": many["requests_per_s"],
@@ -68,42 +51,45 @@ def measure(started: peers.Started, cores: set[int], seconds: float) -> dict[str
     }
 
 
+def counts(requests: int, keep: Path | None = None) -> dict[str, int]:
+    """The instructions of a request of each.
+
+    Args:
+        requests: so many are counted.
+        keep: a folder for callgrind's files.
+    """
+    cores = set(os.sched_getaffinity(0))
+    found = {}
+    with ExitStack() as stack:
+        scratch = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = stack.enter_context(running_upstream(cores, scratch))
+        for name, sections in GATEWAYS.items():
+            one = counted(gateway(name, sections, url, scratch), scratch)
+            with peers.running(one, cores, scratch / f"{name}.log") as started:
+                found[name] = instructions(started, cores, requests, scratch, more=ASKED[name])
+            print(name, found[name], "instructions a request")
+    return found
+
+
 def main() -> None:
     """Measure, print, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser = options_of(__doc__ or "")
+    parser.add_argument("--instructions", type=int, default=320, help="of so many requests")
+    parser.add_argument("--keep", type=Path, help="a folder for callgrind's files")
+    parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
     options = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))
-    own, others = {cores[0]}, {cores[-1]}
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        behind = stack.enter_context(upstream(others, scratch / "upstream.log"))
-        url = behind.url.partition("/v1")[0]
-        started = {
-            name: stack.enter_context(
-                peers.running(gateway(name, url, scratch), own, scratch / f"{name}.log")
-            )
-            for name in HEADERS
-        }
-        rounds = in_rounds(
-            options.rounds,
-            lambda _: {
-                name: measure(each, others, options.seconds) for name, each in started.items()
-            },
-        )
-    ratios = {
-        name: {
-            figure: median_ratio((each[name][figure], each["relay"][figure]) for each in rounds)
-            for figure in rounds[0]["relay"]
-            if figure != "errors"
-        }
-        for name in ("hit", "miss")
-    }
-    for name, figures in ratios.items():
-        print(name, figures, "wanted", WANTED[name])
-    errors = sum(each["errors"] for one in rounds for each in one.values())
-    write_results("cache", {"ratios": ratios, "wanted": WANTED, "errors": errors, "rounds": rounds})
+    measured: dict[str, Any] = {"wanted": WANTED, "ratios": {"hit": {}, "miss": {}}}
+    if options.rounds:
+        measured |= side_by_side(GATEWAYS, measure, options.rounds, options.seconds)
+    if options.instructions:
+        found = counts(options.instructions, options.keep)
+        measured["instructions a request"] = found
+        for name in WANTED:
+            measured["ratios"][name]["instructions"] = round(found[name] / found["relay"], 3)
+    for name, wanted in WANTED.items():
+        print(name, measured["ratios"][name], "wanted", wanted)
+    if options.rounds and not options.no_record:
+        write_results("cache", measured, "uvloop", "httptools", "msgspec")
 
 
 if __name__ == "__main__":

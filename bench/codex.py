@@ -27,7 +27,7 @@ from typing import Any
 from bench.machine import write_results
 from tests.clients.codex import config, find_codex
 from tests.clients.scripted_models import Asked, Said, ScriptedModels
-from tests.integration.server_process import ServerProcess, running, write_template
+from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
 
 WAYS = {
     "http": (True, False),
@@ -103,7 +103,7 @@ def main() -> int:
                 ],
                 models=[{"id": "worker", "provider": "vendor"}],
             )
-            servers[has_websockets] = stack.enter_context(running(template))
+            servers[has_websockets] = stack.enter_context(running(template, executable=COMMAND))
         for turn in range(options.rounds + 1):
             for way, (has_websockets, told) in WAYS.items():
                 took = first_answer(options.codex, servers[has_websockets], clock, websockets=told)

@@ -1,6 +1,8 @@
 """How many instructions a request takes, which nothing else on the machine changes.
 
-    python -m bench.instructions [--requests 640] [--only NAME,NAME]
+    python -m bench.instructions [--requests 320] [--only NAME,NAME]
+
+With `--only` the others' figures stay as they were recorded last.
 
 Requests/s and processor time differ by a tenth from run to run, the number of instructions that
 valgrind's callgrind counts by a hundredth. Counted are the gateways of `bench.operations` (none of
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -33,24 +35,31 @@ from typing import Any
 from bench import operations, policies
 from bench.load import peers
 from bench.load.stage import generate
-from bench.machine import write_results
+from bench.machine import RESULTS, write_results
 
 CONNECTIONS = 1
 """Of several it would depend on the moment which requests meet in one turn of the event loop."""
 
 GATHER_SECONDS = 30.0
+"""Longer than the requests of a run take."""
+
+LOG_SECONDS = 1.0
+"""In which as many lines of the log come together as in a fiftieth of that at full speed."""
 
 WANTED = {"all": 1.11, "limits": 1.11, **dict.fromkeys(policies.BALANCES, policies.WANTED)}
 """Times those of the gateway without any, and of a single target, at most: what 0.9 of the
 requests/s come to, and the processor time that policies may take."""
 
+WHAT = "{} chat completions over one connection"
+
 LAUNCHER = f"""\
 import sys
 from routing.cli import main
-from routing.observability import observers
+from routing.observability import logs, observers
 from routing.observability.records import recorder
 from routing.observability.telemetry import otlp
 observers.GATHER_SECONDS = recorder.GATHER_SECONDS = otlp.GATHER_SECONDS = {GATHER_SECONDS}
+logs.GATHER_SECONDS = {LOG_SECONDS}
 sys.exit(main())
 """
 
@@ -72,25 +81,39 @@ def counted(gateway: peers.Gateway, scratch: Path) -> peers.Gateway:
 
 
 def instructions(
-    started: peers.Started, cores: set[int], requests: int, scratch: Path, pause: float = 0.0
+    started: peers.Started,
+    cores: set[int],
+    requests: int,
+    scratch: Path,
+    pause: float = 0.0,
+    more: Sequence[str] = (),
 ) -> int:
     """Of one request, on average over so many, with what is written of them in the `pause` after
-    the last."""
+    the last, but without what the process does anyway in so long a time; `more` are options of the
+    load generator."""
+    options = (*more, "--connections", CONNECTIONS, "--rounds", requests // CONNECTIONS)
+
+    def load() -> float:
+        report = generate(started, cores, *options)
+        if report["errors"] or report["broken"]:
+            raise RuntimeError(f"{started.gateway.name}: {report}")
+        return report["requests"]
+
     control(started.pid, "--instr=on")
-    load = ("--connections", CONNECTIONS, "--rounds")
-    generate(started, cores, *load, 64)
+    load()  # what is made once is made now
     time.sleep(pause)
     control(started.pid, "--zero")
-    report = generate(started, cores, *load, requests // CONNECTIONS)
-    if report["errors"] or report["broken"]:
-        raise RuntimeError(f"{started.gateway.name}: {report}")
+    asked = load()
+    time.sleep(pause)
+    control(started.pid, "--dump")
     time.sleep(pause)
     control(started.pid, "--dump")
     control(started.pid, "--instr=off")
-    dumps = scratch.glob(f"{started.gateway.name}.callgrind.*")
-    found = _TOTAL.search(max(dumps, key=lambda dump: int(dump.suffix[1:])).read_text())
-    assert found is not None
-    return round(int(found[1]) / report["requests"])
+    dumps = sorted(
+        scratch.glob(f"{started.gateway.name}.callgrind.*"), key=lambda dump: int(dump.suffix[1:])
+    )
+    loaded, idle = (int(_TOTAL.findall(dump.read_text())[0]) for dump in dumps[-2:])
+    return round((loaded - idle) / asked)
 
 
 def control(pid: int, *options: str) -> None:
@@ -109,9 +132,18 @@ def ratios(counts: dict[str, int]) -> dict[str, float]:
     }
 
 
+def recorded(requests: int) -> dict[str, int]:
+    """What an earlier run has recorded over so many requests: with `--only` the others stay."""
+    if not (path := RESULTS / "instructions.json").exists():
+        return {}
+    report = json.loads(path.read_text())
+    counts: dict[str, int] = report["instructions a request"]
+    return counts if report["what"] == WHAT.format(requests) else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=640)
+    parser.add_argument("--requests", type=int, default=320)
     parser.add_argument("--only", help="these, with commas between them")
     parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
     parser.add_argument("--keep", type=Path, help="a folder for callgrind's files")
@@ -142,9 +174,11 @@ def main() -> None:
                 counts[name] = instructions(started, cores, options.requests, scratch)
                 print(name, counts[name], file=sys.stderr)
 
+    if only is not None:
+        counts = {**recorded(options.requests), **counts}
     compared = ratios(counts)
     report: dict[str, Any] = {
-        "what": f"{options.requests} chat completions over one connection",
+        "what": WHAT.format(options.requests),
         "instructions a request": counts,
         "of the gateway without any, and of a single target": compared,
         "wanted at most": WANTED,

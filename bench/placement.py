@@ -49,6 +49,11 @@ def measure(
     seconds = SECONDS.get(replicas, LEAST_SECONDS)
     fleet = Fleet(replicas, settings, config, seed)
     fleet.run(conversations)
+    return figures_of(fleet, seconds)
+
+
+def figures_of(fleet: Fleet, seconds: float) -> Figures:
+    """What came of what was asked in the second half of so many seconds."""
     counted = [each for each in fleet.served if each.asked >= seconds / 2]
     waited = sorted(each.first - each.asked for each in counted)
     busy = [each.busy for each in fleet.replicas]

@@ -58,9 +58,12 @@ class APIError(Exception):
             as they are.
         was_sent: whether the request was sent anywhere. Where it was refused before, here, that
             says nothing of a target, and another is looked for whatever the template lists.
+        is_last: whether nobody else may be asked in its place, as something has been done already
+            that must not be done twice.
     """
 
     was_sent = True
+    is_last = False
 
     def __init__(
         self,
@@ -218,6 +221,16 @@ def unsupported_capability(provider: str, capability: str) -> APIError:
     )
 
 
+def blocked(check: str) -> APIError:
+    """400: a guardrail of the template stopped the request, or a reply that has no other end."""
+    return APIError(
+        400,
+        f"Blocked by this server's guardrail '{check}'. Leave out what it is about, or ask whoever"
+        " runs the server.",
+        code="content_filter",
+    )
+
+
 def image_in_reply(provider: str) -> APIError:
     """400: the model said more than the client's API has words for."""
     return UnsupportedHere(
@@ -277,6 +290,28 @@ def model_not_allowed(model: str) -> APIError:
         " it opens.",
         param="model",
         code="model_not_allowed",
+    )
+
+
+def tool_not_allowed(tool: str) -> APIError:
+    """The key may not have the server run this tool."""
+    return APIError(
+        403,
+        f"This key may not use the tool '{tool}'. Leave it out, or have it added to the key's"
+        " `tools`.",
+        param="tools",
+        code="tool_not_allowed",
+    )
+
+
+def unknown_tool_server(label: str) -> APIError:
+    """No MCP server is called so, and none may be named by its URL."""
+    return APIError(
+        400,
+        f"There is no MCP server '{label[:80]}' here. Name one of the template's by its label; one"
+        " of your own is connected to where the template has `mcp.from_requests`, by its URL.",
+        param="tools",
+        code="unknown_tool_server",
     )
 
 

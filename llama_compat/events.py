@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
@@ -65,6 +66,8 @@ class ReplyParts:
 
     def _number(self, delta: Delta) -> int:
         kind = type(delta)
+        if isinstance(delta, CitationDelta):
+            return max(self._count - 1, 0)
         if kind is self._open:
             return self._count - 1
         if isinstance(delta, ToolCallDelta):
@@ -76,7 +79,7 @@ class ReplyParts:
         elif isinstance(delta, TextDelta) and not delta.text:
             return max(self._count - 1, 0)
         else:
-            self._open = None if kind is ImageDelta else kind
+            self._open = None if kind in (ImageDelta, HostedCallDelta) else kind
         self._count += 1
         return self._count - 1
 
@@ -89,6 +92,7 @@ class Collector:
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, type[Delta], int], list[Delta]] = {}
+        self._citations: dict[int, list[Citation]] = {}
         self._logprobs: list[TokenLogProbs] | None = None
         self._prompt_token_ids: tuple[int, ...] | None = None
         self._token_ids: list[int] = []
@@ -104,7 +108,9 @@ class Collector:
                 self._logprobs.extend(event.logprobs)
             self._token_ids += event.token_ids or ()
             delta = event.delta
-            if not isinstance(delta, ToolCallDelta):
+            if isinstance(delta, CitationDelta):
+                self._citations.setdefault(event.part, []).append(delta.citation)
+            elif not isinstance(delta, ToolCallDelta):
                 if not (isinstance(delta, TextDelta) and not delta.text):
                     self._parts.setdefault((event.part, type(delta), 0), []).append(delta)
             elif delta.tool_call is not None:
@@ -143,10 +149,16 @@ class Collector:
 
     def _message(self) -> CompletionMessage:
         return CompletionMessage(
-            tuple(_part(self._parts[key]) for key in sorted(self._parts, key=_number)),
+            tuple(self._part(key) for key in sorted(self._parts, key=_number)),
             self._complete.stop_reason,
             self._complete.stop_string,
         )
+
+    def _part(self, key: tuple[int, type[Delta], int]) -> MessagePart:
+        part = _part(self._parts[key])
+        if isinstance(part, TextContent) and key[0] in self._citations:
+            return TextContent(part.text, tuple(self._citations[key[0]]))
+        return part
 
     def _whole_logprobs(self) -> tuple[TokenLogProbs, ...] | None:
         return None if self._logprobs is None else tuple(self._logprobs)
@@ -168,8 +180,13 @@ def _part(deltas: Sequence[Delta]) -> MessagePart:
         return last.tool_call
     if isinstance(last, ImageDelta):
         return last.image
+    if isinstance(last, HostedCallDelta):
+        return last.call
+    assert not isinstance(last, CitationDelta)
     text = "".join(
-        delta.text for delta in deltas if not isinstance(delta, ToolCallDelta | ImageDelta)
+        delta.text
+        for delta in deltas
+        if isinstance(delta, TextDelta | RefusalDelta | ReasoningDelta)
     )
     if isinstance(last, TextDelta):
         return TextContent(text)
@@ -185,7 +202,9 @@ def says_something(event: StreamEvent) -> bool:
     delta = event.delta
     if isinstance(delta, ReasoningDelta):
         return bool(delta.text or delta.signature)
-    return isinstance(delta, ToolCallDelta | ImageDelta) or bool(delta.text)
+    if isinstance(delta, TextDelta | RefusalDelta):
+        return bool(delta.text)
+    return not isinstance(delta, CitationDelta)
 
 
 def add_usage(
@@ -234,8 +253,10 @@ def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
         yield parts.progress(TextDelta(""), logprobs)
     for part in message.parts:
         match part:
-            case TextContent(text):
+            case TextContent(text, citations):
                 yield parts.progress(TextDelta(text), logprobs)
+                for citation in citations:
+                    yield parts.progress(CitationDelta(citation))
                 logprobs = None
             case ReasoningContent(text, signature, sealed_by, redacted):
                 yield parts.progress(ReasoningDelta(text, signature, sealed_by, redacted))
@@ -243,6 +264,8 @@ def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:
                 yield parts.progress(RefusalDelta(text))
             case ImageContent():
                 yield parts.progress(ImageDelta(part))
+            case HostedCall():
+                yield parts.progress(HostedCallDelta(part))
             case _:
                 yield parts.progress(_whole_call(calls, part))
                 calls += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from llama_compat.distribution import BudgetSettings, LimitSettings
     from llama_compat.errors import APIError
     from llama_compat.fitting.fit import Fit
+    from llama_compat.guardrails.guard import Guard
+    from llama_compat.guardrails.settings import CheckSettings
+    from llama_compat.hosted.loop import HostedToolbox
     from llama_compat.reasoning.recollection import Recollection
     from llama_compat.wire.forms import Form
 
@@ -37,6 +40,8 @@ class Principal:
         team: whose limits and budget hold too.
         models: patterns of the models that it may ask for; with none, all.
         limits, budget: its own; None for none.
+        tools: patterns of the tools that the server may run for it; None for all.
+        guardrails: what is looked for in its requests and their replies, besides what is in all.
     """
 
     id: str
@@ -45,6 +50,12 @@ class Principal:
     models: tuple[str, ...] = ()
     limits: LimitSettings | None = None
     budget: BudgetSettings | None = None
+    tools: tuple[str, ...] | None = None
+    guardrails: Sequence[CheckSettings] = field(default=(), hash=False)
+
+    def may_call(self, tool: str) -> bool:
+        """Whether the server may run the tool with this name for it."""
+        return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
     def may_use(self, model: str) -> bool:
         """Whether it may ask for the model with this public id or alias."""
@@ -74,6 +85,10 @@ class Call(Struct, frozen=True):
         recollection: what is known of the conversation's turns that called tools; None where none
             are kept, or the call has to do with none.
         recorded: whether what is said in a reply that is translated is kept beside it.
+        toolbox: the tools that the server runs for it; None where it asks for none.
+        guard: has what is asked and said looked through where that is translated; None where the
+            template wants nothing looked through.
+        can_wait: whether nobody waits for it, so that it gives way to all others.
     """
 
     operation: Operation
@@ -90,6 +105,9 @@ class Call(Struct, frozen=True):
     may_be_relayed: bool = True
     recollection: Recollection | None = None
     recorded: bool = False
+    toolbox: HostedToolbox | None = None
+    guard: Guard | None = None
+    can_wait: bool = False
 
     @property
     def size(self) -> int:
@@ -105,12 +123,15 @@ class Target(Struct, frozen=True):
         context_length: tokens that it may hold, where the template says so.
         fit: what its facts make of a call; None where there is nothing to do.
         prompt_cache: whether prompts are marked for the vendor's cache, where the client has not.
+        place: which of the provider's replicas is meant, by its address; empty where there is one
+            place alone, or none yet.
     """
 
     model: str
     context_length: int | None = None
     fit: Fit | None = None
     prompt_cache: bool = False
+    place: str = ""
 
 
 class Recording(Struct):

@@ -56,22 +56,22 @@ class Prompt:
     @property
     def tokens(self) -> int:
         """About how many tokens it has; of token ids, how many they are."""
-        tokens = self._tokens
-        if tokens is None:
-            fields = self._fields
-            parts = [bytes(fields[name]) for name in self.names if name in fields]
-            tokens = self._tokens = min(_tokens(parts), MAX_TOKENS)
-        return tokens
+        if self._tokens is None:
+            self._tokens = min(_tokens(self._fields, self.names), MAX_TOKENS)
+        return self._tokens
 
     def estimate(self) -> None:
         """Estimate its tokens now: of a large prompt that takes a while."""
         self._tokens = self.tokens
 
 
-def _tokens(parts: Sequence[bytes]) -> int:
+def _tokens(fields: Mapping[str, Raw], names: Sequence[str]) -> int:
     size = counted = 0
-    for data in parts:
-        if _TOKEN_IDS.match(data):
+    for name in names:
+        if name not in fields:
+            continue
+        data = bytes(fields[name])
+        if data[:2] != b"[{" and _TOKEN_IDS.match(data):
             counted += data.count(b",") + 1
         elif len(data) < BASE64_CHARACTERS and b'"data:' not in data:
             size += len(data)

@@ -112,6 +112,7 @@ class ChatOnlyMixin:
             request_id=request.request_id,
             context_length=request.context_length,
             prepared=request.prepared,
+            mark=request.mark,
         )
         async with aclosing(self.chat_completion(chat)) as events:
             async for event in events:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import structs
@@ -41,10 +42,14 @@ from llama_compat.exchange import (
 from llama_compat.fan_out import Events, interleave
 from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
 from llama_compat.fitting.forced_reply import as_text
+from llama_compat.hosted.loop import HostedToolbox, looped
+from llama_compat.hosted.vocabulary import HostedCall, kind_of
 from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
+from llama_compat.prefixes.marks import marks_of
 from llama_compat.reasoning.recollection import TurnPlace
 from llama_compat.types import (
+    CAN_WAIT,
     ChatCompletionRequest,
     CompletionRequest,
     EmbeddingRequest,
@@ -52,6 +57,7 @@ from llama_compat.types import (
     ImageDelta,
     RerankRequest,
     RerankResponse,
+    StopReason,
     StreamComplete,
     StreamEvent,
     StreamProgress,
@@ -70,28 +76,46 @@ class Settings(Protocol):
     """What is needed of a provider's settings."""
 
     @property
-    def unsupported(self) -> str | None: ...
+    def unsupported(self) -> str | None:
+        """What to do with a parameter that can't be honoured: `refuse`, `drop` or `adapt`; None
+        is `adapt`."""
+        ...
 
 
 class VocabularyProvider(Protocol):
-    """What is needed of a provider that answers in the vocabulary."""
+    """What is needed of a provider that answers in the vocabulary.
+
+    Attributes:
+        id: as the template calls it.
+        pays_each_choice: whether a prompt is read, and paid for, once for each of its choices.
+    """
 
     id: str
     pays_each_choice: bool
 
     @property
-    def config(self) -> Settings: ...
+    def config(self) -> Settings:
+        """Its settings."""
+        ...
 
     @property
-    def parameters(self) -> frozenset[str]: ...
+    def parameters(self) -> frozenset[str]:
+        """OpenAI's names of the parameters of chats and completions that it honours."""
+        ...
 
     @property
-    def embedding_parameters(self) -> frozenset[str]: ...
+    def embedding_parameters(self) -> frozenset[str]:
+        """The same of a request for embeddings."""
+        ...
 
     @property
-    def rerank_parameters(self) -> frozenset[str]: ...
+    def rerank_parameters(self) -> frozenset[str]:
+        """The same of a request to rank documents."""
+        ...
 
-    def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]: ...
+    def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]:
+        """Fields of `request` that it honours, but not with this value: their names, and why."""
+        ...
 
 
 async def answer_generation(
@@ -113,14 +137,53 @@ async def answer_generation(
     recollection = call.recollection
     if recollection is not None:
         requests = recollection.restored_all(requests)
-    streams = [generate(cast(Asked, request)) for request in requests]
-    if fitted.reply_tool:
-        streams = [as_text(stream) for stream in streams]
-    if getattr(requests[0], "parallel_tool_calls", None) is False:
-        streams = [_first_call_only(stream) for stream in streams]
-    if recollection is not None and isinstance(requests[0], ChatCompletionRequest):
-        place = TurnPlace.after(requests[0].messages)
-        streams = [recollection.kept(stream, place) for stream in streams]
+    guard = call.guard
+    if guard is not None:
+        requests = await off_loop(call.size, guard.requests, requests)
+
+    def turn(request: GenerationRequest) -> Events:
+        """What the model says when it is asked once."""
+        stream = generate(cast(Asked, request))
+        if fitted.reply_tool:
+            stream = as_text(stream)
+        if getattr(request, "parallel_tool_calls", None) is False:
+            stream = _first_call_only(stream)
+        if recollection is not None and isinstance(request, ChatCompletionRequest):
+            stream = recollection.kept(stream, TurnPlace.after(request.messages))
+        if guard is not None and guard.changes_replies:
+            from llama_compat.guardrails.replies import guarded
+
+            stream = guarded(stream, guard, streams=call.stream)
+        return stream
+
+    async def later_turn(request: ChatCompletionRequest) -> Events:
+        """The same, of a conversation that has come to have results of tools."""
+        asked: GenerationRequest = request
+        if guard is not None:
+            from llama_compat.guardrails.guard import Blocked
+
+            try:
+                (asked,) = await off_loop(call.size, guard.requests, [request])
+            except Blocked:
+                yield StreamComplete(StopReason.content_filter)
+                return
+        async with aclosing(turn(asked)) as events:
+            async for event in events:
+                yield event
+
+    async def screen(ended: HostedCall) -> HostedCall | None:
+        assert guard is not None
+        from llama_compat.guardrails.results import screened
+
+        return await screened(ended, guard)
+
+    toolbox = call.toolbox
+    streams = [
+        looped(later_turn, request, toolbox, None if guard is None else screen)
+        if toolbox is not None and isinstance(request, ChatCompletionRequest) and request.hosted
+        else turn(request)
+        for request in requests
+    ]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
     recording: Recording | None = None
@@ -194,6 +257,8 @@ def _choices(
     is made of it."""
     requests: list[GenerationRequest] = []
     prepared = Once()
+    has_one_prompt = len(translation.requests) == translation.choices_per_prompt
+    mark = partial(marks_of, call) if has_one_prompt else None
     for index, request in enumerate(translation.requests):
         if index % translation.choices_per_prompt == 0:
             prepared = Once()
@@ -202,8 +267,11 @@ def _choices(
             request_id=call.request_id,
             context_length=target.context_length,
             prepared=prepared,
+            mark=mark,
             **_changes(request, fitted),
         )
+        if call.can_wait and "priority" in provider.parameters:
+            own = structs.replace(own, sampling=structs.replace(own.sampling, priority=CAN_WAIT))
         if target.prompt_cache and isinstance(own, ChatCompletionRequest):
             own = structs.replace(own, marks_prompt=True)
         requests.append(own)
@@ -388,7 +456,11 @@ def honoured(
         fitted.dropped += [path for path in refused if path not in fitted.dropped]
 
     known = {path: "" for path, name in asked.items() if name not in honoured} | fitted.refused
+    if call.toolbox is not None and "tools" in honoured:
+        # Those the server runs, as functions that the model calls.
+        known = {path: why for path, why in known.items() if not _is_run(path, call.toolbox)}
     settle(known)
+    _leave_out_hosted(body, call.toolbox)
     translation = operation.parse(body, target.model)
     if not generates:
         return translation, fitted
@@ -410,10 +482,34 @@ def honoured(
     return translation, fitted
 
 
+_HOSTED_MEMBERS = {"web_search_options": "web_search", "mcp_servers": "mcp"}
+
+
+def _is_run(path: str, toolbox: HostedToolbox) -> bool:
+    """Whether the server runs the tools that the member at `path` asks for, or is about."""
+    named = path.rpartition(".")[2]
+    if path.startswith("input["):
+        return (kind_of(named) or named.partition("_")[0]) in toolbox.known
+    return (_HOSTED_MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
+
+
+def _leave_out_hosted(body: dict[str, Any], toolbox: HostedToolbox | None) -> None:
+    """Mark the tools of a request that are left out, as nobody here runs them."""
+    tools, kinds = body.get("tools"), frozenset() if toolbox is None else toolbox.kinds
+    if not isinstance(tools, list):
+        return
+    for index, tool in enumerate(tools):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if isinstance(kind, str) and kind_of(kind) is not None and kind_of(kind) not in kinds:
+            tools[index] = {"type": "left_out", "left_out": kind}
+
+
 def _parsed(
     call: Call, target: Target
 ) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
-    return call.operation.parse(decoded(call), target.model)
+    body = decoded(call)
+    _leave_out_hosted(body, None)  # Nothing is run to count.
+    return call.operation.parse(body, target.model)
 
 
 def decoded(call: Call) -> dict[str, Any]:

@@ -10,12 +10,19 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
+from llama_compat.hosted.vocabulary import (
+    Citation,
+    CitationDelta,
+    HostedCall,
+    HostedCallDelta,
+    HostedTool,
+)
 from llama_compat.once import Once
 
 # --------------------------------------------------------------------------------------------------
@@ -24,9 +31,10 @@ from llama_compat.once import Once
 
 
 class TextContent(Struct, frozen=True, tag="text"):
-    """A piece of text."""
+    """A piece of text; `citations` are the places in it at which a reply names its sources."""
 
     text: str
+    citations: tuple[Citation, ...] = ()
 
 
 class ImageContent(Struct, frozen=True, tag="image"):
@@ -116,7 +124,13 @@ class RefusalContent(Struct, frozen=True, tag="refusal"):
 
 
 MessagePart = (
-    TextContent | ImageContent | ReasoningContent | RefusalContent | ToolCall | UnparseableToolCall
+    TextContent
+    | ImageContent
+    | ReasoningContent
+    | RefusalContent
+    | ToolCall
+    | UnparseableToolCall
+    | HostedCall
 )
 
 EMPTY_PARTS: Sequence[MessagePart] = (TextContent(""), ReasoningContent(""))
@@ -253,6 +267,11 @@ class Guide(Struct, frozen=True):
     path: str
 
 
+CAN_WAIT = 2**31
+"""The `priority` of what nobody waits for: no client can ask for one as low. It gives way to all
+others, also once it has begun."""
+
+
 class SamplingParams(Struct, frozen=True):
     """How tokens are chosen and when generation ends.
 
@@ -326,6 +345,10 @@ class ResponseFormat(Struct, frozen=True):
     strict: bool | None = None
 
 
+Mark = Callable[[Sequence[bytes]], Sequence[tuple[bytes, int]]]
+"""As `llama_compat.prefixes.marks.marks_of`, of one call."""
+
+
 class CompletionRequest(Struct, frozen=True):
     """Continue one prompt: text, or the ids of its tokens.
 
@@ -336,6 +359,8 @@ class CompletionRequest(Struct, frozen=True):
     tokens prompt and completion may have together, where that is to be less than the model's own.
     With `return_token_ids` the events say of which tokens prompt and reply consist. `prepared` is
     what the choices of one prompt share: what a provider makes of the prompt is made there, once.
+    `mark` says which tokens of the prompt each block of what the client sent stands for, given the
+    bytes of those; None where somebody has changed the prompt.
     """
 
     model: str
@@ -348,6 +373,7 @@ class CompletionRequest(Struct, frozen=True):
     context_length: int | None = None
     return_token_ids: bool = False
     prepared: Once | None = None
+    mark: Mark | None = None
 
 
 class ThinkingForm(Struct, frozen=True):
@@ -373,10 +399,14 @@ class ChatCompletionRequest(Struct, frozen=True):
     `verbosity` is OpenAI's (`low`, `medium`, `high`), and so is `service_tier` (`auto`, `default`,
     `flex`, `priority`, `scale`). `thinking` is how the model has to be told of `reasoning_effort`,
     and when it takes its thoughts back, where that is known. `logprobs`, `stream`, `request_id`,
-    `context_length`, `return_token_ids` and `prepared` as in `CompletionRequest`.
+    `context_length`, `return_token_ids`, `prepared` and `mark` as in `CompletionRequest`.
 
     `prompt_cache_key` and `prompt_cache_retention` are OpenAI's hints for its cache of prompts.
     With `marks_prompt` the prompt is marked for that of a vendor who wants to be told what to keep.
+
+    `hosted` are the tools that the server is to run; no vendor is given them as such. Of calls that
+    waited for the user's word, `approved` names those that it has, by their ids.
+    `max_hosted_calls` bounds how many are run, where the request says so.
     """
 
     model: str
@@ -394,11 +424,15 @@ class ChatCompletionRequest(Struct, frozen=True):
     context_length: int | None = None
     return_token_ids: bool = False
     prepared: Once | None = None
+    mark: Mark | None = None
     thinking: ThinkingForm | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     marks_prompt: bool = False
+    hosted: tuple[HostedTool, ...] = ()
+    approved: tuple[str, ...] = ()
+    max_hosted_calls: int | None = None
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -638,7 +672,15 @@ class ToolCallDelta(Struct, frozen=True, tag="tool_call"):
     tool_call: AnyToolCall | None = None
 
 
-Delta = TextDelta | ReasoningDelta | RefusalDelta | ImageDelta | ToolCallDelta
+Delta = (
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ImageDelta
+    | ToolCallDelta
+    | HostedCallDelta
+    | CitationDelta
+)
 
 
 class StreamStart(Struct, frozen=True, tag="start"):

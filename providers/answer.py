@@ -42,7 +42,7 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
 
 def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     operation = call.operation
-    if _relays(provider, call):
+    if relays(provider, call):
         relayed = call if call.relayed is None else replace(call, fields=call.relayed)
         if target.fit is not None and target.fit.adapts_relayed:
             return _relay_fitted(provider, relayed, target, target.fit)
@@ -56,8 +56,16 @@ def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     return method(call, target)
 
 
-def _relays(provider: Provider, call: Call) -> bool:
-    return call.may_be_relayed and call.operation.name in provider.relays
+def relays(provider: Provider, call: Call) -> bool:
+    """Whether `provider` gets `call` as it came, rather than put into the vocabulary."""
+    wire = call.operation.name
+    if not call.may_be_relayed or wire not in provider.relays:
+        return False
+    # What the vendor does not run itself, or can't as it has not the files, is run here.
+    toolbox = call.toolbox
+    if toolbox is None:
+        return True
+    return not toolbox.stays_here and toolbox.kinds <= provider.hosted_tools(wire)
 
 
 async def _recollecting(
@@ -72,8 +80,8 @@ async def _recollecting(
     form = None if target.fit is None else target.fit.form
     rule = provider.reasoning_rule(target.model)
     recollection = recollection.at(rule, bound=form is not None and form.bound)
-    turns = call.operation.turns
-    if not _relays(provider, call) or turns is None:
+    turns, replies = call.operation.turns, call.operation.replies
+    if not relays(provider, call) or turns is None or replies is None:
         return await _answer(provider, replace(call, recollection=recollection), target)
     restored = await off_loop(call.size, turns.restore, call.fields, recollection)
     headers = dict(call.headers)
@@ -84,7 +92,7 @@ async def _recollecting(
     reply.adapted = (*reply.adapted, *restored.adapted)
     if reply.translation is not None:
         return reply
-    return await watched(reply, turns, recollection, restored.place)
+    return await watched(reply, turns, replies.said, recollection, restored.place)
 
 
 async def _relay_fitted(provider: Provider, call: Call, target: Target, fit: Fit) -> Reply:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.prefixes.held import CacheNews, HeldPrompts
 from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.translation import answer_rerank, answer_token_count
 from llama_compat.types import (
@@ -25,6 +26,12 @@ from llama_compat.types import (
 
 if TYPE_CHECKING:
     from providers.local.engine import Stats
+    from providers.remote.batches.base import VendorBatches
+
+
+TellOfCache = Callable[[str, str, CacheNews], None]
+"""Takes the provider's name for a model, the replica's address (empty for what is none), and what
+is new of its cache."""
 
 
 class ProviderConfig(BaseModel):
@@ -90,6 +97,10 @@ class Provider:
     relays: Set[str] = frozenset()
     """The names of the operations (`chat`, `messages`, ...) that are relayed."""
 
+    keeps_responses: bool = True
+    """Whether who relays responses, or interactions, knows them again by their ids. Where nobody
+    does, those that this server is to keep are translated."""
+
     model_facts: Mapping[str, Any] = {}
     """What its API makes of every model, whatever the catalogue knows of it: names and values of
     `llama_compat.catalog.facts.Facts`."""
@@ -124,6 +135,11 @@ class Provider:
 
     async def stop(self) -> None:
         """Close it all again; running requests have ended before."""
+
+    def hosted_tools(self, wire: str) -> Set[str]:
+        """The kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`) that the vendor runs
+        itself, for calls that are relayed by `wire`."""
+        return frozenset()
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
@@ -167,6 +183,33 @@ class Provider:
         """
         return {}
 
+    def batches(self) -> VendorBatches | None:
+        """The batch API that its vendor has; None where it has none, or none that is known."""
+        return None
+
+    def places(self, model: str) -> Sequence[str] | None:
+        """The addresses of the replicas of `model` (the provider's name) that take requests now,
+        each a target by itself; None for a provider without replicas."""
+        return None
+
+    def when_moved(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Have `tell` called whenever `places` has changed, until what is returned is called."""
+        return lambda: None
+
+    def replica_stats(self) -> Mapping[tuple[str, str], Stats]:
+        """What the engine of each replica does and has done, by its model and its address."""
+        return {}
+
+    def held_prompts(self, model: str) -> HeldPrompts | None:
+        """Which prompts the KV cache of `model` (the provider's name) holds, of those that came
+        since this was first asked for; None where no cache of this process has any, or tells."""
+        return None
+
+    def follow_caches(self, tell: TellOfCache) -> Callable[[], None]:
+        """Have `tell` called with what caches elsewhere hold, all of it first and then what is new,
+        until what is returned is called. A provider whose side tells nobody calls it never."""
+        return lambda: None
+
     def engine_stats(self) -> Mapping[str, Stats]:
         """What each engine of the provider's own does and has done, by its model; for metrics."""
         return {}
@@ -176,6 +219,17 @@ class Provider:
     async def relay(self, call: Call, target: Target) -> Reply:
         """Answer a call of one of the operations in `relays`, passed on as it came."""
         raise unsupported_capability(self.id, f"relaying '{call.operation.name}'")
+
+    async def kept_reply(
+        self, wire: str, target: Target, reply_id: str, *, cancel: bool = False
+    ) -> Reply:
+        """A reply that the vendor has begun, as a call of the operation `wire` asked it to in the
+        background, whole and as it is now; with `cancel`, it is to end first.
+
+        Raises:
+            APIError: 404, there is none of this id; or whatever went wrong with the vendor.
+        """
+        raise unsupported_capability(self.id, f"asking for what '{wire}' has begun")
 
     async def openai_completion(self, call: Call, target: Target) -> Reply:
         """Answer a call that continues prompts."""

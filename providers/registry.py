@@ -28,6 +28,9 @@ CLASSES: Mapping[str, str] = {
 
 _OPENAI = "providers.remote.openai.provider:RemoteOpenAIProvider"
 
+_VENDOR_CLASSES: Mapping[str, str] = {"remote::vllm": "providers.remote.vllm.provider:VLLMProvider"}
+"""Types that speak OpenAI, with a class of their own for what else they have."""
+
 _CONFIGS: Mapping[str, str] = {
     "remote::azure": "providers.remote.openai.provider:AzureConfig",
     "remote::bedrock": "providers.remote.openai.provider:BedrockOpenAIConfig",
@@ -96,7 +99,8 @@ def config_model(name: str) -> ConfigModel:
 
 def _of_vendor(name: str, vendor: Vendor) -> ProviderType:
     defaults = {} if vendor.base_url is None else {"base_url": vendor.base_url}
-    return ProviderType(_OPENAI, _CONFIGS.get(name), defaults, {"vendor": vendor})
+    path = _VENDOR_CLASSES.get(name, _OPENAI)
+    return ProviderType(path, _CONFIGS.get(name), defaults, {"vendor": vendor})
 
 
 def _load(path: str) -> Any:

@@ -25,7 +25,7 @@ from providers.base import ProviderStartError
 from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
 from routing.docs import add_docs, add_errors, add_operations, add_summaries
-from routing.health import health
+from routing.health import cache_news, health
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.apis.client_api import ClientAPI
@@ -48,6 +48,9 @@ OPEN_PATHS = frozenset({"/health", *files.PATHS})
 """What is answered without a key."""
 
 METRICS_PATH = "/metrics"
+CACHE_PATH = "/kv_blocks"
+
+OVERSEERS_PATHS = frozenset({METRICS_PATH, CACHE_PATH})
 """Opened by the keys of who watches the server, which need open no model."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -137,7 +140,7 @@ class Application(FastAPI):
             if path.startswith(ADMIN):
                 runtime.admin.check(scope["headers"])
                 principal = ANYBODY
-            elif path == METRICS_PATH:
+            elif path in OVERSEERS_PATHS:
                 await runtime.check_overseer(scope["headers"])
                 principal = ANYBODY
             elif path not in OPEN_PATHS:
@@ -252,6 +255,7 @@ class Application(FastAPI):
             await runtime.stop()
             raise
         self.runtime = runtime
+        before.replaced_by(runtime)
         self._open(distribution.server)
         task = asyncio.create_task(_retire(before), name="runtime without requests")
         self._retiring[task] = before
@@ -261,10 +265,12 @@ class Application(FastAPI):
         """Open what only some templates want: to whoever runs the server, to web pages."""
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
+            from routing.page.batches import add_batches_routes
             from routing.page.overview import add_overview_routes
 
             add_admin_routes(self)
             add_overview_routes(self)
+            add_batches_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None
         self._cors = _cors(self._serve, settings.cors)
 
@@ -414,6 +420,19 @@ def _add_routes(app: Application) -> None:
             )
         observers.flush()
         return Response(await observers.meter.text(), media_type=METRICS_TYPE)
+
+    @app.get(CACHE_PATH, tags=["server"])
+    async def kv_blocks(request: Request, model: str, log: str = "", after: int = 0) -> Response:
+        """Which prompts the KV cache of a model here holds, for gateways that choose by it.
+
+        `model` is the provider's name for it. `log` and `after` are `log` and `number` of the last
+        answer: told is what is new since then, or all that is held (`is_all`). `stored` and
+        `removed` are base64: 8 bytes for each block of 512 bytes of a prompt, as the client sent
+        it. Where there are keys it is told to who may see `/metrics`. What came before the first
+        question is not known.
+        """
+        news = cache_news(runtime_of(request), model, log, after)
+        return Response(news, media_type="application/json")
 
     @app.get("/version", tags=["server"])
     async def version() -> dict[str, str]:

@@ -32,6 +32,10 @@ UPGRADE = "llama_compat.upgrade"
 """The name of another: `upgrade(request_id, limit, room)` makes a WebSocket of the connection of a
 request that offers it. `routing.http.websocket` says the rest."""
 
+REPEAT = "llama_compat.repeat"
+"""And of a third: `repeat(again)`, called before an answer is begun, has the same bytes answered as
+this request is, should they come again and `again` agree. `routing.http.repeats` says the rest."""
+
 HEADERS = "llama_compat.headers"
 """What a scope has its headers by name under, where the server has looked at them already."""
 

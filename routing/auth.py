@@ -19,8 +19,8 @@ from routing.asgi import RawHeaders
 ADMIN = "/admin/"
 """What the paths begin with that the admin key opens, and no other key."""
 
-KEY_HEADERS = frozenset({b"x-api-key", b"x-goog-api-key"})
-"""Where Anthropic's and Google's clients put a key; OpenAI's send `Authorization: Bearer KEY`."""
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"x-goog-api-key"})
+"""Where OpenAI's (`Bearer KEY`), Anthropic's and Google's clients put a key."""
 
 
 class Authenticator:
@@ -139,13 +139,12 @@ class AdminGate:
 
 def _sent_keys(headers: RawHeaders) -> Iterator[bytes]:
     for name, value in headers:
+        if name not in KEY_HEADERS:
+            continue
+        sent = value.strip()
         if name == b"authorization":
             scheme, _, token = value.partition(b" ")
             sent = token.strip() if scheme.lower() == b"bearer" else b""
-        elif name in KEY_HEADERS:
-            sent = value.strip()
-        else:
-            continue
         # An empty one is none, whatever the keys are.
         if sent:
             yield sent

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
+import msgspec
+
+from llama_compat.errors import APIError
 from routing.asgi import RawHeaders
-from routing.policy.targets import TargetSnapshot
+from routing.policy.targets import TargetSnapshot, host_of
 from routing.runtime import Runtime
 
 KEYS_AWAY = "the storage can't be read: stored keys are let in as far as they are known"
 
+FLEET_AWAY = "the fleet's store can't be asked: this gateway hears nothing of the others"
+
+RAY_AWAY = "Ray can't be asked where replicas are: those that were known last are asked"
+
 COUNTERS_AWAY = {
-    "open": "Redis can't be asked: requests are let in without their limits",
-    "closed": "Redis can't be asked: requests that have limits are refused",
+    "allow": "{} can't be asked: requests are let in without their limits",
+    "local_share": "{} can't be asked: requests are held against this gateway's share of limits",
+    "refuse": "{} can't be asked: requests that have limits are refused",
 }
+
+CACHE_AWAY = "a cache of replies can't be asked: what was said before is asked again"
 
 _TOLD = [each.name for each in fields(TargetSnapshot)]
 
@@ -37,19 +47,56 @@ def health(runtime: Runtime, headers: RawHeaders) -> dict[str, Any]:
     snapshots = runtime.states.snapshots(time.monotonic())
     targets = [{name: getattr(each, name) for name in _TOLD} for each in snapshots]
     told: dict[str, Any] = {"status": "ok", **counts, "targets": targets}
+    if runtime.fleet is not None:
+        told["fleet"] = runtime.fleet.told()
+    if engines := engines_of(runtime):
+        told["engines"] = engines
     if warnings := _warnings(runtime):
         told["warnings"] = warnings
     return told
 
 
+def engines_of(runtime: Runtime) -> list[dict[str, Any]]:
+    """What each engine does and has done: those in this process, and those of replicas, which have
+    a `place`."""
+    told = []
+    for provider in runtime.providers.values():
+        found = {(model, ""): each for model, each in provider.engine_stats().items()}
+        for (model, place), stats in {**found, **provider.replica_stats()}.items():
+            figures = {"provider": provider.id, "model": model, "place": host_of(place)}
+            told.append({**figures, **asdict(stats)})
+    return told
+
+
+def cache_news(runtime: Runtime, model: str, log: str, after: int) -> bytes:
+    """What `GET /kv_blocks` answers: a `CacheNews` as JSON.
+
+    Raises:
+        APIError: 404, no engine here has the model, or it keeps no cache of prompts.
+    """
+    for provider in runtime.providers.values():
+        held = provider.held_prompts(model)
+        if held is not None:
+            return msgspec.json.encode(held.news(log, after))
+    raise APIError(
+        404,
+        f"No engine here keeps what it has computed of prompts for a model '{model[:200]}'.",
+        code="no_prompt_cache",
+    )
+
+
 def _warnings(runtime: Runtime) -> list[str]:
     access = runtime.access
+    warnings = [CACHE_AWAY] if runtime.caches_away else []
+    if runtime.replicas is not None and runtime.replicas.is_away:
+        warnings.append(RAY_AWAY)
+    if runtime.fleet is not None and runtime.fleet.is_away:
+        warnings.append(FLEET_AWAY)
     if access is None:
-        return []
-    warnings = []
+        return warnings
     if runtime.settings.stored_keys and access.is_away:
         warnings.append(KEYS_AWAY)
     if access.counters.is_away:
-        when_away = runtime.settings.limits.when_away
-        warnings.append(COUNTERS_AWAY[when_away])
+        said = COUNTERS_AWAY[access.limiter.on_outage]
+        warnings.append(said.format(access.counters.store))
     return warnings

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from llama_compat.catalog import Catalog, Facts
 from llama_compat.catalog.facts import INPUTS, latest, over
@@ -13,11 +14,19 @@ from llama_compat.distribution.routing import flat_targets, routing_of
 from llama_compat.errors import APIError, model_not_allowed, model_not_found
 from llama_compat.exchange import ANYBODY, Principal, Target
 from llama_compat.fitting.fit import fit_of
+from llama_compat.prefixes.held import CacheNews
 from llama_compat.types import ModelInfo
 from providers.base import Provider
 from routing.policy.group import Targets
 from routing.policy.plan import Policy
+from routing.policy.prefix.sent import SentPrefixes
 from routing.policy.targets import LiveTarget, States
+
+NOWHERE = ""
+"""The place of what is no replica, or of one that is yet to start."""
+
+REPLICAS_ROUTING = RoutingSettings(balance="least_busy")
+"""For a model whose template has no policies, where it has replicas to choose from."""
 
 
 class Route:
@@ -51,6 +60,10 @@ class Route:
         self.limit = _most(each.target.context_length for each in self.targets)
         patient = (each.provider.keepalive_seconds for each in self.targets)
         self.keepalive_seconds = next((seconds for seconds in patient if seconds), None)
+
+    def leads_to(self, targets: Sequence[LiveTarget]) -> None:
+        """Have later requests go to `targets`: replicas came, or are gone."""
+        self.targets = Targets(targets)
 
     def is_open_to(self, principal: Principal) -> bool:
         """Whether `principal` may ask for the model: a key opens it by any of its own names, but
@@ -129,18 +142,73 @@ class ModelTable:
         self._routes: dict[str, Route] = {}
         self._patterns: list[tuple[str, Route]] = []
         by_name = {name: model for model in models for name in model.names}
+        self._moving: list[tuple[Route, Sequence[FlatTarget]]] = []
         for model in models:
-            targets = [self._live(each) for each in flat_targets(model, by_name)]
-            settings = routing_of(model, routing)
+            flats = flat_targets(model, by_name)
+            moves = any(self._places(each) is not None for each in flats)
+            settings = routing_of(model, routing) or (REPLICAS_ROUTING if moves else None)
             policy = None if settings is None else Policy(settings)
-            route = Route(targets, policy, model.id, model.names)
+            route = Route(self._targets(flats), policy, model.id, model.names)
+            if moves:
+                self._moving.append((route, flats))
             self._routes.update(dict.fromkeys(model.names, route))
             self._patterns += [(pattern, route) for pattern in model.patterns]
         self._patterns.sort(key=lambda each: letters(each[0]), reverse=True)
         policies = [each.policy for each in self._routes.values() if each.policy is not None]
         self.has_mirrors = any(each.mirrors for each in policies)
 
-    def _live(self, flat: FlatTarget) -> LiveTarget:
+    def follow(self) -> Callable[[], None]:
+        """Send requests to replicas as they come and go, until what is returned is called."""
+        ends = [each.when_moved(self._moved) for each in self._providers.values()]
+        self._moved()
+
+        def leave() -> None:
+            for end in ends:
+                end()
+
+        return leave
+
+    def follow_caches(self) -> Callable[[], None]:
+        """Know what the targets' caches hold where requests go by it, until what is returned is
+        called."""
+        targets = [
+            t for each in self._routes.values() if _goes_by_prefix(each) for t in each.targets
+        ]
+        providers = {target.state.provider.id: target.provider for target in targets}
+        ends = [each.follow_caches(partial(self._cache_told, id)) for id, each in providers.items()]
+
+        def leave() -> None:
+            for end in ends:
+                end()
+
+        return leave
+
+    def _cache_told(self, provider: str, model: str, place: str, news: CacheNews) -> None:
+        state = self._states.provider(provider).targets.get((model, place))
+        if state is not None:
+            if state.prefixes is None:
+                state.prefixes = SentPrefixes()
+            state.prefixes.tells(news, time.monotonic())
+
+    def _moved(self) -> None:
+        for route, flats in self._moving:
+            route.leads_to(self._targets(flats))
+            for flat in flats:
+                if (places := self._places(flat)) is not None:
+                    state = self._states.provider(flat.provider)
+                    state.forget_others(flat.model, places or (NOWHERE,))
+
+    def _places(self, flat: FlatTarget) -> Sequence[str] | None:
+        return self._providers[flat.provider].places(flat.model)
+
+    def _targets(self, flats: Sequence[FlatTarget]) -> list[LiveTarget]:
+        """Each target, in the place of one with replicas those that there are; one that stands for
+        them where they are yet to start."""
+        return [
+            self._live(flat, place) for flat in flats for place in self._places(flat) or (NOWHERE,)
+        ]
+
+    def _live(self, flat: FlatTarget, place: str = NOWHERE) -> LiveTarget:
         provider = self._providers[flat.provider]
         facts = over(
             self._catalog.target_facts(flat.provider, flat.model, flat.facts), provider.model_facts
@@ -148,9 +216,9 @@ class ModelTable:
         fit = fit_of(facts, adapts_relayed=provider.config.unsupported == "adapt")
         return LiveTarget(
             provider,
-            Target(flat.model, flat.context_length, fit, flat.prompt_cache),
-            self._states.provider(flat.provider).target(flat.model),
-            flat.weight,
+            Target(flat.model, flat.context_length, fit, flat.prompt_cache, place),
+            self._states.provider(flat.provider).target(flat.model, place),
+            flat.weight / len(self._places(flat) or (NOWHERE,)),
             flat.priority,
             facts,
         )
@@ -258,6 +326,10 @@ class ModelTable:
             _any_of(facts, "makes"),
             None if ends is None else ends.isoformat(),
         )
+
+
+def _goes_by_prefix(route: Route) -> bool:
+    return route.policy is not None and route.policy.settings.balance == "prefix"
 
 
 def _public_id(provider: Provider, name: str) -> str:

@@ -22,7 +22,10 @@ from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
     from llama_compat.wire.forms import Form
-    from routing.layers.recall import Recall
+    from routing.cache.readings import Reading
+    from routing.cache.store import MemoryHit
+    from routing.layers.deferred import Deferral
+    from routing.layers.keeping.recall import Recall
     from routing.models import Route
     from routing.observability.telemetry.context import Trace
 
@@ -42,6 +45,7 @@ class Spent(Struct):
 
 
 NO_HEADERS: Mapping[str, str] = {}
+NO_VERDICTS: Mapping[tuple[str, str], int] = {}
 
 
 class Request(Struct, eq=False):
@@ -59,10 +63,13 @@ class Request(Struct, eq=False):
         sample_bytes: how much of the beginning of its answer is remembered; 0 for nothing of it.
         begun: when it came in, on the clock of `time.monotonic`, as all times here.
         body: what the client sent.
+        reading: what was read of it, where that is remembered.
         model: what it asked for; empty as long as that is not known.
         other_names: by which `model` is known as well, in the client's API.
         call: what is asked, once it has been read.
         route: where that goes, once it has been looked up.
+        deferral: how it is answered without being sent: as a line of a vendor's own batch; None for
+            all others.
         recall: what the WebSocket that it came on knows of earlier responses.
         rate_limits: what is left of the limits that it met.
         trace: its spans, where it is traced.
@@ -76,7 +83,12 @@ class Request(Struct, eq=False):
         cancelled: whether it left, or the server stopped, before that.
         goes_on: whether it ends later than its answer, in the background.
         cached: whether its reply is one that others had asked for, so that it costs nothing.
+        hit: where that is in the memory of this process, as the same bytes.
+        stays: called when its client has left, says whether others wait for the same, so that it is
+            not given up; what it is given is called when none of them does any more. None where
+            nobody can.
         ended: when it had ended.
+        verdicts: how often each guardrail came to each verdict, by both.
         spent: what it used and cost, as far as somebody needed to know; the same from then on.
     """
 
@@ -88,10 +100,12 @@ class Request(Struct, eq=False):
     sample_bytes: int = 0
     begun: float = field(default_factory=time.monotonic)
     body: bytes = b""
+    reading: Reading | None = None
     model: str = ""
     other_names: Sequence[str] = ()
     call: Call | None = None
     route: Route | None = None
+    deferral: Deferral | None = None
     recall: Recall | None = None
     rate_limits: Sequence[RateLimit] = ()
     trace: Trace | None = None
@@ -105,7 +119,10 @@ class Request(Struct, eq=False):
     cancelled: bool = False
     goes_on: bool = False
     cached: bool = False
+    hit: MemoryHit | None = None
+    stays: Callable[[Callable[[], None]], bool] | None = None
     ended: float = 0.0
+    verdicts: Mapping[tuple[str, str], int] = NO_VERDICTS
     spent: Spent | None = None
     _free: Callable[[Request], asyncio.Task[None] | None] | None = None
     _at_end: list[Callable[[Request], None]] = field(default_factory=list)
@@ -143,6 +160,11 @@ class Request(Struct, eq=False):
             extent=asked.extent,
             form=form,
         )
+
+    def is_wanted(self, desert: Callable[[], None]) -> bool:
+        """Whether others wait for it, now that its client has left; when none of them does any
+        more, `desert` is called."""
+        return self.stays is not None and self.stays(desert)
 
     # What was sent --------------------------------------------------------------------------------
 
@@ -184,6 +206,11 @@ class Request(Struct, eq=False):
         """Something is reserved for it; `free` gives that back, and returns what sees to it if that
         takes a while."""
         self._free = free
+
+    @property
+    def holds_something(self) -> bool:
+        """Whether something is reserved for it that is not given back yet."""
+        return self._free is not None
 
     async def settle(self) -> None:
         """Give back what is reserved for it, unless it goes on.

@@ -5,27 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request as HTTPRequest
 
 from llama_compat.catalog import Catalog
-from llama_compat.distribution import Distribution, ServerSettings
+from llama_compat.distribution import (
+    Distribution,
+    FilesSettings,
+    ProviderSettings,
+    ServerSettings,
+)
 from llama_compat.errors import APIError
 from llama_compat.reasoning.memory import ReasoningMemory
 from llama_compat.text.one_line import one_line
 from llama_compat.types import ModelInfo
 from providers import registry
-from providers.base import Provider, ProviderModel
+from providers.base import Provider, ProviderModel, ProviderStartError
 from providers.shared import Shared
 from routing.access.keys.ring import KeyRing
 from routing.asgi import RawHeaders
 from routing.auth import AdminGate, Authenticator, Overseers, keys_unavailable, not_an_overseer
+from routing.cache.readings import Readings
 from routing.ingress.body import Bodies
-from routing.layers.background import BackgroundResponses
 from routing.layers.chain import Owner, chain_of
+from routing.layers.keeping.background import BackgroundResponses
 from routing.models import ModelTable
 from routing.observability.assembly import observers_of
 from routing.observability.sample import HEAD_BYTES
@@ -39,9 +45,16 @@ if TYPE_CHECKING:
     from llama_compat.exchange import Principal
     from routing.access.access import Access
     from routing.access.limits.requests import RequestLimits
-    from routing.layers.cache import ExactCache
+    from routing.batches.files import FileStore
+    from routing.batches.worker import BatchWorker
+    from routing.cache.exact import ExactCache
+    from routing.fleet.fleet import Fleet
+    from routing.layers.guardrails import Guardrails
     from routing.observability.observers import Observers
     from routing.observability.records.ledger import Ledger
+    from routing.replicas.cluster import ReplicaCluster
+    from routing.tools.toolbox import ServerTools
+    from routing.vector_stores.service import VectorStores
 
 log = logging.getLogger(__name__)
 
@@ -63,33 +76,47 @@ class Runtime:
         providers: by id.
         states: what is known of each target.
         models: the public ids, and where each leads.
+        fleet: the other gateways that serve the same; None where the template names no store.
         access: stored keys, and where limits are counted; None where there is neither.
         keys: all that let somebody in.
         bodies: what the bodies of all requests come to.
+        readings: what was read of requests; None where nobody would save anything by it.
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
         overseers: who may see how all of it does.
         limits: which limits hold for whom; None where there are none.
         responses: where responses are kept; None where the template wants none kept.
+        files: where files are kept; None where it wants none.
+        batches: works on them; None where there are none.
+        vector_stores: what is made of files; None where there are none.
         background: the responses that nobody waits for.
         ledger: makes records of requests; None where nobody needs any.
         observers: who wants to know of requests; None where nobody does.
         running: the requests that have not ended.
         answer: answers a request that has been begun and whose route is known.
+        defer: the same of a line that a vendor's own batch answers; None where there are none.
+        repeats: whether a request that was answered from the cache may be answered so again without
+            being read.
+        is_replaced: whether new requests go to another runtime.
         ready: whether every provider has started.
     """
 
     def __init__(self, distribution: Distribution, previous: Runtime | None = None) -> None:
         self.distribution = distribution
         self.settings = distribution.server
-        self._providers: Mapping[str, Shared[Provider]] = _providers(distribution, previous)
+        self._replicas = _replicas(distribution, previous)
+        self._providers: Mapping[str, Shared[Provider]] = _providers(
+            distribution, previous, self._replicas.value if self._replicas is not None else None
+        )
         self.providers = {id: shared.value for id, shared in self._providers.items()}
         self.states: States = States(distribution.providers, previous.states if previous else None)
         catalog = Catalog.of(distribution)
         self.models = ModelTable(
             distribution.models, self.providers, distribution.routing, self.states, catalog
         )
-        self._access = _access(distribution, previous)
+        self._fleet = _fleet(distribution, previous)
+        self.fleet = self._fleet.value if self._fleet else None
+        self._access = _access(distribution, previous, self.fleet)
         self.access = self._access.value if self._access else None
         stored = self.access.keys if self.access and self.settings.stored_keys else None
         self.keys = KeyRing.of(distribution, stored)
@@ -99,6 +126,12 @@ class Runtime:
         self.bodies = Bodies(distribution.server.max_bodies_bytes)
         self._store = _response_store(distribution.server, previous)
         self.responses = self._store.value if self._store else None
+        self._files = _file_store(distribution.server, previous)
+        self.files = self._files.value if self._files else None
+        self._batches = _batch_worker(distribution.server, self._files, previous)
+        self.batches = self._batches.value if self._batches else None
+        self._vector_stores = _vector_stores(distribution.server, self._files, previous)
+        self.vector_stores = self._vector_stores.value if self._vector_stores else None
         self.limits = _limits(distribution, self.access)
         self.ledger = _ledger(distribution, self.limits, catalog)
         self.observers = (
@@ -108,9 +141,12 @@ class Runtime:
         )
         self.running: set[Request] = set()
         self._sample_bytes = _sample_bytes(self.observers, self.ledger)
-        self.background = BackgroundResponses(self.responses)
+        self.background = BackgroundResponses(self.responses, self.providers)
         self._reasoning = _reasoning_memory(distribution.server, self.providers, previous)
         self._caches = _exact_caches(distribution, previous)
+        self._tools = _server_tools(distribution.server, self.vector_stores, previous)
+        self.readings = None if self._caches is None else Readings()
+        self._guardrails = _guardrails(distribution)
         chain = chain_of(
             Owner(self.begin, self.route, self.hold, self.release),
             limits=self.limits,
@@ -121,8 +157,13 @@ class Runtime:
             mirrors=self.models.has_mirrors,
             reasoning=self._reasoning,
             caches=self._caches,
+            tools=self._tools.value if self._tools else None,
+            guardrails=self._guardrails,
+            hands_over=distribution.hands_over,
         )
-        self.answer, self._mirrors, self._cache = chain
+        self.answer, self._mirrors, self._cache, self.defer, self.repeats = chain
+        _check_batches(distribution, self.providers)
+        self.is_replaced = False
         self.ready = False
         self._running = AsyncExitStack()
         self._requests = 0
@@ -135,6 +176,8 @@ class Runtime:
         Raises:
             ProviderStartError: one can't; those that did are still running.
         """
+        if self._fleet is not None:
+            await self._start(self._fleet)
         if self._access is not None:
             await self._start(self._access)
             self._say_teams_gone()
@@ -142,11 +185,20 @@ class Runtime:
             await self.ledger.prices.start()
         if self.observers is not None:
             if self.observers.meter is not None:
-                self.observers.meter.watch(self.running)
+                self.observers.meter.watch(self.running, self.fleet, self.access)
             self._running.push_async_callback(self.observers.stop)
             await self.observers.start()
         if self._store is not None:
             await self._start(self._store)
+        if self._tools is not None:
+            await self._start(self._tools)
+        for cache in (self._caches or {}).values():
+            if cache is not None:
+                await self._start(cache.opened)
+        if self._files is not None:
+            await self._start(self._files)
+        if self._replicas is not None:
+            await self._start(self._replicas)
         starts = [asyncio.create_task(self._start(each)) for each in self._providers.values()]
         try:
             await asyncio.gather(*starts)
@@ -155,15 +207,37 @@ class Runtime:
             for start in starts:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
+        if self._replicas is not None:
+            self._running.callback(self.models.follow())
+        self._running.callback(self.models.follow_caches())
+        if self._vector_stores is not None:
+            # After the providers, so that it is stopped before them.
+            await self._start(self._vector_stores)
         self._running.push_async_callback(self.background.stop)
+        if self._guardrails is not None:
+            self._running.push_async_callback(self._guardrails.asking.stop)
         if self._mirrors is not None:
             self._running.push_async_callback(self._mirrors.stop)
         if self._cache is not None:
             self._running.push_async_callback(self._cache.stop)
         self.background.start()
+        if self.fleet is not None:
+            self.fleet.watch(self.states)
         self.ready = True
+        if self._batches is not None:
+            from routing.batches.asking import Asker
 
-    async def _start(self, part: Shared[Provider] | Shared[ResponseStore] | Shared[Access]) -> None:
+            self._running.push_async_callback(self._batches.release)
+            self._batches.hold()
+            await self._batches.value.serve(Asker(self))
+        if self.vector_stores is not None:
+            from routing.vector_stores.embedding import TextEmbedder
+
+            assert self.settings.vector_stores is not None
+            dimensions = self.settings.vector_stores.dimensions
+            self.vector_stores.serve(TextEmbedder(self, dimensions))
+
+    async def _start(self, part: Shared[Any]) -> None:
         self._running.push_async_callback(part.release)
         if part.hold():
             await part.value.start()
@@ -209,9 +283,21 @@ class Runtime:
             raise not_an_overseer()
 
     @property
+    def replicas(self) -> ReplicaCluster | None:
+        """Those of its models; None where no provider has any."""
+        return None if self._replicas is None else self._replicas.value
+
+    @property
     def counts_usage(self) -> bool:
         """Whether somebody here needs the usage of every request."""
         return self.settings.log_usage or self.ledger is not None
+
+    @property
+    def caches_away(self) -> bool:
+        """Whether a cache of replies can't be asked at the moment."""
+        return any(
+            each is not None and each.store.is_away for each in (self._caches or {}).values()
+        )
 
     async def stop(self) -> None:
         """Stop every provider whose start was begun, but for those that another runtime has."""
@@ -249,6 +335,14 @@ class Runtime:
         if not self._requests:
             self._unused.set()
 
+    def replaced_by(self, other: Runtime) -> None:
+        """New requests go to `other`; what is not worked on there is worked on no more."""
+        self.is_replaced = True
+        if self.vector_stores is not None and other.vector_stores is not self.vector_stores:
+            self.vector_stores.begin_none()
+        if self.batches is not None and other.batches is not self.batches:
+            self.batches.ask_no_more()
+
     def abandon(self) -> None:
         """Let nobody wait for its requests any more."""
         self._abandoned = True
@@ -283,26 +377,79 @@ async def find_model(request: HTTPRequest, model: str) -> ModelInfo:
     return await runtime_of(request).models.get(model, principal)
 
 
-def _providers(distribution: Distribution, previous: Runtime | None) -> dict[str, Shared[Provider]]:
+def _replicas(
+    distribution: Distribution, previous: Runtime | None
+) -> Shared[ReplicaCluster] | None:
+    if not distribution.has_replicas:
+        return None
+    from routing.replicas.cluster import ReplicaCluster
+
+    before = previous._replicas if previous else None
+    if before is not None and before.value.settings == distribution.scale:
+        return before
+    replicas = ReplicaCluster(distribution.scale)
+    return Shared(replicas, replicas.stop)
+
+
+def _providers(
+    distribution: Distribution, previous: Runtime | None, replicas: ReplicaCluster | None
+) -> dict[str, Shared[Provider]]:
     """Those of `previous` that the distribution has too, and new ones for the others."""
-    wanted = _wanted_models(distribution)
+    wanted = wanted_models(distribution)
     running = previous._providers if previous else {}
-    types = {each.id: each.type for each in previous.distribution.providers} if previous else {}
+    known = {each.id: each for each in previous.distribution.providers} if previous else {}
     providers = {}
     for settings in distribution.providers:
         models, before = wanted.get(settings.id, []), running.get(settings.id)
-        same_type = settings.type == types.get(settings.id)
+        was = known.get(settings.id)
+        same_type = was is not None and _runs_alike(settings, was)
+        if settings.replicas is not None and previous and previous.replicas is not replicas:
+            same_type = False
         if before and same_type and before.value.serves(settings.config, models):
             providers[settings.id] = before
             continue
-        provider = registry.provider_type(settings.type).make(settings.id, settings.config, models)
-        if before:
+        if settings.replicas is not None and replicas is not None:
+            provider: Provider = _replicated(settings, models, replicas)
+        else:
+            make = registry.provider_type(settings.type).make
+            provider = make(settings.id, settings.config, models)
+        if before and was is not None and (settings.replicas is None) == (was.replicas is None):
             provider.adopt(before.value)
         providers[settings.id] = Shared(provider, provider.stop)
     return providers
 
 
-def _access(distribution: Distribution, previous: Runtime | None) -> Shared[Access] | None:
+def _runs_alike(settings: ProviderSettings, before: ProviderSettings) -> bool:
+    return (settings.type, settings.replicas) == (before.type, before.replicas)
+
+
+def _replicated(
+    settings: ProviderSettings, models: Sequence[ProviderModel], on_ray: ReplicaCluster
+) -> Provider:
+    from providers.remote.replicas.provider import ReplicatedProvider
+    from routing.replicas.application import applications_of
+
+    replicas = {
+        name: on_ray.replicas(each) for name, each in applications_of(settings, models).items()
+    }
+    return ReplicatedProvider(settings.id, settings.config, models, replicas)
+
+
+def _fleet(distribution: Distribution, previous: Runtime | None) -> Shared[Fleet] | None:
+    if distribution.server.fleet is None:
+        return None
+    from routing.fleet.fleet import Fleet
+
+    before = previous._fleet if previous else None
+    fleet = Fleet.of(distribution.server)
+    if before is not None and before.value.is_same(fleet):
+        return before
+    return Shared(fleet, fleet.stop)
+
+
+def _access(
+    distribution: Distribution, previous: Runtime | None, fleet: Fleet | None
+) -> Shared[Access] | None:
     if not (distribution.server.stored_keys or distribution.has_limits or distribution.has_budgets):
         return None
     from routing.access.access import Access, access_settings
@@ -311,7 +458,8 @@ def _access(distribution: Distribution, previous: Runtime | None) -> Shared[Acce
     if before is not None and before.value.settings == access_settings(distribution):
         return before
     # Who knows its keys does not forget them for a storage that is away: a reload is refused then.
-    access = Access(distribution, waits=previous is None)
+    gateways = (lambda: 1) if fleet is None else (lambda: fleet.gateways)
+    access = Access(distribution, waits=previous is None, gateways=gateways)
     return Shared(access, access.stop)
 
 
@@ -319,7 +467,8 @@ def _ledger(
     distribution: Distribution, limits: RequestLimits | None, catalog: Catalog
 ) -> Ledger | None:
     server = distribution.server
-    if not (server.records or server.traces or server.metrics or limits is not None):
+    costs = server.tools is not None and server.tools.max_cost is not None
+    if not (server.records or server.traces or server.metrics or limits is not None or costs):
         return None
     from routing.observability.records.ledger import Ledger
     from routing.observability.records.prices import Prices
@@ -347,7 +496,8 @@ def _limits(distribution: Distribution, access: Access | None) -> RequestLimits 
     return RequestLimits(distribution, access.limiter)
 
 
-def _wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
+def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
+    """The models that a template wants from each provider, by its id."""
     wanted: dict[str, dict[str, int | None]] = {}
     for model in distribution.models:
         for target in distribution.targets_of(model):
@@ -381,22 +531,54 @@ def _exact_caches(
 ) -> dict[str, ExactCache | None] | None:
     """The caches of replies by model, those of `previous` where they are to be the same; None where
     no model has one."""
-    wanted = distribution.exact_caches
+    wanted = distribution.caches
     if not any(wanted.values()):
         return None
-    from routing.layers.cache import ExactCache
+    from routing.cache.exact import ExactCache
 
     before = (previous._caches if previous else None) or {}
+    server, earlier = distribution.server, previous.settings if previous else None
+    is_same_place = earlier is not None and (server.storage, server.counting) == (
+        earlier.storage,
+        earlier.counting,
+    )
     caches: dict[str, ExactCache | None] = {}
     for name, settings in wanted.items():
         kept = before.get(name)
         if settings is None:
             caches[name] = None
-        elif kept is not None and kept.settings == settings:
+        elif kept is not None and kept.is_as(settings) and is_same_place:
             caches[name] = kept
         else:
-            caches[name] = ExactCache.of(settings)
+            caches[name] = ExactCache.of(settings, distribution.server, name)
     return caches
+
+
+def _server_tools(
+    server: ServerSettings, stores: VectorStores | None, previous: Runtime | None
+) -> Shared[ServerTools] | None:
+    """What is run for models, that of `previous` where it is to be the same."""
+    settings = server.tools
+    if settings is None:
+        return None
+    if previous is not None and previous.settings.tools == settings:
+        before = previous._tools
+        if before is not None and before.value.vector_stores is stores:
+            return before
+    from routing.tools.toolbox import ServerTools
+
+    tools = ServerTools(settings, stores)
+    return Shared(tools, tools.stop)
+
+
+def _guardrails(distribution: Distribution) -> Guardrails | None:
+    """What is looked through; None where neither the template nor a key can want that."""
+    if not distribution.has_guardrails and not distribution.server.stored_keys:
+        return None
+    from routing.layers.guardrails import Guardrails
+
+    by_model = {each.id: each.guardrails for each in distribution.models if each.guardrails}
+    return Guardrails(distribution.guardrails, by_model)
 
 
 def _response_store(
@@ -411,3 +593,84 @@ def _response_store(
             return previous._store
     store = ResponseStore(settings, server.storage.get_secret_value())
     return Shared(store, store.stop)
+
+
+def _file_store(server: ServerSettings, previous: Runtime | None) -> Shared[FileStore] | None:
+    if server.files is None and server.batches is None and server.vector_stores is None:
+        return None
+    settings = server.files or FilesSettings()
+    from routing.batches.files import FileStore
+
+    if previous is not None and previous._files is not None:
+        before = previous.settings.storage
+        if (settings, server.storage) == (previous._files.value.settings, before):
+            return previous._files
+    store = FileStore(settings, server.storage.get_secret_value())
+    return Shared(store, store.stop)
+
+
+def _check_batches(distribution: Distribution, providers: Mapping[str, Provider]) -> None:
+    """See to it that who is to hand batches to vendors can.
+
+    Raises:
+        ProviderStartError: a provider's vendor has no batch API, or none that is known here.
+    """
+    for each in distribution.providers:
+        if each.batches.via == "vendor" and providers[each.id].batches() is None:
+            raise ProviderStartError(
+                f"Provider '{each.id}': '{each.type}' has no batch API of its vendor's. Leave out"
+                " `batches: {via: vendor}`, and its lines are asked by requests."
+            )
+    for model in distribution.models:
+        named = [each.provider for each in distribution.targets_of(model)]
+        if (
+            model.batches is not None
+            and model.batches.via == "vendor"
+            and all(providers[each].batches() is None for each in named)
+        ):
+            raise ProviderStartError(
+                f"Model '{model.id}': none of its providers has a batch API of its vendor's. Leave"
+                " out `batches: {via: vendor}`, and its lines are asked by requests."
+            )
+
+
+def _batch_worker(
+    server: ServerSettings, files: Shared[FileStore] | None, previous: Runtime | None
+) -> Shared[BatchWorker] | None:
+    settings = server.batches
+    if settings is None:
+        return None
+    from routing.batches.worker import BatchWorker
+
+    assert files is not None
+    if previous is not None and previous._batches is not None and previous._files is files:
+        before = previous.settings
+        if before.batches == settings and (
+            before.shutdown_grace_seconds == server.shutdown_grace_seconds
+        ):
+            return previous._batches
+    worker = BatchWorker(files.value, settings, server.shutdown_grace_seconds)
+    return Shared(worker, worker.stop)
+
+
+def _vector_stores(
+    server: ServerSettings, files: Shared[FileStore] | None, previous: Runtime | None
+) -> Shared[VectorStores] | None:
+    settings = server.vector_stores
+    if settings is None:
+        return None
+    try:
+        from routing.vector_stores.service import VectorStores
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise ProviderStartError(
+            "`server.vector_stores`: needs numpy: pip install 'llama-compat[vector-stores]'."
+        ) from None
+    assert files is not None
+    if previous is not None and previous._vector_stores is not None and previous._files is files:
+        before = previous.settings
+        if (settings, server.storage) == (before.vector_stores, before.storage):
+            return previous._vector_stores
+    stores = VectorStores(settings, files.value, server.storage.get_secret_value())
+    return Shared(stores, stores.stop)

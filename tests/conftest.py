@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import gc
+import logging
 import os
 import re
 import signal
+import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +23,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Where a process for each core runs tests, threads of torch's own would only wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What is imported and collected stays: to look through all of it for garbage again and again is a
+# fifth of the work. `pytest_collection_finish` has it looked for from then on.
+gc.disable()
 
 # No test depends on how fast the machine is, nor on how busy.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,6 +48,9 @@ ENGINES = (
     "triton",
 )
 """What runs models, and takes seconds to import."""
+
+COLLECTED_ENGINES = pytest.StashKey[list[str]]()
+"""Those that something has imported by the time that all tests are collected."""
 
 _ENGINE_OR_HELPER = re.compile("|".join(map(re.escape, (*ENGINES, "tests"))))
 """What stands in a module that imports one, in whatever way; to take others apart takes longer."""
@@ -106,7 +116,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return imports_engine(module) or None
 
 
+@pytest.fixture(autouse=True)
+def own_log_records() -> Iterator[None]:
+    """What a server sets for its whole process ends with the test that began one in this."""
+    factory, source = logging.getLogRecordFactory(), logging._srcfile
+    yield
+    logging.setLogRecordFactory(factory)
+    logging._srcfile = source
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--abuse"):
+        for item in items:
+            if item.get_closest_marker("lengthy"):
+                item.add_marker(pytest.mark.skip(reason="takes long: make abuse"))
     if not config.getoption("--light"):
         return
     heavy = [
@@ -116,10 +139,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in set(heavy)]
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays: going through all of it takes a full collection a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+    session.config.stash[COLLECTED_ENGINES] = [*filter(sys.modules.get, ENGINES)]
 
 
 def starts_server(item: pytest.Item) -> bool:

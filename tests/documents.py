@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llama_compat.distribution.yaml_positions import read_yaml
+from llama_compat.distribution.reading.yaml_positions import read_yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import CodeType, FrameType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 FLOORS = ("llama_compat", "providers", "routing")
@@ -27,6 +27,7 @@ Text = (str, bytes, bytearray)
 
 _FROM_LEFT = frozenset({"find", "index"})
 _FROM_RIGHT = frozenset({"rfind", "rindex"})
+_AT_ONCE = frozenset({len, isinstance, next, iter, getattr, id, ord})
 _AT_AN_END = frozenset({"startswith", "endswith", "append", "pop", "clear"})
 _TOUCHED_BY_NAME = frozenset({"super", "locals", "globals", "vars", "eval", "exec"})
 """What looks at the frame that calls it."""
@@ -60,6 +61,10 @@ class Work:
         return True
 
     def call(self, function: Any, /, *arguments: Any, **named: Any) -> Any:
+        if _costs_nothing(function):
+            result = function(*arguments, **named)
+            self.done += 1
+            return result
         before = len(arguments[0]) if arguments and isinstance(arguments[0], Text) else 0
         result = function(*arguments, **named)
         self.done += 1 + _cost(function, arguments, before, result)
@@ -90,6 +95,17 @@ class Work:
         return found
 
 
+def _costs_nothing(function: Any) -> bool:
+    """Whether calling `function` is seen at once to cost nothing but the call, as most are.
+
+    The others are those of `_cost`, which looks longer than many of them take.
+    """
+    kind = type(function)
+    if kind is MethodType:
+        return not isinstance(function.__self__, (*Text, list))
+    return kind is FunctionType or (kind is BuiltinFunctionType and function in _AT_ONCE)
+
+
 def _cost(function: Any, arguments: Sequence[Any], before: int, result: Any) -> int:
     """The characters that a function of C's goes through."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
@@ -115,9 +131,7 @@ def _cost(function: Any, arguments: Sequence[Any], before: int, result: Any) -> 
         return len(result) if isinstance(result, Sized) else 0
     if hasattr(function, "__code__") or hasattr(getattr(function, "__func__", None), "__code__"):
         return 0
-    if name in ("len", "isinstance", "next", "iter", "getattr", "id", "ord", "append"):
-        return 0
-    return before
+    return 0 if name == "append" else before
 
 
 def _cost_of_pattern(name: str, arguments: Sequence[Any], result: Any) -> int:

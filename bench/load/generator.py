@@ -11,22 +11,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
 
 import uvloop
 
 CRLF = "\r\n"
+NUMBER = "000000000000000"
+"""Stands for one of as many digits in what is asked."""
+
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class Client(asyncio.Protocol):
-    """One connection that sends the same request again and again."""
+    """One connection that sends one request after the other.
 
-    def __init__(self, request: bytes, run: Run) -> None:
+    Args:
+        request: makes the next one.
+        run: what it is part of.
+    """
+
+    def __init__(self, request: Callable[[], bytes], run: Run) -> None:
         self._request = request
         self._run = run
         self.done = asyncio.get_running_loop().create_future()
@@ -51,8 +61,9 @@ class Client(asyncio.Protocol):
         self._length: int | None = None
         self._tail = b""
         self._first = True
+        request = self._request()
         self._begun = time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         if not self._in_body:
@@ -125,11 +136,23 @@ def _percentile(ordered: list[float], part: float) -> float:
     return round(ordered[int(part * (len(ordered) - 1))] * 1000, 3) if ordered else 0.0
 
 
-def _request(url: str, options: argparse.Namespace) -> bytes:
+def _requests(url: str, options: argparse.Namespace) -> Callable[[], bytes]:
+    """Makes requests: the same again and again, or each with a question of its own, which no other
+    run has either."""
+    if not options.unlike:
+        same = _request(url, options, "France")
+        return lambda: same
+    numbers = itertools.count(time.time_ns() // 1000)
+    before, after = _request(url, options, NUMBER).split(NUMBER.encode())
+    size = len(NUMBER)
+    return lambda: b"%b%0*d%b" % (before, size, next(numbers) % 10**size, after)
+
+
+def _request(url: str, options: argparse.Namespace, country: str) -> bytes:
     parts = urlsplit(url)
     content = [
         {"role": "system", "content": "You are a helpful assistant."},
-        {"role": "user", "content": "What is the capital of France?"},
+        {"role": "user", "content": f"What is the capital of {country}?"},
     ]
     body = json.dumps(
         {
@@ -152,7 +175,7 @@ def _request(url: str, options: argparse.Namespace) -> bytes:
 async def main(options: argparse.Namespace) -> None:
     parts = urlsplit(options.url)
     loop = asyncio.get_running_loop()
-    request = _request(options.url, options)
+    request = _requests(options.url, options)
     total = options.rounds * options.connections if options.rounds else None
     run = Run(options.stream, None if total else options.seconds, total)
     clients = []
@@ -174,5 +197,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--unlike", action="store_true", help="each asks for something else")
     parser.add_argument("--user", default="anybody", help="'paced' for a slow stream")
     uvloop.run(main(parser.parse_args()))

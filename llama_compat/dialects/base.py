@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Protocol
 
@@ -126,17 +126,84 @@ class WireTurns:
     Attributes:
         restore: puts into a request what its turns lost, and leaves out what is another family's.
             What is malformed stays as it is, for the vendor to refuse.
-        said: what the model said in a reply that is whole, or in what has come of a stream, and
-            what it used; of several choices the first. None where that is no reply. Raises
-            ValueError.
         called: found in a reply that calls a tool.
         ended: found in a stream when all calls are there.
     """
 
     restore: Callable[[Mapping[str, Raw], Recollection], Restored]
-    said: Callable[[bytes, bool], ChatCompletionResponse | None]
     called: re.Pattern[bytes]
     ended: re.Pattern[bytes]
+
+
+Said = Callable[[bytes, bool], ChatCompletionResponse | None]
+"""What the model said in a reply that is whole, or in what has come of a stream (`True`), and what
+it used; of several choices the first. None where that is no reply, or there are no words for it.
+Raises ValueError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireReplies:
+    """How replies are read that were relayed in a wire, once all of their bytes are there.
+
+    Attributes:
+        finished: whether a reply that is whole, or a stream (`True`), says of so many choices that
+            each came to an end of its own, and was neither cut nor withheld. Raises ValueError.
+        said: what the model said in it.
+    """
+
+    finished: Callable[[bytes, bool, int], bool]
+    said: Said
+
+
+def with_reasons(reason: re.Pattern[bytes], own: Set[bytes]) -> Callable[[bytes, bool, int], bool]:
+    """`WireReplies.finished` of a wire that has one word a choice for why it ended.
+
+    Args:
+        reason: finds each.
+        own: the words of what was neither cut nor withheld.
+    """
+
+    def finished(body: bytes, streamed: bool, choices: int) -> bool:
+        reasons = reason.findall(body)
+        return len(reasons) >= choices and own >= set(reasons)
+
+    return finished
+
+
+def _asks_alone(fields: Mapping[str, Raw]) -> bool:
+    """Every request asks for a reply, and for nothing else."""
+    return False
+
+
+class SaidText(Struct, frozen=True):
+    """One text of a stream as far as it was relayed.
+
+    Attributes:
+        event: the first that had a piece of it, without that.
+        text: what it says.
+    """
+
+    event: Mapping[str, Any]
+    text: str
+
+
+class Withheld(Protocol):
+    """Ends a stream that was relayed and of which no more may be shown."""
+
+    def __call__(
+        self,
+        told: Sequence[Mapping[str, Any]],
+        texts: Sequence[SaidText],
+        fields: Mapping[str, Raw],
+    ) -> bytes:
+        """The end, but for the dialect's `stream_end`.
+
+        Args:
+            told: the events, decoded, that were no pieces of texts.
+            texts: those of an API whose events have names, and a sample of all others.
+            fields: the request's members.
+        """
+        ...
 
 
 Kind = Literal[
@@ -189,6 +256,10 @@ class Operation:
         effort: OpenAI's word for how hard a decoded request wants a model to think; goes together
             with `say_effort`.
         turns: where what models thought stands when it is relayed; None where that is left alone.
+        replies: how those are read that are relayed; None where nobody reads them.
+        lasts: whether a request with these members does more than ask for a reply, so that no two
+            of them are the same: it adds to a conversation that a vendor keeps, or begins what is
+            asked for later.
         parse: a decoded request and the provider's name for the model, in the vocabulary. Raises
             APIError (400).
         capability: what it is, for people, where the vocabulary has no words for it: a provider
@@ -196,6 +267,7 @@ class Operation:
         form: whether a request may be a form (`multipart/form-data`), whose texts are its members.
         nothing: the whole reply to a request that asks nothing of the model, given its members and
             the public model; None for all others.
+        withheld: ends a stream that was relayed; None where that can't be ended but by an error.
     """
 
     dialect: Dialect
@@ -215,6 +287,9 @@ class Operation:
     say_effort: Callable[[dict[str, Any], str, ThinkingForm], Collection[str]] | None = None
     effort: Callable[[Mapping[str, Any]], str | None] | None = None
     turns: WireTurns | None = None
+    withheld: Withheld | None = None
+    replies: WireReplies | None = None
+    lasts: Callable[[Mapping[str, Raw]], bool] = _asks_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +334,9 @@ class Translation(Protocol):
         ...
 
     @property
-    def choices_per_prompt(self) -> int: ...
+    def choices_per_prompt(self) -> int:
+        """How many of `requests` there are for each prompt."""
+        ...
 
     def render_reply(
         self,
@@ -279,7 +356,9 @@ class EmbeddingTranslation(Protocol):
     """A client's request for embeddings in the vocabulary, and the way back to its API."""
 
     @property
-    def request(self) -> EmbeddingRequest: ...
+    def request(self) -> EmbeddingRequest:
+        """What is asked."""
+        ...
 
     def render_reply(self, response: EmbeddingResponse, labels: Labels) -> bytes:
         """The whole reply."""
@@ -290,7 +369,9 @@ class RerankTranslation(Protocol):
     """A client's request to rank documents in the vocabulary, and the way back to its API."""
 
     @property
-    def request(self) -> RerankRequest: ...
+    def request(self) -> RerankRequest:
+        """What is asked."""
+        ...
 
     def render_reply(self, response: RerankResponse, labels: Labels) -> bytes:
         """The whole reply."""
@@ -301,7 +382,9 @@ class TokenCountTranslation(Protocol):
     """A client's request to count a conversation's tokens, and the way back to its API."""
 
     @property
-    def request(self) -> ChatCompletionRequest: ...
+    def request(self) -> ChatCompletionRequest:
+        """The conversation whose tokens are counted."""
+        ...
 
     def render_reply(self, tokens: int) -> bytes:
         """The whole reply."""

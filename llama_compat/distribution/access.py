@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from llama_compat.guardrails.settings import CheckSettings
+
 # A key whose items are all commented out holds nothing.
 NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 Name = Annotated[str, Field(min_length=1)]
@@ -98,6 +100,15 @@ class KeyGrant(AccessSettings):
     metadata: dict[str, str] = {}
     """Anything to note of it."""
 
+    tools: list[Name] | None = None
+    """Patterns of the tools that the server may run for it: `web_search`, `web_fetch`,
+    `file_search`, `mcp.LABEL.TOOL` for those of the template's MCP servers, and `mcp_url` for
+    servers that a request names by URL. Without it all, and with an empty list none."""
+
+    guardrails: Annotated[list[CheckSettings], NothingIsEmpty] = []
+    """What is looked for in its requests and their replies, besides what the template looks for in
+    all."""
+
 
 def _check_not_empty(key: SecretStr) -> SecretStr:
     if not key.get_secret_value().strip():
@@ -148,7 +159,8 @@ def _check_store(store: SecretStr) -> SecretStr:
 
 
 class LimitStoreSettings(AccessSettings):
-    """Where limits are counted."""
+    """Where limits are counted, and nothing else is shared; `fleet` says it for all that gateways
+    share."""
 
     store: Annotated[SecretStr, AfterValidator(_check_store)] = SecretStr("memory")
     """`memory`, each process for itself, or `redis://...`, all together."""
@@ -161,6 +173,53 @@ class LimitStoreSettings(AccessSettings):
 
 
 LimitStore = Annotated[LimitStoreSettings, BeforeValidator(_store_alone)]
+
+OnOutage = Literal["refuse", "local_share", "allow"]
+"""What becomes of requests that have limits while nobody can count them for all gateways."""
+
+
+def _check_fleet_store(store: SecretStr) -> SecretStr:
+    stores = ("redis://", "rediss://", "unix://", "postgres://", "postgresql://")
+    if not store.get_secret_value().startswith(stores):
+        raise ValueError(
+            "expected the URL of a Redis, as in redis://localhost:6379/0, or of a PostgreSQL"
+        )
+    return store
+
+
+class FleetSettings(AccessSettings):
+    """What gateways share that serve one template: limits and budgets, which targets are left alone
+    and who probes them, what each target has in flight and which prompts it has, and reloads."""
+
+    store: Annotated[SecretStr, AfterValidator(_check_fleet_store)]
+    """What all of them name: a Redis (`redis://...`, `rediss://...` or `unix://...`) or, for some
+    hundred requests a second with limits, a PostgreSQL (`postgres://...`)."""
+
+    on_outage: OnOutage = "local_share"
+    """What becomes of requests that have limits while the store is away: `refuse` answers 503,
+    `local_share` has each gateway let in the limit divided by the gateways that were seen last,
+    `allow` lets them in uncounted. All else goes on with what each gateway knows itself."""
+
+    timeout: Annotated[float, Field(gt=0)] = 0.05
+    """Seconds that a request waits for its limits at most; after that the store is away. Nothing
+    else of a request waits for the store."""
+
+
+FleetOrStore = Annotated[FleetSettings, BeforeValidator(_store_alone)]
+
+_ON_OUTAGE: dict[str, OnOutage] = {"open": "allow", "closed": "refuse"}
+
+
+def counted_together(fleet: FleetSettings | None, limits: LimitStoreSettings) -> FleetSettings:
+    """Where limits are counted, whichever of the two settings says so, and what then.
+
+    Without a fleet the store may be `memory`: each process counts for itself.
+    """
+    if fleet is not None:
+        return fleet
+    return FleetSettings.model_construct(
+        store=limits.store, on_outage=_ON_OUTAGE[limits.when_away], timeout=limits.timeout
+    )
 
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from llama_compat.distribution.aliases import is_pattern
-from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.problems import KeyPath, Problem, did_you_mean
+from llama_compat.distribution.reading.env_references import ResolvedDocument
 from llama_compat.distribution.routing import RoutingSettings, flat_targets, merged
 
 if TYPE_CHECKING:
@@ -40,8 +40,16 @@ def reference_problems(document: ResolvedDocument) -> Iterator[Problem]:
                     leads_to.setdefault(name, []).append(((*at, "model"), named))
         for at, routing in _routing(model, path):
             yield from _mirror(models, at, routing, list(_names(model)))
+        yield from _semantic(models, path, model)
     for at, routing in _routing(document.value, ()):
         yield from _mirror(models, at, routing, [])
+    server = document.value.get("server")
+    if isinstance(server, Mapping):
+        yield from _semantic(models, ("server",), server)
+        stores = server.get("vector_stores")
+        if isinstance(stores, Mapping):
+            path = ("server", "vector_stores", "embedding_model")
+            yield from models.problem(path, stores.get("embedding_model"))
     yield from _circles(document, leads_to)
 
 
@@ -59,6 +67,15 @@ def _ways_out(
         if has_targets and model.get(key) is not None:
             message = f"a model with 'targets' has no '{key}': put it into one of them"
             yield document.problem((*path, key), message, at_key=True)
+
+
+def _semantic(models: _Known, path: KeyPath, owner: Mapping[str, Any]) -> Iterator[Problem]:
+    """Models that a semantic cache asks, and that are not there."""
+    cache = owner.get("cache")
+    semantic = cache.get("semantic") if isinstance(cache, Mapping) else None
+    if isinstance(semantic, Mapping):
+        for key in ("model", "verify"):
+            yield from models.problem((*path, "cache", "semantic", key), semantic.get(key))
 
 
 def _mirror(
@@ -168,6 +185,8 @@ def contradictions(distribution: Distribution, document: ResolvedDocument) -> It
     if distribution.routing is not None:
         yield from _between(document, ("routing",), distribution.routing, distribution.routing)
     by_name = {name: each for each in distribution.models for name in each.names}
+    # Each replica is a target by itself.
+    replicated = {each.id for each in distribution.providers if each.replicas is not None}
     for index, model in enumerate(distribution.models):
         path: KeyPath = ("models", index)
         yield from _twice(document, path, model)
@@ -176,7 +195,8 @@ def contradictions(distribution: Distribution, document: ResolvedDocument) -> It
             assert effective is not None
             at = (*path, "routing")
             yield from _between(document, at, model.routing, effective)
-            if len(flat_targets(model, by_name)) == 1:
+            flats = flat_targets(model, by_name)
+            if len(flats) == 1 and flats[0].provider not in replicated:
                 yield from _for_one(document, at, model.routing)
 
 

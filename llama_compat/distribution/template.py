@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -21,24 +21,29 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    model_validator,
 )
 
 from llama_compat.distribution.access import (
     CorsSettings,
+    FleetOrStore,
+    FleetSettings,
     KeySettings,
     LimitSettings,
     LimitStore,
     LimitStoreSettings,
     TeamSettings,
+    counted_together,
 )
 from llama_compat.distribution.access import Name as _Name
 from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
-from llama_compat.distribution.env_references import ResolvedDocument
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import (
+    BatchesSettings,
     CacheSettings,
-    ExactCacheSettings,
+    FilesSettings,
+    HandOverSettings,
     PriceSettings,
     RecordsSettings,
     StorageAddress,
@@ -53,6 +58,9 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.reading.env_references import ResolvedDocument
+from llama_compat.distribution.reading.validation_messages import explain
+from llama_compat.distribution.reading.yaml_positions import read_yaml
 from llama_compat.distribution.routing import (
     FlatTarget,
     RoutingSettings,
@@ -60,8 +68,10 @@ from llama_compat.distribution.routing import (
     flat_targets,
 )
 from llama_compat.distribution.routing_checks import contradictions, reference_problems
-from llama_compat.distribution.validation_messages import explain
-from llama_compat.distribution.yaml_positions import read_yaml
+from llama_compat.distribution.scaling import ReplicaSettings, ScaleSettings
+from llama_compat.distribution.vector_stores import VectorStoresSettings
+from llama_compat.guardrails.settings import CheckSettings
+from llama_compat.hosted.settings import ToolsSettings
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 
@@ -184,7 +194,10 @@ class ServerSettings(_Settings):
     in `storage`."""
 
     limits: LimitStore = LimitStoreSettings()
-    """Where the limits of keys, teams, models and providers are counted."""
+    """Where the limits of keys, teams, models and providers are counted, if there is no `fleet`."""
+
+    fleet: FleetOrStore | None = None
+    """What this gateway shares with others that serve the same template."""
 
     cors: CorsSettings | None = None
     """Web pages that may use the server; none without it."""
@@ -239,8 +252,22 @@ class ServerSettings(_Settings):
     cache: CacheSettings | None = None
     """Keep replies, and give them again to who asks for the same; models may have another."""
 
+    tools: ToolsSettings | None = None
+    """Run tools for models whose vendors don't: web search, web fetch, search in files, and those
+    of MCP servers."""
+
+    files: FilesSettings | None = None
+    """Keep files that clients upload; `{}` for the usual way."""
+
+    batches: BatchesSettings | None = None
+    """Work through batches of requests; `{}` for the usual way. Files are kept then, as `files`
+    says, or in the usual way."""
+
+    vector_stores: VectorStoresSettings | None = None
+    """Keep vector stores, in which the texts of files are found. Files are kept then, too."""
+
     storage: StorageAddress = Field(default_factory=default_storage)
-    """Where records and keys are kept, if the template wants any: `sqlite:PATH` or
+    """Where records, keys and the like are kept, if the template wants any: `sqlite:PATH` or
     `postgres://USER:PASSWORD@HOST/DATABASE`."""
 
     records: RecordsSettings | None = None
@@ -258,6 +285,29 @@ class ServerSettings(_Settings):
 
     shutdown_grace_seconds: Annotated[int, Field(ge=0)] = 30
     """How long running requests may take to finish once the server is told to stop."""
+
+    @property
+    def counting(self) -> FleetSettings:
+        """Where limits are counted, and what becomes of requests where that is away."""
+        return counted_together(self.fleet, self.limits)
+
+    @model_validator(mode="after")
+    def _one_store(self) -> Self:
+        if self.fleet is not None and "store" in self.limits.model_fields_set:
+            raise ValueError(
+                "'fleet' says where limits are counted too: leave out 'limits' beside it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _searches_what_there_is(self) -> Self:
+        wants = self.tools is not None and self.tools.file_search is not None
+        if wants and self.vector_stores is None:
+            raise ValueError(
+                "'tools.file_search' searches vector stores: add 'vector_stores:"
+                " {embedding_model: ...}' beside 'tools'"
+            )
+        return self
 
 
 class ProviderSettings(_Settings):
@@ -280,6 +330,13 @@ class ProviderSettings(_Settings):
 
     max_waiting: Annotated[int, Field(ge=0)] = 100
     """Requests that wait beyond that; further ones go to another target, or get 429."""
+
+    batches: HandOverSettings = HandOverSettings()
+    """How batches of its models are worked on, unless the model says otherwise."""
+
+    replicas: ReplicaSettings | None = None
+    """Of a local provider: each of its models runs in processes of its own on a Ray cluster; None
+    has it in the process of the server."""
 
     @property
     def discovers_models(self) -> bool:
@@ -328,6 +385,12 @@ class ModelSettings(_Settings):
     cache: CacheSettings | None = None
     """Which of its replies are kept, in the place of what the server says; `{}` for none."""
 
+    batches: HandOverSettings | None = None
+    """How batches of it are worked on, in the place of what its providers say."""
+
+    guardrails: Annotated[list[CheckSettings], _NothingIsEmpty] = []
+    """What is looked for in its requests and replies, besides what is looked for in all."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Its id, and the aliases that are names."""
@@ -365,6 +428,23 @@ class Distribution(_Settings):
     routing: RoutingSettings | None = None
     """What counts for every model, unless it says otherwise."""
 
+    scale: ScaleSettings = ScaleSettings()
+    """The Ray cluster of the providers that have `replicas`."""
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether any provider has replicas."""
+        return any(each.replicas is not None for each in self.providers)
+
+    guardrails: Annotated[list[CheckSettings], _NothingIsEmpty] = []
+    """What is looked for in all requests and replies; models and keys may have more."""
+
+    @property
+    def has_guardrails(self) -> bool:
+        """Whether anything is looked for in any request or reply."""
+        of_models = any(each.guardrails for each in self.models)
+        return bool(self.guardrails) or of_models or any(each.guardrails for each in self.keys)
+
     @property
     def has_limits(self) -> bool:
         """Whether anything in it is limited; keys that are stored may be limited too."""
@@ -383,15 +463,25 @@ class Distribution(_Settings):
         return any(each is not None for each in budgets)
 
     @property
-    def exact_caches(self) -> dict[str, ExactCacheSettings | None]:
+    def caches(self) -> dict[str, CacheSettings | None]:
         """The cache of each model that has its own settings, or is to have none; and by an empty
         name that of all others."""
-        server = self.server.cache
-        caches = {"": None if server is None else server.exact}
-        for model in self.models:
-            if model.cache is not None:
-                caches[model.id] = model.cache.exact
-        return caches
+        caches = {"": self.server.cache, **{each.id: each.cache for each in self.models}}
+        named = {each.id for each in self.models if each.cache is None}
+        return {
+            name: cache if cache is not None and cache.exact is not None else None
+            for name, cache in caches.items()
+            if name not in named
+        }
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether any batches are handed to vendors."""
+        named = [
+            *(each.batches for each in self.providers),
+            *(each.batches for each in self.models),
+        ]
+        return any(each is not None and each.via == "vendor" for each in named)
 
     def targets_of(self, model: ModelSettings) -> list[FlatTarget]:
         """Where requests for `model` may go, whatever other models lie between."""
@@ -413,7 +503,22 @@ def load_distribution(source: str, provider_config: Callable[[str], ConfigModel]
     Raises:
         TemplateError: with everything that is wrong, each with its place.
     """
-    path, text = _read(source)
+    return distribution_of(*read_template(source), provider_config)
+
+
+def distribution_of(
+    path: str, text: str, provider_config: Callable[[str], ConfigModel]
+) -> Distribution:
+    """As `load_distribution`, of a template's text.
+
+    Args:
+        path: of its file, for messages.
+        text: what is in it.
+        provider_config: as there.
+
+    Raises:
+        TemplateError: with everything that is wrong, each with its place.
+    """
     document = ResolvedDocument(read_yaml(text), os.environ)
     if not isinstance(document.value, dict):
         raise TemplateError(path, document.problems or [_not_a_template(document)])
@@ -473,7 +578,7 @@ def _description(path: Path) -> str:
     return first_line.removeprefix("#").strip() if first_line.startswith("#") else ""
 
 
-def _read(source: str) -> tuple[str, str]:
+def read_template(source: str) -> tuple[str, str]:
     """The path of the template `source`, and its text.
 
     Raises:
@@ -541,6 +646,7 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     """What is wrong between settings that are right for themselves."""
     yield from _keys_that_are_not_set(document)
     yield from _bodies(document)
+    yield from _replicas_of_remotes(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
@@ -550,6 +656,7 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     teams = list(_texts(document, "teams", "id"))
     yield from _repeated(document, teams)
     yield from _unknown_teams(document, [team for _, team in teams])
+    yield from _unknown_judges(document)
 
 
 def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
@@ -593,6 +700,15 @@ def _bodies(document: ResolvedDocument) -> Iterator[Problem]:
         )
 
 
+def _replicas_of_remotes(document: ResolvedDocument) -> Iterator[Problem]:
+    for path, provider in _mappings(document, "providers"):
+        type, replicas = provider.get("type"), provider.get("replicas")
+        if replicas is not None and isinstance(type, str) and not type.startswith("local::"):
+            at = (*path, "replicas")
+            message = "only a local provider (`local::...`) has replicas; this one's models run"
+            yield document.problem(at, f"{message} somewhere else")
+
+
 def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
     for path, model in _mappings(document, "models"):
         aliases = enumerate(_list(model.get("aliases")))
@@ -632,6 +748,29 @@ def _unknown_teams(document: ResolvedDocument, teams: Sequence[str]) -> Iterator
             hint = near or "; add it to 'teams', which may say no more than its id"
             message = f"no team has the id {document.shown(path, team)}{hint}"
             yield document.problem(path, message)
+
+
+def _unknown_judges(document: ResolvedDocument) -> Iterator[Problem]:
+    """Guardrails that ask a model that the template has not, where no vendor lists its own."""
+    names = [name for _, name in _model_names(document)]
+    configs = (provider.get("config") for _, provider in _mappings(document, "providers"))
+    if any(getattr(each, "models", None) for each in configs):
+        return
+    rails = _list(document.value.get("guardrails"))
+    places: list[tuple[KeyPath, Any]] = [(("guardrails",), rails)]
+    for section in ("models", "keys"):
+        for path, item in _mappings(document, section):
+            places.append(((*path, "guardrails"), _list(item.get("guardrails"))))
+    for path, checks in places:
+        for index, check in enumerate(checks):
+            for kind in ("judge", "moderations", "topics"):
+                asked = check.get(kind) if isinstance(check, dict) else None
+                model = asked.get("model") if isinstance(asked, dict) else None
+                if isinstance(model, str) and model not in names:
+                    at = (*path, index, kind, "model")
+                    hint = did_you_mean(model, names) or "; add it to 'models'"
+                    shown = document.shown(at, model)
+                    yield document.problem(at, f"no model has the id {shown}{hint}")
 
 
 def _repeated(

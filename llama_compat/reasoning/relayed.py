@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from llama_compat.dialects.base import WireTurns
+from llama_compat.dialects.base import Said, WireTurns
 from llama_compat.exchange import Reply
 from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
@@ -19,17 +19,18 @@ MAX_BYTES = 16 << 20
 
 
 async def watched(
-    reply: Reply, turns: WireTurns, recollection: Recollection, place: TurnPlace
+    reply: Reply, turns: WireTurns, said: Said, recollection: Recollection, place: TurnPlace
 ) -> Reply:
     """`reply`, of which what was thought is kept before the client knows of its end.
 
     Args:
         reply: in the client's own language.
         turns: where that has what was thought.
+        said: reads what was said in it.
         recollection: of the target that answered.
         place: where the conversation had come to.
     """
-    watch = _Watch(turns, recollection, place)
+    watch = _Watch(turns, said, recollection, place)
     try:
         if isinstance(reply.body, bytes):
             await watch.whole(reply.body)
@@ -48,8 +49,11 @@ async def watched(
 class _Watch:
     """Remembers what has come of one reply until all of its calls are there."""
 
-    def __init__(self, turns: WireTurns, recollection: Recollection, place: TurnPlace) -> None:
+    def __init__(
+        self, turns: WireTurns, said: Said, recollection: Recollection, place: TurnPlace
+    ) -> None:
         self._turns = turns
+        self._said = said
         self._recollection = recollection
         self._place = place
         self._pieces: list[bytes] | None = []
@@ -83,7 +87,7 @@ class _Watch:
 
     def _keep(self, said: bytes, streamed: bool) -> None:
         try:
-            reply = self._turns.said(said, streamed)
+            reply = self._said(said, streamed)
         except ValueError as error:
             # The client may make something of it all the same: it is no fault of the reply.
             log.debug("what was thought is not kept, as the reply can't be read: %s", error)

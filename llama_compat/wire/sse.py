@@ -35,6 +35,25 @@ def encode_comment(comment: bytes = b"") -> bytes:
     return b":%b\n\n" % comment
 
 
+def last_data(body: bytes) -> bytes:
+    """The data of the last event that has any on one line, but for `[DONE]`; empty for none.
+
+    Args:
+        body: a stream from its beginning.
+    """
+    end = len(body)
+    while end > 0:
+        at = body.rfind(b"data:", 0, end)
+        if at < 0:
+            break
+        if not at or body[at - 1] in b"\r\n":
+            data = body[at + 5 :].splitlines()[0].strip() if at + 5 < len(body) else b""
+            if data and data != b"[DONE]":
+                return data
+        end = at
+    return b""
+
+
 class EventTooLargeError(ValueError):
     """An event grew past the decoder's limit."""
 

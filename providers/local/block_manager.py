@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from llama_compat.prefixes.held import HeldPrompts
+from llama_compat.prefixes.marks import Marks
 
 BLOCK_SIZE = 16
 """Tokens in a block of a model's KV cache."""
@@ -19,11 +22,16 @@ class BlockManager:
     Args:
         total: how many blocks there are.
         block_size: tokens in each.
+
+    Attributes:
+        held: is told what is stored and what is removed, if somebody wants to know which prompts
+            there are.
     """
 
     def __init__(self, total: int, block_size: int) -> None:
         self.total = total
         self.block_size = block_size
+        self.held: HeldPrompts | None = None
         self._references = [0] * total
         self._hashes: list[bytes | None] = [None] * total
         self._by_hash: dict[bytes, int] = {}
@@ -94,6 +102,8 @@ class BlockManager:
             return False
         self._hashes[block] = block_hash
         self._by_hash[block_hash] = block
+        if self.held is not None:
+            self.held.stored(block_hash)
         return True
 
     def unregister(self, blocks: Iterable[int]) -> None:
@@ -109,3 +119,24 @@ class BlockManager:
         if block_hash is not None:
             del self._by_hash[block_hash]
             self._hashes[block] = None
+            if self.held is not None:
+                self.held.removed(block_hash)
+
+    def note(self, marks: Marks, hash_of: Callable[[int], bytes]) -> None:
+        """A prompt was computed.
+
+        Args:
+            marks: of its characters.
+            hash_of: what its full block of this number is known by.
+        """
+        if self.held is None or not marks:
+            return
+        needs, before = [], 0
+        for block, tokens in marks:
+            full = tokens // self.block_size
+            if full:
+                # One that ends in the same block of tokens as the one before it needs that, too.
+                first = min(before, full - 1)
+                needs.append((block, tuple(map(hash_of, range(first, full)))))
+                before = full
+        self.held.learn(needs, self._by_hash.__contains__)

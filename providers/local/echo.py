@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import sys
+import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -25,13 +27,18 @@ from llama_compat.images import images_in
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.off_loop import off_loop
+from llama_compat.prefixes.held import HeldPrompts
+from llama_compat.prefixes.marks import Marks
 from llama_compat.text.stop_strings import StopStrings
 from llama_compat.tools.calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
+    EmbeddingRequest,
+    EmbeddingResponse,
     Message,
     RankedDocument,
     RerankRequest,
@@ -54,6 +61,11 @@ from providers.local.simulation.config import SimulationConfig
 from providers.local.simulation.engine import SimulatedSequence, block_hashes
 from providers.local.simulation.runner import SimulationRunner
 
+DIMENSIONS = 256
+"""Numbers of a vector, where the request does not say."""
+
+MAX_DIMENSIONS = 4096
+
 _Asked = TypeVar("_Asked", ChatCompletionRequest, CompletionRequest)
 
 
@@ -70,13 +82,17 @@ class EchoConfig(ProviderConfig):
 
 
 class EchoProvider(
-    OpenAICompletionUnsupportedMixin, OpenAIChatCompletionUnsupportedMixin, Provider
+    OpenAICompletionUnsupportedMixin,
+    OpenAIChatCompletionUnsupportedMixin,
+    OpenAIEmbeddingsUnsupportedMixin,
+    Provider,
 ):
     """Answers a chat with its last user message, and continues a prompt with the prompt.
 
     Where a request demands a tool call (`tool_choice` is `required` or names a function), the
     answer is a call of that tool, or of the first; the text goes into the first parameter that
-    takes a string. Documents are ranked by how many of the query's words they have.
+    takes a string. Documents are ranked by how many of the query's words they have, and vectors of
+    texts are the more alike the more words the texts have in common.
 
     Attributes:
         running: how many generations run at the moment.
@@ -102,6 +118,8 @@ class EchoProvider(
         }
     )
 
+    embedding_parameters = frozenset({"dimensions"})
+
     rerank_parameters = frozenset({"truncation"})
 
     def __init__(
@@ -110,6 +128,7 @@ class EchoProvider(
         super().__init__(provider_id, config, models)
         self._delay = self.config.delay_ms / 1000
         self._simulated: dict[str, SimulationRunner] = {}
+        self._telling: set[str] = set()
         self.running = 0
 
     async def stop(self) -> None:
@@ -131,6 +150,20 @@ class EchoProvider(
     def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt with itself; the ids of a tokenized prompt are its words."""
         return self._generate(request, self._complete)
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Vectors of length 1 in which each word is a direction, of `dimensions` numbers or of
+        256.
+
+        Raises:
+            APIError: 400, they are more than anybody needs.
+        """
+        if (request.dimensions or 0) > MAX_DIMENSIONS:
+            raise invalid_parameter(
+                "dimensions", f"'dimensions' may be {MAX_DIMENSIONS} at most for this model."
+            )
+        size = sum(map(len, request.inputs))
+        return await off_loop(size, _vectors, request.inputs, request.dimensions or DIMENSIONS)
 
     async def rerank(self, request: RerankRequest) -> RerankResponse:
         """The share of the query's words that is in each document; nothing is ever too long."""
@@ -185,6 +218,7 @@ class EchoProvider(
             block_hashes(words, size, request.sampling.cache_salt),
             max(1, usage.prompt_tokens),
             max(1, usage.completion_tokens),
+            await self._marks(request),
         )
         if sequence.prompt_tokens + sequence.reply_tokens > runner.engine.config.capacity:
             raise context_length_exceeded(
@@ -200,6 +234,24 @@ class EchoProvider(
                     yield piece
                 given = max(given, due)
         yield replace(complete, usage=replace(usage, cached_tokens=sequence.cached_tokens))
+
+    def held_prompts(self, model: str) -> HeldPrompts | None:
+        """Those in the cache of a simulated engine."""
+        if self.config.simulate is None or all(each.name != model for each in self.models):
+            return None
+        self._telling.add(model)
+        return self._runner(model).engine.held_prompts()
+
+    async def _marks(self, request: ChatCompletionRequest | CompletionRequest) -> Marks:
+        mark = request.mark
+        if mark is None or request.model not in self._telling:
+            return ()
+        words = [
+            word.encode("utf-8", "surrogatepass")
+            for text in _texts(request)
+            for word in _words(text)
+        ]
+        return await off_loop(_size(request), mark, words)
 
     def _runner(self, model: str) -> SimulationRunner:
         runner = self._simulated.get(model)
@@ -245,6 +297,19 @@ def _texts(request: ChatCompletionRequest | CompletionRequest) -> list[str]:
 
 def _size(request: ChatCompletionRequest | CompletionRequest) -> int:
     return sum(map(len, _texts(request)))
+
+
+def _vectors(texts: Sequence[str], dimensions: int) -> EmbeddingResponse:
+    vectors, count = [], 0
+    for text in texts:
+        words = re.findall(r"\w+", text.lower())
+        vector = [0.0] * dimensions
+        for word in words:
+            vector[zlib.crc32(word.encode("utf-8", "replace")) % dimensions] += 1.0
+        length = math.hypot(*vector) or 1.0
+        vectors.append(tuple(each / length for each in vector))
+        count += len(words)
+    return EmbeddingResponse(tuple(vectors), count)
 
 
 def _count(request: ChatCompletionRequest | CompletionRequest) -> int:

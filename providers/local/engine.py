@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from llama_compat.prefixes.held import HeldPrompts
+from llama_compat.prefixes.marks import Marks
 from llama_compat.tools.formats import ToolFormat
 from llama_compat.types import (
     EmbeddingRequest,
@@ -139,6 +141,8 @@ class Generation:
         logprobs: how many alternatives are wanted beside each token's log probability, if any is.
         prompt_logprobs: whether the prompt's tokens are scored as well.
         constraint: what the tokens have to be, if they are not free.
+        marks: which tokens of the prompt each block of its characters stands for, where somebody
+            is told which prompts the cache holds.
     """
 
     prompt_ids: tuple[int, ...]
@@ -147,6 +151,7 @@ class Generation:
     logprobs: int | None = None
     prompt_logprobs: bool = False
     constraint: Constraint | None = None
+    marks: Marks = ()
 
 
 class TokenScores(NamedTuple):
@@ -260,6 +265,10 @@ class Engine(Protocol):
 
     def stop(self) -> None:
         """Break off what there is with an error; blocks until the engine is at rest."""
+
+    def held_prompts(self) -> HeldPrompts | None:
+        """Which prompts its cache holds, of those that came since this was first asked for; None
+        where it keeps none, or can't tell."""
 
     def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
         """`Prefilled`, any number of `Sampled`, `Ended`, as many at once as there are.

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from llama_compat.errors import APIError, internal_error, invalid_parameter, shutting_down
+from llama_compat.prefixes.held import HeldPrompts
 from llama_compat.types import StopReason
 from providers.local.engine import (
     Ended,
@@ -101,6 +102,10 @@ class EngineThread(Generic[S]):
     def sequences(self) -> int:
         """How many run at the same time."""
         raise NotImplementedError
+
+    def held_prompts(self) -> HeldPrompts | None:
+        """See `providers.local.engine.Engine.held_prompts`."""
+        return None
 
     def start(self) -> None:
         """Start the thread."""

@@ -18,6 +18,8 @@ from llama_compat.mixins import (
     OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.once import Once
+from llama_compat.prefixes.held import HeldPrompts
+from llama_compat.prefixes.marks import Marks
 from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
 from llama_compat.tools.formats import ForcedCallParser, reply_parser
 from llama_compat.types import (
@@ -26,6 +28,7 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     Guide,
+    Mark,
     RerankRequest,
     RerankResponse,
     StreamEvent,
@@ -185,6 +188,7 @@ class LocalProvider(
         self._grammars: dict[str, Grammars] = {}
         self._opened: dict[str, Shared[_Opened]] = {}
         self._adopted: dict[str, Shared[_Opened]] = {}
+        self._telling: set[str] = set()
 
     # Start and stop -------------------------------------------------------------------------------
 
@@ -313,6 +317,7 @@ class LocalProvider(
             logprobs=request.logprobs,
             prompt_logprobs=request.echo and request.logprobs is not None,
             constraint=await self._constraint(request, sampling.guide),
+            marks=await self._marks(request, prompt_ids, model),
         )
         reply = text_events(
             engine,
@@ -345,6 +350,7 @@ class LocalProvider(
             max_tokens=max_tokens(request, len(prompt.token_ids), model, "messages"),
             logprobs=request.logprobs,
             constraint=constraint,
+            marks=await self._marks(request, prompt.token_ids, model),
         )
         text = text_events(
             engine,
@@ -407,6 +413,28 @@ class LocalProvider(
         )
         return len(prompt.token_ids)
 
+    def held_prompts(self, model: str) -> HeldPrompts | None:
+        """Those in the cache of its engine, if it has one that tells."""
+        engine = self.engines.get(model)
+        held = None if engine is None else engine.held_prompts()
+        if held is not None:
+            self._telling.add(model)
+        return held
+
+    async def _marks(
+        self,
+        request: ChatCompletionRequest | CompletionRequest,
+        prompt_ids: Sequence[int],
+        model: LocalModel,
+    ) -> Marks:
+        """What blocks of characters are told by of this prompt; nothing where nobody is told."""
+        mark = request.mark
+        if mark is None or request.model not in self._telling:
+            return ()
+        thread = self._opened[request.model].value.prompts
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(thread, _marked, mark, model, prompt_ids)
+
     async def _prompt(
         self,
         make: Callable[..., T],
@@ -423,6 +451,10 @@ class LocalProvider(
         run = asyncio.get_running_loop().run_in_executor
         prepared = request.prepared or Once()
         return await prepared.get(lambda: run(thread, make, model, request, *args))
+
+
+def _marked(mark: Mark, model: LocalModel, prompt_ids: Sequence[int]) -> Marks:
+    return mark([model.vocabulary.token_bytes(each) for each in prompt_ids])
 
 
 def _load_settings(provider: LocalProvider) -> tuple[type[LocalProvider], dict[str, Any]]:

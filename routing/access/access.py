@@ -5,9 +5,9 @@ A reloaded template that says the same of these goes on with what there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from llama_compat.distribution import Distribution, LimitStoreSettings
+from llama_compat.distribution import Distribution, FleetSettings
 from routing.access.keys.keeper import Keeper
 from routing.access.keys.ring import Key
 from routing.access.limits.limiter import Limiter
@@ -20,6 +20,7 @@ class Access:
     Args:
         distribution: whose it is.
         waits: whether to start where the storage is away, and to know its keys once it is there.
+        gateways: how many there are that serve the same, this one among them.
 
     Attributes:
         settings: what it depends on.
@@ -28,11 +29,17 @@ class Access:
         keeper: of what is in the storage; None where nothing is.
     """
 
-    def __init__(self, distribution: Distribution, *, waits: bool = True) -> None:
+    def __init__(
+        self,
+        distribution: Distribution,
+        *,
+        waits: bool = True,
+        gateways: Callable[[], int] = lambda: 1,
+    ) -> None:
         self._waits = waits
         server = distribution.server
         self.settings = access_settings(distribution)
-        self.counters = _counters(server.limits)
+        self.counters = _counters(server.counting)
         self.keeper = (
             Keeper(server.storage.get_secret_value(), self.counters)
             if _keeps(distribution)
@@ -40,8 +47,9 @@ class Access:
         )
         self.limiter = Limiter(
             self.counters,
-            server.limits.when_away,
+            server.counting.on_outage,
             on_spent=self.keeper.spent if self.keeper else lambda charge, cost: None,
+            gateways=gateways,
         )
 
     @property
@@ -75,17 +83,21 @@ class Access:
 def access_settings(distribution: Distribution) -> object:
     """What an `Access` depends on, to be compared."""
     server = distribution.server
-    return server.limits, server.storage if _keeps(distribution) else None
+    return server.counting, server.storage if _keeps(distribution) else None
 
 
 def _keeps(distribution: Distribution) -> bool:
     return distribution.server.stored_keys or distribution.has_budgets
 
 
-def _counters(settings: LimitStoreSettings) -> Counters:
+def _counters(settings: FleetSettings) -> Counters:
     store = settings.store.get_secret_value()
     if store == "memory":
         return MemoryCounters()
+    if store.startswith(("postgres://", "postgresql://")):
+        from routing.access.limits.postgres import PostgresCounters
+
+        return PostgresCounters(store, answer_seconds=settings.timeout)
     from routing.access.limits.shared import RedisCounters
 
     return RedisCounters(store, answer_seconds=settings.timeout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from routing.asgi import RawHeaders
@@ -30,12 +32,15 @@ USUAL = CacheControl()
 def cache_control(headers: RawHeaders) -> CacheControl:
     """What a request's headers say. A `max-age` that is no number is 0: who bounds the age, and
     can't be understood, does not want an old one."""
-    said = [value.decode("latin-1") for name, value in headers if name.lower() == HEADER]
-    if not said:
-        return USUAL
+    said = [value for name, value in headers if name == HEADER]
+    return _read(b",".join(said)) if said else USUAL
+
+
+@lru_cache(maxsize=256)
+def _read(said: bytes) -> CacheControl:
     no_store = no_cache = False
     max_age: float | None = None
-    for directive in ",".join(said).split(","):
+    for directive in said.decode("latin-1").split(","):
         name, _, value = directive.partition("=")
         match name.strip().lower():
             case "no-store":

@@ -14,6 +14,63 @@ AHEAD_BYTES = 256 * 1024
 Ask = Callable[[], Awaitable[Reply]]
 
 
+class Errand:
+    """One request for a whole reply, asked by who came first, in their own task. Nothing more is
+    made of it as long as nobody else waits.
+
+    Whoever wants the reply as well boards, as a `Flight`; who came first stays until it is there,
+    even if their client leaves, while anybody else waits.
+
+    Attributes:
+        reply: the one that came; None where none did, or it is over for nobody yet.
+        aboard: how many others wait.
+        is_over: whether it has come to its end.
+    """
+
+    __slots__ = ("_desert", "_waiting", "aboard", "is_over", "reply")
+
+    is_full = False
+
+    def __init__(self) -> None:
+        self.reply: Reply | None = None
+        self.aboard = 0
+        self.is_over = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self._desert: Callable[[], None] | None = None
+
+    def stays(self, desert: Callable[[], None]) -> bool:
+        """Whether others wait, now that the client of who came first has left; when the last of
+        them has, too, `desert` is called."""
+        if not self.aboard:
+            return False
+        self._desert = desert
+        return True
+
+    def board(self) -> None:
+        """One more wants the reply; `leave` is the end of that."""
+        self.aboard += 1
+
+    async def leave(self) -> None:
+        """One of those on board leaves."""
+        self.aboard -= 1
+        if not self.aboard and self._desert is not None and not self.is_over:
+            self._desert()
+
+    async def over(self) -> None:
+        """Wait for its end, whatever that is."""
+        if not self.is_over:
+            news = asyncio.get_running_loop().create_future()
+            self._waiting.append(news)
+            await news
+
+    def end(self) -> None:
+        """It has come to its end."""
+        self.is_over = True
+        for each in self._waiting:
+            if not each.done():
+                each.set_result(None)
+
+
 class Flight:
     """One request on its way to its reply, in a task of its own, as it may outlive who began it.
 
@@ -46,9 +103,10 @@ class Flight:
         self._size = 0
         self._furthest = 0
         self._over = False
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._task = asyncio.create_task(self._fly())
+        self._waiting: list[asyncio.Future[None]] = []
+        self._room: asyncio.Event | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._fly())
 
     def board(self) -> None:
         """One more wants the reply; `leave` is the end of that."""
@@ -106,7 +164,7 @@ class Flight:
             body,
             first,
             status=reply.status,
-            headers=reply.headers,
+            headers={**reply.headers},
             dropped=reply.dropped,
             adapted=reply.adapted,
             read_usage=reply.read_usage,
@@ -126,7 +184,7 @@ class Flight:
             raise
         finally:
             self._over = True
-            self._news.set()
+            self._tell_waiting()
             await self._ended(self)
 
     async def _follow(self, reply: Reply) -> None:
@@ -140,8 +198,9 @@ class Flight:
                 async for piece in body:
                     self._add(piece)
                     while self._size - self._furthest > AHEAD_BYTES:
-                        self._room.clear()
+                        self._room = asyncio.Event()
                         await self._room.wait()
+                        self._room = None
                 reply.read_to_end = True
         except APIError as error:
             reply.error = self._error = error
@@ -159,7 +218,7 @@ class Flight:
         self._pieces.append(piece)
         self._size += len(piece)
         self.is_full = self._size > self._most_bytes
-        self._news.set()
+        self._tell_waiting()
 
     def _tell(self, error: APIError) -> bytes:
         """The error that the stream ends in; who tells of another comes here too."""
@@ -171,9 +230,23 @@ class Flight:
 
     # Who reads it ---------------------------------------------------------------------------------
 
+    async def over(self) -> None:
+        """Wait for its end, whatever that is."""
+        while not self._over:
+            await self._more()
+
     async def _more(self) -> None:
-        self._news.clear()
-        await self._news.wait()
+        news = self._loop.create_future()
+        self._waiting.append(news)
+        await news
+
+    def _tell_waiting(self) -> None:
+        waiting = self._waiting
+        if waiting:
+            self._waiting = []
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
 
     async def _read(self) -> AsyncGenerator[bytes, None]:
         """All of the stream, from its beginning.
@@ -190,7 +263,8 @@ class Flight:
                     size += len(piece)
                     if size > self._furthest:
                         self._furthest = size
-                        self._room.set()
+                        if self._room is not None:
+                            self._room.set()
                     yield piece
                     if self.is_full and self.aboard == 1:
                         self._pieces[place - 1] = b""

@@ -8,14 +8,16 @@ in the vocabulary, and the vocabulary has words for all that is in them.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, cast
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
-from llama_compat.dialects.base import Translation
+from llama_compat.dialects.base import HOSTED_TOOLS, Translation
 from llama_compat.distribution import ExactCacheSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal
@@ -24,9 +26,14 @@ from llama_compat.types import ChatCompletionRequest, CompletionRequest, tempera
 from routing.cache.noticed import NoticedMembers, has_unread
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 _FORM = ("stream", "stream_options")
 """The members that make another form of the same reply."""
+
+_NOT_ASKED = ("model", *_FORM)
+"""Those, and the one that a route stands for."""
 
 _ELSEWHERE = frozenset(
     {*_FORM, "model", "metadata", "prompt_cache_key", "safety_identifier", "store", "user"}
@@ -41,16 +48,52 @@ _VERSIONS = frozenset({"anthropic-version", "api-revision"})
 """Headers that say in which edition of its API a client speaks, and nothing of what it asks."""
 
 
-class Written(Struct, frozen=True):
+_MAY_SAMPLE = re.compile(rb'"(?:[tT]emperature|[tT]op_?[pP]|[sS]eed)":')
+"""Without any of these a reply is another one each time."""
+
+_MAY_CALL = re.compile(rb'"\w*(?:[tT]ool|[fF]unction|[mM]cp|[pP]lugin|[sS]earch)\w*":')
+"""Without any of these there are no tools, be they the client's or a vendor's. No text has them in
+it, as its quotation marks have a backslash before them."""
+
+_SAMPLING = (b"emperature", b"eed", b"op_p", b"opP")
+_CALLING = (b"ool", b"unction", b"mcp", b"lugin", b"Mcp", b"earch")
+"""Without any of these they need not be looked for, which takes longer."""
+
+_VENDORS_TOOLS = frozenset({"functions", "mcp_servers", "plugins", "web_search_options"})
+"""Members that have tools in them of which the vocabulary knows nothing."""
+
+
+class Written(Struct, frozen=True, gc=False):
     """A request as it is written.
 
     Attributes:
-        key: of all that asks for something.
-        form: of what makes other bytes of the same reply: streamed or not, the model's name.
+        exact: of all of it: the reply is the same bytes.
+        key: of what asks for something, and not for another form of the same reply: streamed or
+            not, the model's name.
+        may_sample: whether it may ask for the same reply each time.
+        may_call: whether there may be tools in it.
+        choices: whether it asks for several choices to one prompt.
     """
 
+    exact: bytes
     key: bytes
-    form: bytes
+    may_sample: bool = True
+    may_call: bool = True
+    choices: bool = False
+
+    @property
+    def keys(self) -> tuple[bytes, bytes]:
+        """By which its reply is found, the closest first."""
+        return self.exact, self.key
+
+    def may_be_kept(self, settings: ExactCacheSettings) -> bool | None:
+        """Whether its reply may be, by these settings; None where only its meaning can tell."""
+        if not settings.sampled and not self.may_sample:
+            return False
+        if self.choices and not settings.choices:
+            return False
+        known = settings.sampled and (settings.tools or not self.may_call)
+        return True if known else None
 
 
 class Meaning(Struct, frozen=True):
@@ -86,21 +129,61 @@ def belongs_to(principal: Principal, share: str) -> str:
     return f"key {principal.id}"
 
 
-def written(call: Call, where: Sequence[str]) -> Written | None:
-    """The request as it is written; None for what no provider would take.
+def written(call: Call, where: Sequence[str]) -> Written:
+    """The request as it is written.
 
     Args:
         call: the request.
         where: whose it is, and where it goes.
     """
+    canonical = _canonical(call.fields)
+    hasher = _hasher(call.operation.name, tuple(where), tuple(sorted(call.headers.items()))).copy()
+    hasher.update(canonical)
+    form = [b"%d" % call.stream, call.model.encode(errors="backslashreplace")]
+    if call.stream:  # there may be several kinds of it
+        form.append(call.operation.dialect.stream_headers.get("content-type", "").encode())
+    options = call.fields.get("stream_options")
+    if options is not None:
+        form.append(bytes(options))
+    key, extent = hasher.digest(), call.extent
+    hasher.update(b" ".join(form))
+    return Written(
+        hasher.digest(),
+        key,
+        _has_any(canonical, _SAMPLING) and _MAY_SAMPLE.search(canonical) is not None,
+        _has_any(canonical, _CALLING) and _MAY_CALL.search(canonical) is not None,
+        extent.choices > 1 or extent.made > extent.given,
+    )
+
+
+def _has_any(canonical: bytes, words: Sequence[bytes]) -> bool:
+    # Without `in`, which tries bytes as a number first and makes an error of each, and without
+    # `any`, which makes a generator.
+    find = canonical.find
+    for word in words:  # noqa: SIM110
+        if find(word) >= 0:
+            return True
+    return False
+
+
+def _canonical(fields: Mapping[str, Raw]) -> bytes:
+    """The members that ask for something, the same for the same, as JSON."""
     try:
-        fields = decoded(call)
-    except (APIError, ValueError):
-        return None
-    form = [call.stream, call.model, *(fields.pop(name, None) for name in _FORM)]
-    fields.pop("model", None)
-    asked = [call.operation.name, *where, sorted(call.headers.items()), fields]
-    return Written(_hashed("written", asked), _hashed("form", form))
+        members: dict[str, Any] = _decode(_encode(fields))
+        for name in _NOT_ASKED:
+            members.pop(name, None)
+        return _encoder.encode(members)
+    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, RecursionError):
+        # Half characters, and numbers that are none of a machine's: each as it was sent.
+        return _encode({name: fields[name] for name in sorted(fields) if name not in _NOT_ASKED})
+
+
+@lru_cache(maxsize=1024)
+def _hasher(name: str, where: tuple[str, ...], headers: tuple[tuple[str, str], ...]) -> blake2b:
+    """A hash of all that the key of a request has in it besides what it says."""
+    begun = blake2b(digest_size=32, person=b"written")
+    begun.update(json.dumps([name, where, headers]).encode())
+    return begun
 
 
 def meaning(call: Call, model: str, where: Sequence[str]) -> Meaning | None:
@@ -131,7 +214,8 @@ def meaning(call: Call, model: str, where: Sequence[str]) -> Meaning | None:
         key,
         translation,
         temperature_of(first.sampling) > 0 and first.sampling.seed is None,
-        is_chat and bool(cast(ChatCompletionRequest, first).tools),
+        (is_chat and bool(cast(ChatCompletionRequest, first).tools))
+        or _has_vendors_tools(call, members),
         translation.choices_per_prompt > 1 or call.extent.made > call.extent.given,
     )
 
@@ -140,19 +224,23 @@ def _plain(
     request: ChatCompletionRequest | CompletionRequest,
 ) -> ChatCompletionRequest | CompletionRequest:
     """`request` without what makes no other reply: names, the form of the answer, and hints."""
-    changes: dict[str, Any] = {"model": "", "request_id": "", "stream": False, "prepared": None}
+    changes: dict[str, Any] = {"model": "", "request_id": "", "stream": False}
+    changes |= {"prepared": None, "mark": None}  # which are there for the provider alone
     if isinstance(request, ChatCompletionRequest):
         changes |= {"prompt_cache_key": None, "prompt_cache_retention": None}
     return structs.replace(request, **changes)
 
 
-def _hashed(what: str, value: Any) -> bytes:
-    try:
-        data = _encoder.encode(value)
-    except (UnicodeEncodeError, OverflowError):
-        # Half characters and numbers beyond 64 bits, as Python writes them.
-        data = json.dumps(value, sort_keys=True).encode()
-    return _digest(what, data)
+def _has_vendors_tools(call: Call, members: Mapping[str, Any]) -> bool:
+    """Whether it asks for tools that the vendor runs."""
+    if any(members.get(name) for name in _VENDORS_TOOLS):
+        return True
+    return HOSTED_TOOLS in call.operation.parameters(members).values()
+
+
+def digest_of(what: str, value: Any) -> bytes:
+    """The key of `value`, which is told apart from others of another kind."""
+    return _digest(what, json.dumps(value, sort_keys=True).encode())
 
 
 def _digest(what: str, data: bytes) -> bytes:

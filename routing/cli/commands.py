@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import time
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -15,15 +12,17 @@ import typer
 
 from llama_compat import __version__
 from routing.cli import completion, keys, pulling
-from routing.cli.init import init
+from routing.cli.deploying import deploy
+from routing.cli.machine.doctor import doctor
+from routing.cli.machine.init import init
 from routing.cli.terminal import fail as _fail
 from routing.cli.terminal import load as _load
 from routing.cli.terminal import print_ as _print
 from routing.cli.terminal import table as _table
 
 if TYPE_CHECKING:
-    from llama_compat.distribution import Distribution, ProviderSettings
-    from llama_compat.distribution.watched_file import WatchedFile
+    from llama_compat.distribution import Distribution
+    from routing.process.watched_file import WatchedFile
 
 app = typer.Typer(
     name="llama-compat",
@@ -36,6 +35,9 @@ app = typer.Typer(
 app.add_typer(keys.app, name="keys")
 
 app.command()(init)
+app.command()(doctor)
+
+app.command()(deploy)
 
 Source = Annotated[
     str,
@@ -63,6 +65,7 @@ def main() -> None:
 def options(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
+    """What can be said before a command, or without one."""
     if version:
         typer.echo(f"llama-compat {__version__}")
         raise typer.Exit
@@ -183,13 +186,16 @@ def chat(
     api_key: Annotated[
         str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key, if it wants one.")
     ] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=2, help="0 for the likeliest words, more for others.")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="How long an answer may be.")
     ] = None,
 ) -> None:
     """Talk to a running server."""
-    from routing.cli.chat_terminal import ChatError, Conversation, converse
+    from routing.cli.chat.conversation import ChatError, Conversation
+    from routing.cli.chat.session import converse
 
     try:
         conversation = Conversation(
@@ -230,7 +236,7 @@ def status(
 def _watched(template: str) -> WatchedFile:
     """The template's file as it is before it is read, so that no change of it is missed."""
     from llama_compat.distribution import template_path
-    from llama_compat.distribution.watched_file import WatchedFile
+    from routing.process.watched_file import WatchedFile
 
     return WatchedFile(template_path(template))
 
@@ -274,13 +280,9 @@ def _warn(distribution: Distribution) -> None:
 def _check_live(distribution: Distribution) -> None:
     from rich.text import Text
 
-    log = logging.getLogger("providers")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what fails is in the table, and need not be said twice
-    try:
-        results = asyncio.run(_ping_all(distribution))
-    finally:
-        log.setLevel(level)
+    from routing.cli.machine.live import ask_all
+
+    results = ask_all(distribution)
     table = _table("Provider", "Answers", "Models", "What it said")
     for provider in distribution.providers:
         result = results.get(provider.id)
@@ -294,25 +296,3 @@ def _check_live(distribution: Distribution) -> None:
     _print(table)
     if any(isinstance(result, Exception) for result in results.values()):
         raise typer.Exit(1)
-
-
-async def _ping_all(distribution: Distribution) -> dict[str, Sequence[str] | Exception]:
-    """What each remote provider lists, or why it does not, by provider id."""
-    remotes = [each for each in distribution.providers if each.type.startswith("remote::")]
-    results = await asyncio.gather(*(_ping(settings) for settings in remotes))
-    return {settings.id: result for settings, result in zip(remotes, results, strict=True)}
-
-
-async def _ping(settings: ProviderSettings) -> Sequence[str] | Exception:
-    from llama_compat.errors import APIError
-    from providers.base import ProviderStartError
-    from providers.registry import provider_type
-
-    provider = provider_type(settings.type).make(settings.id, settings.config, ())
-    try:
-        await provider.start()
-        return await provider.live_models()
-    except (APIError, ProviderStartError) as error:
-        return error
-    finally:
-        await provider.stop()

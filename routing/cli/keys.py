@@ -1,4 +1,4 @@
-"""The commands about keys: create, list, revoke, rotate those that are stored; hash any."""
+"""The commands about keys: create, list, change, revoke, rotate those that are stored; hash any."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -15,7 +16,10 @@ import typer
 from routing.cli.terminal import fail, load, print_, table
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
     from llama_compat.distribution import KeyGrant
+    from routing.access.keys.store import StoredKey
 
 Found = TypeVar("Found")
 
@@ -39,28 +43,62 @@ StorageOption = Annotated[
 Name = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, its prefix or its name.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="For programs.")]
 
+NONE = "none"
+"""Takes away what a key has."""
+
+LimitOption = Annotated[str | None, typer.Option(metavar="COUNT", help="How many; or none.")]
+
+
+Team = Annotated[str | None, typer.Option(help="One of the template's.")]
+Expires = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="A date, or a time from now: 30d, 12h.")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="PATTERN", help="What it opens, as in 'gpt-*'; all."),
+]
+Budget = Annotated[
+    str | None, typer.Option(metavar="DOLLARS/PERIOD", help="As in 10/month, 1.50/day, 99/ever.")
+]
+Metadata = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Anything you want to note.")
+]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        metavar="PATTERN",
+        help="What the server may run for it, as in 'web_*' or 'mcp.docs.*'; all.",
+    ),
+]
+NoTools = Annotated[bool, typer.Option("--no-tools", help="The server may run nothing for it.")]
+Checks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="What its requests and replies are checked for: a template's `guardrails`, in YAML.",
+    ),
+]
+
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="What to call it.")],
-    team: Annotated[str | None, typer.Option(help="One of the template's.")] = None,
-    expires: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="A date, or a time from now: 30d, 12h.")
+    team: Team = None,
+    expires: Expires = None,
+    models: Models = None,
+    budget: Budget = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="How many it may begin.")
     ] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="PATTERN", help="What it opens, as in 'gpt-*'; all."),
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Of prompts and replies together.")
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="DOLLARS/PERIOD", help="As in 10/month, 1.50/day, 99/ever."),
-    ] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
     concurrent: Annotated[int | None, typer.Option(min=1, help="Requests at a time.")] = None,
-    metadata: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Anything you want to note.")
-    ] = None,
+    metadata: Metadata = None,
+    tools: Tools = None,
+    no_tools: NoTools = False,
+    guardrails: Checks = None,
     template: Template = None,
     storage: StorageOption = None,
     as_json: AsJSON = False,
@@ -79,9 +117,79 @@ def create(
         limits=limits if any(limits.values()) else None,
         budget=_budget_of(budget),
         metadata=dict(_pair_of(each) for each in metadata or ()),
+        tools=[] if no_tools else tools or None,
+        guardrails=[] if guardrails is None else _checks_in(guardrails),
     )
     key, secret = _with_store(template, storage, lambda store: store.create(grant))
     _show_secret(key.shown(), secret, as_json)
+
+
+@app.command()
+def change(
+    key: Name,
+    name: Annotated[str | None, typer.Option(help="What to call it from now on.")] = None,
+    team: Team = None,
+    expires: Expires = None,
+    models: Models = None,
+    budget: Budget = None,
+    requests_per_minute: LimitOption = None,
+    tokens_per_minute: LimitOption = None,
+    concurrent: LimitOption = None,
+    metadata: Metadata = None,
+    tools: Tools = None,
+    no_tools: NoTools = False,
+    guardrails: Checks = None,
+    template: Template = None,
+    storage: StorageOption = None,
+    as_json: AsJSON = False,
+) -> None:
+    """Change what a key opens; what is not named stays, and `none` takes away what is.
+
+    Running servers know within seconds."""
+    limits = {
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "concurrent": concurrent,
+    }
+    changed_limits = {
+        limit: None if text == NONE else _limit_of(limit, text)
+        for limit, text in limits.items()
+        if text is not None
+    }
+    given: dict[str, Any] = {}
+    if name is not None:
+        given["name"] = name
+    if team is not None:
+        given["team"] = None if team == NONE else team
+    if expires is not None:
+        given["expires"] = None if expires == NONE else _time_of(expires)
+    if models:
+        given["models"] = [] if models == [NONE] else models
+    if budget is not None:
+        given["budget"] = None if budget == NONE else _budget_of(budget)
+    if tools or no_tools:
+        given["tools"] = [] if no_tools else None if tools == [NONE] else tools
+    if guardrails is not None:
+        given["guardrails"] = [] if guardrails == NONE else _checks_in(guardrails)
+    noted = None if not metadata else {} if metadata == [NONE] else dict(map(_pair_of, metadata))
+    if not given and not changed_limits and noted is None:
+        fail("Nothing to change: name what is to be other, as in --budget 20/month.")
+
+    def members(grant: KeyGrant) -> dict[str, Any]:
+        members = dict(given)
+        if changed_limits:
+            before = {} if grant.limits is None else grant.limits.model_dump()
+            after = {**before, **changed_limits}
+            members["limits"] = after if any(after.values()) else None
+        if noted is not None:
+            members["metadata"] = {**grant.metadata, **noted} if noted else {}
+        return members
+
+    found = _with_store(template, storage, lambda store: store.change(key, members))
+    if as_json:
+        typer.echo(json.dumps(found.shown(), indent=2))
+    else:
+        _show_keys([found])
 
 
 @app.command("list")
@@ -98,6 +206,10 @@ def list_(
     if not keys:
         print_("No keys yet. Make one:  llama-compat keys create NAME")
         return
+    _show_keys(keys)
+
+
+def _show_keys(keys: Sequence[StoredKey]) -> None:
     now = datetime.now(UTC)
     shown = table("Key", "Name", "Team", "Models", "Limits", "State")
     shown.columns[0].no_wrap = True
@@ -161,6 +273,8 @@ def _with_store(
     template: str | None, storage: str | None, work: Callable[[Any], Awaitable[Found]]
 ) -> Found:
     """What `work` finds in the `KeyStore`; or what went wrong, and the end."""
+    from pydantic import ValidationError
+
     from llama_compat.distribution import default_storage
     from routing.access.keys.store import KEYS, KeyRefused, KeyStore, NoSuchKey
     from routing.storage.storage import StorageError, open_storage
@@ -185,6 +299,8 @@ def _with_store(
         return asyncio.run(run())
     except (KeyRefused, NoSuchKey, StorageError) as error:
         fail(error)
+    except ValidationError as error:
+        fail(_wrong(error))
 
 
 def _grant(**values: Any) -> KeyGrant:
@@ -195,8 +311,14 @@ def _grant(**values: Any) -> KeyGrant:
     try:
         return KeyGrant(**values)
     except ValidationError as error:
-        first = error.errors()[0]
-        fail(f"--{first['loc'][0]}: {first['msg']}")
+        fail(_wrong(error))
+
+
+def _wrong(error: ValidationError) -> str:
+    first = error.errors()[0]
+    option, *place = map(str, first["loc"])
+    where = f" at {'.'.join(place)}" if place else ""
+    return f"--{option}{where}: {first['msg']}"
 
 
 def _limits_of(grant: KeyGrant) -> Sequence[str]:
@@ -241,6 +363,23 @@ def _budget_of(text: str | None) -> dict[str, str] | None:
         return None
     amount, _, period = text.removeprefix("$").partition("/")
     return {"amount": amount, "period": period or "month"}
+
+
+def _limit_of(limit: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        fail(f"--{limit.replace('_', '-')}: '{text}' is no number from 1 on, and not 'none'.")
+    return int(text)
+
+
+def _checks_in(file: str) -> Any:
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(file).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        fail(f"--guardrails: {file} can't be read: {error}")
+    # All of a template's member may stand there, its name included.
+    return found.get("guardrails") if isinstance(found, dict) else found
 
 
 def _pair_of(text: str) -> tuple[str, str]:

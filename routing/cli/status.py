@@ -24,6 +24,10 @@ class StatusError(Exception):
     """The server did not say how it is; the message is a sentence that says what to do."""
 
 
+class KeyWanted(StatusError):
+    """It tells only those who have another key: asking again changes nothing."""
+
+
 class Server:
     """A server that is asked how it is, again and again.
 
@@ -74,7 +78,7 @@ class Server:
         if told["status"] != "ok":
             raise StatusError(f"The server at {self._url} is {told['status']}. Ask again later.")
         if "targets" not in told:
-            raise StatusError(
+            raise KeyWanted(
                 f"The server at {self._url} tells only those about its targets who have its"
                 " metrics_key, its admin_key or one of its api_keys: --api-key KEY, or the variable"
                 " OPENAI_API_KEY."
@@ -104,10 +108,19 @@ def table(health: Health, now: float) -> Table:
     shown.add_column("\nFailed", no_wrap=True)
     shown.add_column("Cooling\nuntil")
     shown.add_column("First\ncontent", justify="right")
+    cache_used = {
+        (each["provider"], each["model"], each["place"]): each
+        for each in health.get("engines", ())
+        if each["total_blocks"]
+    }
+    if cache_used:
+        shown.add_column("KV\ncache", justify="right")
     for target in health["targets"]:
         cooling = target["cooling_seconds"]
         until = time.strftime("%H:%M:%S", time.localtime(now + cooling)) if cooling else ""
         waiting = f" (+{target['waiting']})" if target["waiting"] else ""
+        engine = cache_used.get((target["provider"], target["model"], target.get("place", "")))
+        cache = [_percent(engine)] if cache_used else []
         shown.add_row(
             Text(target["id"], style="red" if cooling else ""),
             f"{target['in_flight']}{waiting}",
@@ -115,8 +128,15 @@ def table(health: Health, now: float) -> Table:
             f"{target['errors']} {target['last_error'] or ''}",
             until,
             _seconds(target["first_content_seconds"] or target["whole_reply_seconds"]),
+            *cache,
         )
     return shown
+
+
+def _percent(engine: Mapping[str, Any] | None) -> str:
+    if engine is None:
+        return ""
+    return f"{100 * engine['used_blocks'] / engine['total_blocks']:.0f} %"
 
 
 def _seconds(seconds: float | None) -> str:
@@ -127,7 +147,11 @@ def _seconds(seconds: float | None) -> str:
 
 def watch(server: Server) -> None:
     """Show the table, renewed every second, until Ctrl-C; what is wrong with the server stands in
-    its place for as long as it is."""
+    its place for as long as it is.
+
+    Raises:
+        KeyWanted: there will be no table, however long one waits.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -135,6 +159,8 @@ def watch(server: Server) -> None:
         while True:
             try:
                 live.update(table(server.health(), time.time()), refresh=True)
+            except KeyWanted:
+                raise
             except StatusError as error:
                 live.update(str(error), refresh=True)
             time.sleep(WATCH_SECONDS)

@@ -14,6 +14,7 @@ from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.patience import Patience
 from routing.http.peers import address, has_left
 from routing.http.reader import RequestReader
+from routing.http.repeats import MAX_REQUEST_BYTES, Repeat
 from routing.http.state import ServerState
 from routing.http.writer import Writer
 from routing.observability.logs import BoundedLog
@@ -61,6 +62,8 @@ class Connection(asyncio.Protocol):
         self._queue: deque[Exchange] = deque()
         self._ahead = b""
         self._ahead_at = 0
+        # What came last, where it is all of the one request that is answered.
+        self._came = b""
         # Whether the socket is not read; or read for nothing, until the client has gone.
         self._paused = False
         self._lingering = False
@@ -107,8 +110,46 @@ class Connection(asyncio.Protocol):
             return
         if self._ahead:
             self._stash(self._ahead[self._ahead_at :] + data, 0)
-        else:
-            self._feed(data, 0)
+            return
+        self._came = b""
+        if self._answering is None and self._reader.is_between and len(data) <= MAX_REQUEST_BYTES:
+            if self._is_answered_again(data):
+                return
+            self._came = data
+        self._feed(data, 0)
+
+    # Again ----------------------------------------------------------------------------------------
+
+    def _is_answered_again(self, data: bytes) -> bool:
+        """Answer a request that is `data`, and came before, as it was answered then, if that may
+        be."""
+        server = self._server
+        repeat = server.repeats.find(data)
+        if repeat is None or self.writer.paused is not None or server.ending:
+            return False
+        try:
+            varying = repeat.source.again()
+        except Exception:
+            logging.getLogger(__name__).exception("a request that came again is read")
+            varying = None
+        if varying is None:
+            server.repeats.forget(data)
+            return False
+        self._patience.fresh = False
+        self._patience.begin()
+        server.idle.pop(self, None)
+        server.idle[self] = None
+        own = b"\r\n".join(map(b": ".join, (*server.default_headers, *varying)))
+        answer = (STATUS_LINES[200], own, b"\r\n", repeat.head, b"\r\n\r\n", repeat.body)
+        self.writer.write(b"".join(answer), at_once=True)
+        return True
+
+    def remember(self, exchange: Exchange, repeat: Repeat) -> None:
+        """The request of `exchange`, which is answered now, may come again; if it came alone and in
+        one piece."""
+        came, self._came = self._came, b""
+        if came and exchange is self._answering and not (self._reading or self._ahead):
+            self._server.repeats.keep(came, repeat)
 
     # Reading --------------------------------------------------------------------------------------
 
@@ -143,6 +184,8 @@ class Connection(asyncio.Protocol):
 
     def head_ends(self, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool) -> None:
         """Its head is there; the application begins as soon as it is this request's turn."""
+        if expects_continue:
+            self._came = b""
         exchange = Exchange(self, scope, keep_alive=keep_alive, expects_continue=expects_continue)
         self._patience.fresh = False
         self._patience.begin()

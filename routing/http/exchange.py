@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from routing.asgi import WATCH, ASGIApplication
+from routing.asgi import REPEAT, WATCH, ASGIApplication
+from routing.http.repeats import MAX_ANSWER_BYTES, Repeat, Repeatable
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection
@@ -54,6 +55,9 @@ class Exchange:
         "_has_news",
         "_left",
         "_on_leaving",
+        "_repeatable",
+        "_repeated_body",
+        "_repeated_head",
         "_unsent_head",
         "_waiting",
         "buffered",
@@ -93,7 +97,8 @@ class Exchange:
         self._chunked = False
         self._left: int | None = None
         self._on_leaving: Callable[[], None] | None = None
-        scope["extensions"] = {WATCH: self.watch}
+        self._repeatable: Repeatable | None = None
+        scope["extensions"] = {WATCH: self.watch, REPEAT: self.repeat}
 
     async def run(self, application: ASGIApplication) -> None:
         """Have `application` answer; what it leaves half-done ends the connection."""
@@ -134,6 +139,12 @@ class Exchange:
         self._on_leaving = on_leaving
         if on_leaving is not None and self.gone:
             on_leaving()
+
+    def repeat(self, again: Repeatable) -> None:
+        """Have the same bytes answered as this request is, should they come again and `again`
+        agree."""
+        if not self.started and self.keep_alive:
+            self._repeatable, self._repeated_body = again, b""
 
     def give_up(self) -> None:
         """The client does not go on sending: whoever reads the body learns so."""
@@ -205,10 +216,11 @@ class Exchange:
         if self.complete or message["type"] != "http.response.body":
             raise RuntimeError(f"{message['type']} in or after the body of an answer")
         body, more = message.get("body", b""), message.get("more_body", False)
-        data, self._unsent_head = self._unsent_head, b""
+        head, self._unsent_head = self._unsent_head, b""
+        data = b""
         if self._chunked:
             if body:
-                data += b"%x\r\n%b\r\n" % (len(body), body)
+                data = b"%x\r\n%b\r\n" % (len(body), body)
             if not more:
                 data += b"0\r\n\r\n"
         elif self.scope["method"] != "HEAD":
@@ -216,19 +228,31 @@ class Exchange:
                 self._left -= len(body)
                 if self._left < 0 or (self._left and not more):
                     raise RuntimeError("the body is not as long as its content-length")
-            data += body
-        writer.write(data, at_once=not more)
+            data = body
+        writer.write(head + data if head else data, at_once=not more)
+        if self._repeatable is not None:
+            self._note_repeat(self._repeatable, data, more=more)
         if not more:
             self.complete = True
             self._tell()
             connection.answered(self)
+
+    def _note_repeat(self, source: Repeatable, data: bytes, *, more: bool) -> None:
+        """Keep what is sent, so that it can be sent again."""
+        self._repeated_body += data
+        if len(self._repeated_body) > MAX_ANSWER_BYTES:
+            self._repeatable = None
+        elif not more and self.keep_alive:
+            repeat = Repeat(source, self._repeated_head, self._repeated_body)
+            self._connection.remember(self, repeat)
 
     def _head(self, status: int, headers: Any) -> bytes:
         # A body that has not come whole would have to be read and thrown away, however long it is.
         self.keep_alive = self.keep_alive and not self.more_body
         lines = [*self._connection.default_headers, *headers]
         by_name = dict(lines)
-        if b"close" in by_name.get(b"connection", b"").lower():
+        connection = by_name.get(b"connection")
+        if connection is not None and b"close" in connection.lower():
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append((b"connection", b"close"))
@@ -245,8 +269,15 @@ class Exchange:
             lines.append((b"transfer-encoding", b"chunked"))
         head = b"\r\n".join(map(b": ".join, lines))
         breaks = len(lines) - 1
-        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
+        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or head.find(b"\0") >= 0:
             raise RuntimeError("a header holds a line break or a NUL")
+        if self._repeatable is not None:
+            if status != 200:
+                self._repeatable = None
+            else:
+                own, varying = len(self._connection.default_headers), self._repeatable.varying
+                same = [each for each in lines[own:] if each[0] not in varying]
+                self._repeated_head = b"\r\n".join(map(b": ".join, same))
         return b"%b%b\r\n\r\n" % (STATUS_LINES[status], head)
 
     async def _internal_error(self) -> None:

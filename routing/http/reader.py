@@ -101,6 +101,11 @@ class RequestReader:
         self._body_bytes = 0
         self._refusal: APIError | None = None
 
+    @property
+    def is_between(self) -> bool:
+        """Whether the next byte begins a request."""
+        return self.in_head and not self.framed_bytes
+
     def read(self, data: bytes, view: memoryview, at: int) -> int:
         """Read on in `data`, which `view` shows, from the place `at`: no further than the message
         goes that begins or goes on there.
@@ -200,7 +205,8 @@ class RequestReader:
         version = parser.get_http_version()
         if version not in _VERSIONS:
             raise self._refused(malformed_request(f"HTTP/{version} is not spoken here"))
-        if url.startswith(b"/") and b"?" not in url and b"#" not in url:
+        # `in` would try the bytes as a number first, and make an error of each.
+        if url.startswith(b"/") and url.find(b"?") < 0 and url.find(b"#") < 0:
             raw_path, query = url, b""
         else:
             parsed = httptools.parse_url(url)

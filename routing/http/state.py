@@ -8,6 +8,7 @@ from uvicorn.server import ServerState as UvicornState
 
 from routing.asgi import ASGIApplication
 from routing.http.limits import Limits
+from routing.http.repeats import Repeats
 
 if TYPE_CHECKING:
     from routing.http.connection import Connection
@@ -26,6 +27,7 @@ class ServerState(UvicornState):
         idle: of them those of whose next request the head has not come, or on which nothing is
             asked, in the order since when.
         tasks: the requests that are answered.
+        repeats: requests that may come again.
         default_headers: those of every answer; uvicorn keeps the date in them.
         ending: no more requests are taken.
     """
@@ -36,4 +38,5 @@ class ServerState(UvicornState):
         self.limits = limits
         self.connections: set[Any] = set()
         self.idle: dict[Connection | WebSocket, None] = {}
+        self.repeats = Repeats()
         self.ending = False

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from llama_compat.distribution import BudgetSettings, KeyGrant, LimitSettings
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.guardrails.settings import CheckSettings
 from routing.access.keys.store import KeyRefused, KeyStore, NoSuchKey
 from routing.auth import ADMIN
 from routing.runtime import runtime_of
@@ -35,6 +36,8 @@ class KeyChange(BaseModel):
     limits: LimitSettings | None = None
     budget: BudgetSettings | None = None
     metadata: dict[str, str] | None = None
+    tools: list[str] | None = None
+    guardrails: list[CheckSettings] | None = None
 
 
 def add_admin_routes(app: Application) -> None:
@@ -54,7 +57,7 @@ def add_admin_routes(app: Application) -> None:
     async def change_key(request: Request, name: str, change: KeyChange) -> dict[str, Any]:
         """Change what a key, named by its id, prefix or name, opens."""
         changes = change.model_dump(mode="json", exclude_unset=True)
-        for member, nothing in (("models", []), ("metadata", {})):
+        for member, nothing in (("models", []), ("metadata", {}), ("guardrails", [])):
             if member in changes and changes[member] is None:
                 changes[member] = nothing
         async with _changing(request) as store:

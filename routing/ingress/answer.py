@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from random import getrandbits
+from typing import Any
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
@@ -36,6 +37,11 @@ def request_id_of(scope: Scope) -> str:
     sent = headers_by_name(scope).get(b"x-request-id")
     if sent is not None and _SANE_REQUEST_ID.fullmatch(sent):
         return bytes(sent).decode()
+    return new_request_id()
+
+
+def new_request_id() -> str:
+    """An id for a request whose client has none for it."""
     # No secret, so it need not cost a system call; each process has a seed of its own.
     return f"req_{getrandbits(96):024x}"
 
@@ -71,12 +77,7 @@ class Answer:
         if reply.adapted:
             headers["x-llama-compat-adapted"] = _listed(reply.adapted)
         if isinstance(reply.body, bytes):
-            await self._settled(reply)
-            headers["content-length"] = str(len(reply.body))
-            await self._start(reply.status, headers)
-            await self._event(reply.body, more=False)
-            request.first_sent = self.last_sent
-            request.complete = True
+            await self._whole(reply, headers, reply.body)
             return
         if request.sample_bytes:
             self._sample = request.sampled()
@@ -92,6 +93,21 @@ class Answer:
         reply.read_to_end = True
         await self._settled(reply)
         await self._event(b"" if reply.media else self._dialect.stream_end, more=False)
+        request.complete = True
+
+    async def _whole(self, reply: Reply, headers: dict[str, str], body: bytes) -> None:
+        # As a stream is sent, without the coroutines that there is nothing to wait for in.
+        request = self._request
+        if reply.at_end or request.holds_something:
+            await self._settled(reply)
+        else:
+            reply.closed = True
+        headers["content-length"] = str(len(body))
+        await self._send(self._head(reply.status, headers))
+        if self._keeping is not None and not self._keeping.done():
+            await asyncio.wait([self._keeping])
+        await self._send({"type": "http.response.body", "body": body})
+        self.last_sent = request.first_sent = time.monotonic()
         request.complete = True
 
     async def _settled(self, reply: Reply) -> None:
@@ -148,6 +164,9 @@ class Answer:
         await self._body(body, more=more)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        await self._send(self._head(status, headers))
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> dict[str, Any]:
         request, dialect = self._request, self._dialect
         request.status = status
         if dialect.reply_headers is not None:
@@ -160,7 +179,7 @@ class Answer:
             (b"x-request-id", request.request_id.encode()),
             *request.attempts.answer_headers(),
         ]
-        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+        return {"type": "http.response.start", "status": status, "headers": lines}
 
     async def _body(self, body: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

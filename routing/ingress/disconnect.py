@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 from routing.asgi import Receive, Watch
@@ -26,12 +27,21 @@ class ClientWatch:
     Args:
         receive: the ASGI channel of a request whose body has been read to the end.
         watch: the server's way to tell that the client goes, if it has one.
+        stays: says, when the client has left, whether the block goes on for others, and calls what
+            it is given when none of them is left.
     """
 
-    def __init__(self, receive: Receive, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        watch: Watch | None = None,
+        stays: Callable[[Callable[[], None]], bool] | None = None,
+    ) -> None:
         self._receive = receive
         self._watch = watch
+        self._stays = stays
         self._gone = False
+        self._stayed = False
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -55,6 +65,12 @@ class ClientWatch:
         self._leave()
 
     def _leave(self) -> None:
+        if self._stays is not None and self._stays(self._give_up):
+            self._stayed = True
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
         self._gone = True
         self._block.cancel()
 
@@ -73,4 +89,6 @@ class ClientWatch:
             self._watcher.cancel()
         if self._gone and isinstance(exc, asyncio.CancelledError):
             self._block.uncancel()
+            raise ClientGone
+        if self._stayed and exc is None:
             raise ClientGone

@@ -17,11 +17,13 @@ from llama_compat.exchange import Principal
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.wire.json_fields import JSONFields
 from routing.asgi import WATCH, Receive, Scope, Send
+from routing.cache.readings import Reading, Readings
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.body import HeldBody, form_type, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
 from routing.ingress.keep_alive import KeepAlive
-from routing.layers.recall import Recall
+from routing.ingress.repeats import offer
+from routing.layers.keeping.recall import Recall
 from routing.observability.logs import log_line
 from routing.policy.attempts import Attempts
 from routing.request import NO_HEADERS, Request
@@ -129,7 +131,7 @@ async def _serve(
     settings = runtime.settings
     body = await read_body(scope, receive, settings.max_body_bytes, held, settings.body_seconds)
     request.body = body
-    with ClientWatch(receive, scope.get("extensions", {}).get(WATCH)):
+    with ClientWatch(receive, scope.get("extensions", {}).get(WATCH), request.is_wanted):
         form: Form | None = None
         if request.operation.form and (content_type := form_type(scope)):
             # It is held once more, with other names in it, while it is sent.
@@ -138,7 +140,12 @@ async def _serve(
                 len(body), _look_at_form, request.operation, body, path, content_type
             )
         elif len(body) <= LARGE_BYTES:  # `off_loop` without its coroutine, as nearly all are small
-            fields, asked = _look(request.operation, body, path)
+            readings = runtime.readings
+            if readings is None or request.recall is not None:  # a message means something else
+                fields, asked = _look(request.operation, body, path)
+            else:
+                reading = request.reading = _read(readings, scope, request.operation, body, path)
+                fields, asked = reading.fields, reading.asked
         else:
             look = _look_and_estimate if runtime.counts_usage else _look
             fields, asked = await off_loop(len(body), look, request.operation, body, path)
@@ -149,9 +156,9 @@ async def _serve(
         seconds = _keep_alive_seconds(request)
         if seconds:
             async with KeepAlive(answer, seconds):
-                await _answer(request, answer, runtime)
+                await _answer(scope, request, answer, runtime)
         else:
-            await _answer(request, answer, runtime)
+            await _answer(scope, request, answer, runtime)
 
 
 def _keep_alive_seconds(request: Request) -> float | None:
@@ -168,6 +175,17 @@ def _keep_alive_seconds(request: Request) -> float | None:
 def _look(operation: Operation, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
     fields = parse_body(body)
     return fields, operation.look(fields, path)
+
+
+def _read(
+    readings: Readings, scope: Scope, operation: Operation, body: bytes, path: Mapping[str, str]
+) -> Reading:
+    """As `_look`, but for bytes that have been read before."""
+    reading = readings.find(operation.name, scope, body)
+    if reading is None:
+        reading = Reading(*_look(operation, body, path))
+        readings.keep(operation.name, scope, body, reading)
+    return reading
 
 
 def _look_and_estimate(
@@ -190,8 +208,10 @@ def _look_at_form(
     return fields, operation.look(fields, path), form
 
 
-async def _answer(request: Request, answer: Answer, runtime: Runtime) -> None:
+async def _answer(scope: Scope, request: Request, answer: Answer, runtime: Runtime) -> None:
     reply = await runtime.answer(request)
+    if request.hit is not None:
+        offer(scope, request, runtime, _ended)
     try:
         await answer.reply(reply)
     except APIError as error:

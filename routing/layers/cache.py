@@ -1,102 +1,69 @@
 """Replies that were given before are given again: from the cache, or from a request that is on its
-way already."""
+way already.
+
+A request is looked for by its bytes, then by what is written in them, and by what it means only
+where it might be that another of a client's APIs has asked the same. What a reply says is read when
+somebody wants it in another form.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from llama_compat.distribution import ExactCacheSettings
-from llama_compat.events import reply_events
-from llama_compat.exchange import Call, Recording, Reply
-from llama_compat.off_loop import off_loop
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
+from llama_compat.errors import APIError, internal_error
+from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.translation import replayed
-from llama_compat.types import (
-    ImageDelta,
-    StopReason,
-    StreamComplete,
-    StreamEvent,
-    StreamProgress,
-)
-from routing.cache.control import cache_control
-from routing.cache.flights import Flight
-from routing.cache.keys import Meaning, Written, belongs_to, meaning, written
-from routing.cache.store import Entry, ReplyCache
+from llama_compat.wire.json_fields import encode_json, parse_fields
+from routing.cache.asked import CacheableCall, CacheScope
+from routing.cache.control import USUAL, CacheControl, cache_control
+from routing.cache.embeddings import CacheableEmbedding, Vectors, first_vector
+from routing.cache.entries import entry_of, keep_copy, read_back, read_now, same_bytes
+from routing.cache.exact import ExactCache
+from routing.cache.flights import Errand, Flight
+from routing.cache.keys import belongs_to, written
+from routing.cache.store import Entry, MemoryHit, MemoryReplies, age_of
 from routing.layers.chain import Owner
+from routing.layers.guardrails import Guardrails
 from routing.models import Route
 from routing.policy.targets import LiveTarget
-from routing.policy.wanted import PIN_HEADER
+from routing.policy.wanted import PIN_HEADER, header
 from routing.request import Handler, Request
+
+if TYPE_CHECKING:
+    from routing.cache.semantic import AskedQuestion
 
 log = logging.getLogger(__name__)
 
 HEADER = "x-llama-compat-cache"
 
+SIMILARITY = "x-llama-compat-cache-similarity"
+
+CACHE = Principal("cache", "cache")
+"""Who asks what the cache needs to know."""
+
 LARGEST_BYTES = 16 << 20
 """A reply that is longer is not kept."""
 
-_FINISHED = (StopReason.end_of_turn, StopReason.end_of_message)
-"""How a reply ends that may be kept: neither cut nor withheld."""
+MAX_KNOWN = 8
+"""Of so many keys, or versions of an API, it is known what the same bytes ask for."""
+
+Place = tuple[object, ...]
+"""What it depends on, besides a request's bytes, what that asks for."""
 
 Landed = Callable[[Reply, bytes], Awaitable[None]]
 """Told of a reply that has come to its end, and of its bytes."""
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[list[StreamEvent]]).decode
-
-
-class CacheableCall(Struct, frozen=True):
-    """One request, as the cache sees it.
-
-    Attributes:
-        call: what is asked.
-        written: how; None for one whose reply is not the same bytes twice, as that is kept for the
-            client under a name of its own.
-        meaning: what it means.
-        where: whose it is, and where it goes.
-    """
-
-    call: Call
-    written: Written | None
-    meaning: Meaning
-    where: Sequence[str]
-
-    @property
-    def wire(self) -> str:
-        """By which call of a client API it is asked."""
-        name = self.call.operation.name
-        return name if self.written is not None else f"{name} kept"
-
-    @property
-    def keys(self) -> tuple[bytes, ...]:
-        """By which its reply is found."""
-        keys = (None if self.written is None else self.written.key, self.meaning.key)
-        return tuple(key for key in keys if key is not None)
-
-
-class ExactCache(Struct, eq=False):
-    """One cache of a template.
-
-    Attributes:
-        settings: which replies are kept.
-        store: where.
-    """
-
-    settings: ExactCacheSettings
-    store: ReplyCache
-
-    @classmethod
-    def of(cls, settings: ExactCacheSettings) -> ExactCache:
-        """An empty one."""
-        return cls(settings, ReplyCache(settings.max_bytes, settings.ttl))
 
 
 class CacheLayer:
@@ -107,17 +74,28 @@ class CacheLayer:
         caches: those of models that have one, or None, by the models' ids; by an empty name that
             of all others.
         owner: whose chain it is.
+        clock: tells the time, in seconds since 1970.
+        guardrails: what replies have passed that come here; None for nothing.
     """
 
     def __init__(
-        self, next: Handler, caches: Mapping[str, ExactCache | None], owner: Owner
+        self,
+        next: Handler,
+        caches: Mapping[str, ExactCache | None],
+        owner: Owner,
+        clock: Callable[[], float] = time.time,
+        guardrails: Guardrails | None = None,
     ) -> None:
         self._next = next
+        self._guardrails = guardrails
         self._caches = caches
         self._owner = owner
-        self._flights: dict[tuple[bytes, bytes], Flight] = {}
+        self._clock = clock
+        self._flights: dict[bytes, Flight | Errand] = {}
         self._airborne: set[Flight] = set()
-        self._known_targets: dict[str, tuple[Route, list[str]]] = {}
+        self._vectors = Vectors()
+        self._known_targets: dict[str, tuple[Route, tuple[str, ...]]] = {}
+        self._known_scopes: dict[tuple[object, ...], tuple[Route, CacheScope]] = {}
 
     def __call__(self, request: Request) -> Awaitable[Reply]:
         """Answer a request.
@@ -130,140 +108,455 @@ class CacheLayer:
         assert route is not None
         caches = self._caches
         cache = caches[route.name] if route.name in caches else caches.get("")
-        if cache is None or call.operation.kind not in ("chat", "completion"):
+        if cache is None:
             return self._next(request)
-        return self._answer(request, call, route, cache)
+        kind = call.operation.kind
+        if kind in ("chat", "completion"):
+            headers, reading = request.attempts.headers, request.reading
+            control, pin = cache_control(headers), header(headers, PIN_HEADER)
+            place: Place | None = None
+            # Where replies are kept for clients, each has an id of its own, and another call for
+            # it, of which nothing has been read.
+            if (
+                reading is not None
+                and reading.fields is call.fields
+                and call.operation is request.operation
+            ):
+                place = self._place(call, route, cache, pin)
+                if control is USUAL:
+                    reply = self._at_once(request, call, reading.known.get(place), route, cache)
+                    if reply is not None:
+                        return Ready(reply)
+            return self._answer(request, call, route, cache, control, pin, place)
+        if kind == "embedding":
+            return self._embedded(request, call, route, cache)
+        return self._next(request)
 
     async def stop(self) -> None:
         """End what is on its way."""
         await asyncio.gather(*(each.cancel() for each in self._airborne))
 
+    # Vectors --------------------------------------------------------------------------------------
+
+    async def _embedded(
+        self, request: Request, call: Call, route: Route, cache: ExactCache
+    ) -> Reply:
+        control = cache_control(request.attempts.headers)
+        scope = self._scope(call, route, cache)
+        pin = header(request.attempts.headers, PIN_HEADER)
+        asked: CacheableEmbedding | None = None
+        if not control.no_store:
+            where = (*scope.where, "pin", pin or "")
+            asked = await off_loop(
+                call.size, CacheableEmbedding.of, call, route.target.model, where
+            )
+        if asked is None:
+            return _said(await self._next(request), "bypass")
+
+        async def ask(some: Call) -> Reply:
+            request.call = some
+            return await self._next(request)
+
+        reply, age = await self._vectors.answer(
+            asked,
+            cache.store,
+            ask,
+            self._clock(),
+            max_age=control.max_age,
+            anew=control.no_cache,
+        )
+        request.call = call
+        request.cached = request.attempts.last is None
+        if age is None:
+            return _said(reply, "bypass" if control.no_cache else "miss")
+        reply.headers = {
+            **reply.headers,
+            HEADER: "hit" if request.cached else "miss",
+            "age": str(int(age)),
+        }
+        return reply
+
     # What is there --------------------------------------------------------------------------------
 
-    async def _answer(self, request: Request, call: Call, route: Route, cache: ExactCache) -> Reply:
-        control = cache_control(request.attempts.headers)
-        if control.no_store:
-            return _said(await self._next(request), "bypass")
-        where = self._where(request, call, route, cache.settings)
-        # Where replies are kept for clients, each has an id of its own, and another call for it.
+    def _at_once(
+        self,
+        request: Request,
+        call: Call,
+        known: CacheableCall | None,
+        route: Route,
+        cache: ExactCache,
+    ) -> Reply | None:
+        """What is in the memory of this process for who has asked with the same bytes before, and
+        wants nothing else of the cache; None where more has to be looked at."""
+        store = cache.store
+        if known is None or known.route is not route or known.may_be_kept is False:
+            return None
+        if not isinstance(store, MemoryReplies):
+            return None
+        assert known.written is not None
+        entry = store.at(known.written.exact)
+        if entry is None:
+            return None
+        request.hit = MemoryHit(store, entry)
+        return self._hit(request, same_bytes(entry, call), entry)
+
+    async def _answer(
+        self,
+        request: Request,
+        call: Call,
+        route: Route,
+        cache: ExactCache,
+        control: CacheControl,
+        pin: str | None,
+        place: Place | None,
+    ) -> Reply:
         is_kept = call.operation is not request.operation
-        as_written = None if is_kept else await off_loop(call.size, written, call, where)
-        known: Entry | None = None
-        if as_written is not None and not control.no_cache:
-            known = cache.store.find(as_written.key, control.max_age)
-            if known is not None and known.form == as_written.form:
-                return self._hit(request, _same(known, call), known, cache)
-            flight = self._flights.get((as_written.key, as_written.form))
-            if flight is not None and not flight.is_full:
-                reply = await self._boarded(request, flight)
-                if reply is not None:
-                    return reply
-        meant = await off_loop(call.size, meaning, call, route.target.model, where)
-        if meant is None or not meant.may_be_kept(cache.settings):
+        # A vendor knows the responses of a WebSocket on that alone; what is said of files comes of
+        # those of the key, and they change.
+        of_a_socket = request.recall is not None and not is_kept
+        if control.no_store or of_a_socket or _searches_files(call):
             return _said(await self._next(request), "bypass")
-        asked = CacheableCall(call, as_written, meant, where)
+        reading = request.reading
+        if reading is None or place is None:
+            asked = await off_loop(call.size, self._asks, call, route, cache, pin, is_kept=is_kept)
+        else:
+            known: CacheableCall | None = reading.known.get(place)
+            if known is None or known.route is not route:
+                known = self._asks(call, route, cache, pin, body_bytes=len(request.body))
+                if len(reading.known) >= MAX_KNOWN:
+                    reading.known.clear()
+                reading.known[place] = known
+            asked = known
+        if asked.may_be_kept is False:
+            return _said(await self._next(request), "bypass")
         if not control.no_cache:
-            reply = await self._translated(request, asked, known, cache, control.max_age)
+            reply = await self._found(request, call, asked, cache, control.max_age)
             if reply is not None:
                 return reply
-        reply = await self._asked(request, asked, cache)
+        if asked.may_be_kept is None:
+            await asked.read(cache.settings)
+        if not asked.may_be_kept:
+            return _said(await self._next(request), "bypass")
+        compared: AskedQuestion | None = None
+        if cache.questions is not None and not control.no_cache:
+            compared = await self._compared(request, call, asked, cache)
+            if compared is not None:
+                reply = await self._alike(request, call, asked, cache, compared, control.max_age)
+                # The same may have been asked meanwhile.
+                reply = reply or await self._found(request, call, asked, cache, control.max_age)
+                if reply is not None:
+                    return reply
+        reply = await self._asked(request, call, asked, cache, compared)
         return _said(reply, "bypass" if control.no_cache else "miss")
 
-    def _where(
-        self, request: Request, call: Call, route: Route, settings: ExactCacheSettings
-    ) -> list[str]:
-        """Whose a request is, and where it goes, as texts."""
-        pins = [
-            value.decode("latin-1")
-            for name, value in request.attempts.headers
-            if name == PIN_HEADER
-        ]
-        targets = self._told_apart(route)
-        return [belongs_to(call.principal, settings.share), route.name, *targets, "pin", *pins]
+    def _place(self, call: Call, route: Route, cache: ExactCache, pin: str | None) -> Place:
+        """What it depends on, besides a request's bytes, what that asks for."""
+        owner = belongs_to(call.principal, cache.settings.share)
+        return (owner, self._passed(call, route), pin, *call.headers.items())
 
-    def _told_apart(self, route: Route) -> list[str]:
+    def _asks(
+        self,
+        call: Call,
+        route: Route,
+        cache: ExactCache,
+        pin: str | None,
+        *,
+        is_kept: bool = False,
+        body_bytes: int | None = None,
+    ) -> CacheableCall:
+        """What `call` asks for, as far as that is known without its meaning."""
+        scope = self._scope(call, route, cache)
+        where = scope.unpinned if pin is None else (*scope.unpinned, pin)
+        as_written = None if is_kept else written(call, where)
+        may_be = None if as_written is None else as_written.may_be_kept(cache.settings)
+        if call.operation.lasts(call.fields):
+            may_be = False
+        keys = () if as_written is None else as_written.keys
+        size = call.size if body_bytes is None else body_bytes
+        asked = CacheableCall(call, route, scope, where, as_written, may_be, keys, size)
+        scope.wires.add(asked.wire)
+        return asked
+
+    def _scope(self, call: Call, route: Route, cache: ExactCache) -> CacheScope:
+        owner = belongs_to(call.principal, cache.settings.share)
+        passed = self._passed(call, route)
+        known = self._known_scopes.get((route.name, owner, passed))
+        if known is not None and known[0] is route:
+            return known[1]
+        scope = cache.scope((owner, route.name, *passed, *self._told_apart(route)))
+        self._known_scopes[route.name, owner, passed] = (route, scope)
+        return scope
+
+    def _passed(self, call: Call, route: Route) -> tuple[str, ...]:
+        """What replies have passed that may be given to who asks."""
+        return () if self._guardrails is None else (self._guardrails.told_apart(call, route),)
+
+    def _told_apart(self, route: Route) -> tuple[str, ...]:
         """A route's targets, each by all that makes it another; what they are is made once."""
         known = self._known_targets.get(route.name)
         if known is None or known[0] is not route:
-            told = [_told(each) for each in route.targets]
+            told = tuple(dict.fromkeys(map(_told, route.targets)))
             known = self._known_targets[route.name] = (route, told)
         return known[1]
 
-    def _hit(self, request: Request, reply: Reply, entry: Entry, cache: ExactCache) -> Reply:
+    async def _found(
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        cache: ExactCache,
+        max_age: float | None,
+    ) -> Reply | None:
+        """What is there, or on its way; None where there is nothing."""
+        as_written, store, scope = asked.written, cache.store, asked.scope
+        if as_written is not None:
+            if isinstance(store, MemoryReplies):
+                entry = store.look(as_written.keys, max_age)
+            else:
+                entry = await store.find(as_written.keys, max_age)
+            if entry is not None:
+                if entry.keys[0] == as_written.exact:
+                    return self._hit(request, same_bytes(entry, call), entry)
+                await asked.read(cache.settings)
+                reply = await self._translated(request, call, asked, entry, cache)
+                if reply is not None:
+                    return reply
+            flight = self._flights.get(as_written.exact)
+            if flight is not None and not flight.is_full:
+                return await self._boarded(request, flight)
+        # As long as all come by one API, nobody need know what any of it means.
+        if len(scope.wires) > 1 or as_written is None or store.is_shared:
+            await self._read_others(asked, cache)
+        if asked.meant is not None and asked.may_be_kept:
+            entry = await store.find((asked.meant,), max_age)
+            # Two ways to write it in one API may be more than the vocabulary can tell apart.
+            if entry is not None and (as_written is None or entry.wire != asked.wire):
+                return await self._translated(request, call, asked, entry, cache)
+        for key in asked.keys[1:] if as_written is not None else asked.keys:
+            flight = self._flights.get(key)
+            if flight is not None:
+                return await self._landing(request, call, asked, flight, key, cache, max_age)
+        return None
+
+    async def _read_others(self, asked: CacheableCall, cache: ExactCache) -> None:
+        """Find out what `asked` means, and all others that might mean the same."""
+        scope = asked.scope
+        await asked.read(cache.settings)
+        for flight, other in list(scope.flights.items()):
+            await other.read(cache.settings)
+            if other.meant is not None and not flight.is_over:
+                self._flights.setdefault(other.meant, flight)
+        store = cache.store
+        if isinstance(store, MemoryReplies):
+            while scope.waiting:
+                number = scope.waiting.pop()
+                entry = store.numbered(number)
+                if entry is not None and entry.asked is not None:
+                    meant = await entry.asked.key_of_meaning()
+                    if meant is not None and store.numbered(number) is entry:
+                        store.add_key(entry, meant)
+
+    def _hit(self, request: Request, reply: Reply, entry: Entry) -> Reply:
         request.cached = True
-        age = str(int(cache.store.age(entry)))
+        age = str(int(age_of(entry, self._clock())))
         reply.headers = {**reply.headers, **entry.headers, HEADER: "hit", "age": age}
         return reply
 
     async def _translated(
         self,
         request: Request,
+        call: Call,
         asked: CacheableCall,
-        known: Entry | None,
+        entry: Entry,
         cache: ExactCache,
-        max_age: float | None,
+        *,
+        is_same: bool = True,
     ) -> Reply | None:
         """What is there in another form, or in another client's language, put into this one; None
-        where there is nothing."""
-        meant, call = asked.meaning, asked.call
-        if meant.key is None:
+        where nobody can.
+
+        Args:
+            request, call, asked: the request.
+            entry: what is there.
+            cache: where.
+            is_same: whether it answers the same question, and not one that is alike.
+        """
+        meant = asked.meaning
+        if meant is None or entry.choices != len(meant.translation.requests):
             return None
-        if known is None:
-            known = cache.store.find(meant.key, max_age)
-            # Two ways to write it in one API may be more than the vocabulary can tell apart.
-            if known is None or (asked.written is not None and known.wire == asked.wire):
-                return None
-        if known.recording is None or known.choices != len(meant.translation.requests):
+        if entry.draws and not call.operation.shows_images:
             return None
-        if known.draws and not call.operation.shows_images:
+        recording = await read_back(entry)
+        if recording is None:
             return None
-        choices = await off_loop(len(known.recording), _decode, known.recording)
-        pays_each_choice = known.pays_each_choice
-        reply = await replayed(meant.translation, call, Recording(choices, pays_each_choice))
-        if known.wire == asked.wire:
-            reply.dropped, reply.adapted = known.dropped, known.adapted
-        return self._hit(request, reply, known, cache)
+        reply = await replayed(meant.translation, call, recording)
+        if entry.wire == asked.wire:
+            reply.dropped, reply.adapted = entry.dropped, entry.adapted
+        store = cache.store
+        if is_same and asked.written is not None and isinstance(store, MemoryReplies):
+            await keep_copy(store, entry, asked, reply)
+        return self._hit(request, reply, entry)
+
+    # What is alike --------------------------------------------------------------------------------
+
+    async def _compared(
+        self, request: Request, call: Call, asked: CacheableCall, cache: ExactCache
+    ) -> AskedQuestion | None:
+        """What the user asks last, with its vector; None where nothing is to be compared."""
+        from routing.cache.semantic import Question
+
+        settings, questions = cache.semantic, cache.questions
+        assert settings is not None
+        assert questions is not None
+        await asked.read(cache.settings)
+        meant = asked.meaning
+        if meant is None or call.operation.kind != "chat":
+            return None
+        question = await off_loop(call.size, Question.of, meant, asked.where)
+        if question is None:
+            return None
+        body = {"model": settings.model, "input": question.text}
+        told = await self._ask(request, EMBEDDINGS, body, settings.timeout)
+        numbers = () if told is None else await off_loop(len(told), first_vector, told)
+        return questions.with_vector(question, numbers)
+
+    async def _alike(
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        cache: ExactCache,
+        compared: AskedQuestion,
+        max_age: float | None,
+    ) -> Reply | None:
+        """The reply to a question that is so much alike that it may be given; None for none."""
+        from routing.cache.semantic import says_yes, verifying
+
+        settings, questions = cache.semantic, cache.questions
+        assert settings is not None
+        assert questions is not None
+        for each in await questions.alike(compared, settings.threshold):
+            entry = await cache.store.find((each.key,), max_age)
+            if entry is None:
+                if max_age is None and not cache.store.is_away:
+                    questions.forget(each.number)
+                continue
+            if settings.verify is not None:
+                body = verifying(settings.verify, each.text, compared.question.text)
+                told = await self._ask(request, CHAT, body, settings.timeout)
+                if told is None or not says_yes(told):
+                    continue
+            reply = await self._translated(request, call, asked, entry, cache, is_same=False)
+            if reply is not None:
+                reply.headers = {**reply.headers, SIMILARITY: f"{each.similarity:.4f}"}
+                return reply
+        return None
+
+    async def _ask(
+        self, request: Request, operation: Operation, body: dict[str, Any], seconds: float
+    ) -> bytes | None:
+        """What a model of the template answers the cache itself, in a request of its own; None
+        where it does not."""
+        fields = parse_fields(encode_json(body))
+        own = Request(operation, f"{request.request_id}-cache", CACHE)
+        own.asks(fields, operation.look(fields, {}), counts_usage=True)
+        self._owner.begin(own)
+        try:
+            async with asyncio.timeout(seconds):
+                self._owner.route(own)
+                reply = await self._next(own)
+            own.was_read(reply)
+            await reply.aclose()
+            return reply.body if isinstance(reply.body, bytes) else None
+        except asyncio.CancelledError:
+            own.left()
+            raise
+        except APIError as error:
+            own.failed(error)
+            own.status = error.status
+            log.warning("%s: the semantic cache is passed by: %s", own.request_id, error.message)
+        except TimeoutError:
+            own.left("it took too long")
+            log.warning("%s: the semantic cache is passed by: it took too long", own.request_id)
+        except Exception:
+            own.failed(internal_error())
+            log.exception("%s: the semantic cache is passed by", own.request_id)
+        finally:
+            own.end()
+        return None
 
     # What is on its way ---------------------------------------------------------------------------
 
-    async def _boarded(self, request: Request, flight: Flight) -> Reply | None:
+    async def _boarded(self, request: Request, flight: Flight | Errand) -> Reply | None:
         """The reply that `flight` brings; None where it fails before there is any."""
         flight.board()
-        try:
-            reply = await flight.passenger()
-        except Exception:
-            await flight.leave()
-            return None  # it is asked for once more, as if there had been no other
-        except BaseException:
-            await flight.leave()
-            raise
+        if isinstance(flight, Errand):
+            try:
+                await flight.over()
+            finally:
+                await flight.leave()
+            if flight.reply is None:
+                return None
+            reply = _again_of(flight.reply)
+        else:
+            try:
+                reply = await flight.passenger()
+            except Exception:
+                await flight.leave()
+                return None  # it is asked for once more, as if there had been no other
+            except BaseException:
+                await flight.leave()
+                raise
         request.cached = True
         headers = {"content-type": reply.headers.get("content-type", "application/json")}
         reply.headers = {**headers, HEADER: "hit", "age": "0"}
         return reply
 
-    async def _asked(self, request: Request, asked: CacheableCall, cache: ExactCache) -> Reply:
+    async def _landing(
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        flight: Flight | Errand,
+        key: bytes,
+        cache: ExactCache,
+        max_age: float | None,
+    ) -> Reply | None:
+        """What `flight` brings to another form of the same request, in this one's; None where that
+        is not kept."""
+        flight.board()
+        try:
+            await flight.over()
+        finally:
+            await flight.leave()
+        entry = await cache.store.find((key,), max_age)
+        if entry is None:
+            return None
+        await asked.read(cache.settings)
+        return await self._translated(request, call, asked, entry, cache)
+
+    async def _asked(
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        cache: ExactCache,
+        compared: AskedQuestion | None,
+    ) -> Reply:
         """What the next layer answers, which is kept when it has come to its end."""
-        request.call = replace(asked.call, recorded=True, counts_usage=True)
-        landed = partial(self._landed, request, asked, cache)
-        as_written = asked.written
-        place = None if as_written is None else (as_written.key, as_written.form)
-        if place is None or place in self._flights:
+        request.call = call = replace(call, recorded=True, counts_usage=True)
+        landed = partial(self._landed, request, call, asked, cache, compared)
+        as_written, flights = asked.written, self._flights
+        if as_written is None or as_written.exact in flights:
             return await _watched(await self._next(request), landed)
-
-        async def ended(flight: Flight) -> None:
-            self._airborne.discard(flight)
-            if self._flights.get(place) is flight:
-                del self._flights[place]
-            if request.goes_on:
-                try:
-                    await request.went_on(replace(request, reply=flight.reply, error=flight.error))
-                finally:
-                    self._owner.release()
-
         most = min(LARGEST_BYTES, cache.settings.max_bytes)
-        flight = Flight(lambda: self._next(request), landed, ended, most)
-        self._flights[place] = flight
+        if not call.stream:
+            return await self._fetched(request, asked, landed, most)
+        ended = partial(self._ended, request, asked)
+        flight = Flight(partial(self._next, request), landed, ended, most)
+        for key in asked.keys:
+            flights.setdefault(key, flight)
+        asked.scope.flights[flight] = asked
         self._airborne.add(flight)
         flight.board()
         try:
@@ -272,9 +565,46 @@ class CacheLayer:
             await flight.leave()
             self._left(request, flight)
             raise
-        reply.headers = dict(reply.headers)
         reply.when_closed(lambda _: self._left(request, flight))
         return reply
+
+    async def _fetched(
+        self, request: Request, asked: CacheableCall, landed: Landed, most: int
+    ) -> Reply:
+        """A whole reply, which others who ask for the same meanwhile get as well."""
+        errand, flights = Errand(), self._flights
+        for key in asked.keys:
+            flights.setdefault(key, errand)
+        asked.scope.flights[errand] = asked
+        request.stays = errand.stays
+        try:
+            reply = await self._next(request)
+            if not isinstance(reply.body, bytes):
+                return await _watched(reply, landed)
+            if len(reply.body) <= most:
+                await landed(reply, reply.body)
+            errand.reply = reply
+            return reply
+        finally:
+            request.stays = None
+            self._came_down(asked, errand)
+            errand.end()
+
+    def _came_down(self, asked: CacheableCall, flight: Flight | Errand) -> None:
+        flights = self._flights
+        asked.scope.flights.pop(flight, None)
+        for key in asked.keys:
+            if flights.get(key) is flight:
+                del flights[key]
+
+    async def _ended(self, request: Request, asked: CacheableCall, flight: Flight) -> None:
+        self._airborne.discard(flight)
+        self._came_down(asked, flight)
+        if request.goes_on:
+            try:
+                await request.went_on(replace(request, reply=flight.reply, error=flight.error))
+            finally:
+                self._owner.release()
 
     def _left(self, request: Request, flight: Flight) -> None:
         """Who began a flight has left it: where that goes on, for others, so does the request, as
@@ -284,11 +614,24 @@ class CacheLayer:
             self._owner.hold()
 
     async def _landed(
-        self, request: Request, asked: CacheableCall, cache: ExactCache, reply: Reply, body: bytes
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        cache: ExactCache,
+        compared: AskedQuestion | None,
+        reply: Reply,
+        body: bytes,
     ) -> None:
         """Keep a reply that has come to its end, if it is one to be kept."""
+        store, scope = cache.store, asked.scope
         try:
-            entry = await off_loop(len(body), _entry, asked, reply, body)
+            if len(scope.wires) > 1 or store.is_shared:
+                await asked.read(cache.settings)
+            if len(body) > LARGE_BYTES:
+                entry = await off_loop(len(body), entry_of, call, asked, reply, body)
+            else:
+                entry = entry_of(call, asked, reply, body)
         except ValueError as error:
             log.debug("%s is not kept, as it can't be read: %s", request.request_id, error)
             return
@@ -299,33 +642,61 @@ class CacheLayer:
             return
         last = request.attempts.last
         if last is not None:
-            told = {name.decode(): value.decode() for name, value in last.target.headers}
-            entry.headers = {**told, **entry.headers}
-        cache.store.keep(entry)
+            entry.headers = {**_told_of(tuple(last.target.headers)), **entry.headers}
+        entry.kept_at = self._clock()
+        if store.is_shared:
+            await off_loop(len(body), read_now, entry)
+        elif not asked.is_read:
+            entry.waiting = scope.waiting
+        if isinstance(store, MemoryReplies):
+            store.put(entry)
+        else:
+            await store.keep(entry)
+        if entry.waiting is not None and entry.number:
+            entry.waiting.add(entry.number)
+        if compared is not None and cache.questions is not None:
+            cache.questions.add(compared, entry.keys[0])
+
+
+class Ready:
+    """A reply that is there already, for who awaits one."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def __await__(self) -> Generator[None, None, Reply]:
+        return self._reply
+        yield
+
+
+@lru_cache(maxsize=1024)
+def _told_of(headers: tuple[tuple[bytes, bytes], ...]) -> Mapping[str, str]:
+    """How a reply names its target."""
+    return {name.decode(): value.decode() for name, value in headers}
+
+
+def _again_of(reply: Reply) -> Reply:
+    """A whole reply that somebody else asked for."""
+    return Reply(
+        reply.body,
+        status=reply.status,
+        headers=reply.headers,
+        dropped=reply.dropped,
+        adapted=reply.adapted,
+        read_usage=reply.read_usage,
+    )
+
+
+def _searches_files(call: Call) -> bool:
+    tools = call.fields.get("tools")
+    return tools is not None and b'"file_search"' in bytes(tools)
 
 
 def _said(reply: Reply, what: str) -> Reply:
     reply.headers = {**reply.headers, HEADER: what}
     return reply
-
-
-def _same(entry: Entry, call: Call) -> Reply:
-    """The bytes that are kept."""
-    usage = entry.usage
-    streamed = call.stream
-    return Reply(
-        _nothing() if streamed else entry.body,
-        entry.body if streamed else b"",
-        dropped=entry.dropped,
-        adapted=entry.adapted,
-        read_usage=lambda: usage,
-    )
-
-
-async def _nothing() -> AsyncGenerator[bytes, None]:
-    pieces: tuple[bytes, ...] = ()
-    for piece in pieces:
-        yield piece
 
 
 async def _watched(reply: Reply, landed: Landed) -> Reply:
@@ -354,72 +725,11 @@ async def _watched_stream(
         await landed(reply, b"".join(pieces))
 
 
-def _entry(asked: CacheableCall, reply: Reply, body: bytes) -> Entry | None:
-    """What is kept of a reply; None where nothing is.
-
-    Raises:
-        ValueError: it can't be read.
-    """
-    recording = _recording(asked, reply, body)
-    if recording is None or not _is_finished(recording):
-        return None
-    said: bytes | None
-    try:
-        said = _encode(recording.choices)
-    except (UnicodeEncodeError, TypeError):
-        said = None  # half a character
-    if asked.written is None and said is None:
-        return None
-    content_type = reply.headers.get("content-type")
-    return Entry(
-        asked.keys,
-        asked.wire,
-        b"" if asked.written is None else asked.written.form,
-        body,
-        reply.usage,
-        said,
-        recording.pays_each_choice,
-        len(recording.choices),
-        any(_draws(event) for events in recording.choices for event in events),
-        {} if content_type is None else {"content-type": content_type},
-        reply.dropped,
-        reply.adapted,
-    )
-
-
-def _recording(asked: CacheableCall, reply: Reply, body: bytes) -> Recording | None:
-    """What was said; None where nobody here can tell."""
-    if reply.recording is not None:
-        return reply.recording
-    turns = asked.call.operation.turns
-    if turns is None or asked.written is None or len(asked.meaning.translation.requests) != 1:
-        return None
-    response = turns.said(body, asked.call.stream)
-    if response is None:
-        return None
-    # A client that did not ask for the usage of a stream was not sent it.
-    response = replace(response, usage=reply.usage or response.usage)
-    return Recording([list(reply_events(response))])
-
-
-def _is_finished(recording: Recording) -> bool:
-    """Whether every choice says something, and comes to the end that it was to come to."""
-    for events in recording.choices:
-        last = events[-1] if events else None
-        if not isinstance(last, StreamComplete) or last.stop_reason not in _FINISHED:
-            return False
-        if not any(isinstance(event, StreamProgress) for event in events):
-            return False
-    return True
-
-
-def _draws(event: StreamEvent) -> bool:
-    return isinstance(event, StreamProgress) and isinstance(event.delta, ImageDelta)
-
-
 def _told(target: LiveTarget) -> str:
     provider = target.provider
     kind = type(provider)
-    told = (kind.__module__, kind.__qualname__, provider.config, target.target)
+    # What one replica says, all of them do.
+    asked = replace(target.target, place="")
+    told = (kind.__module__, kind.__qualname__, provider.config, asked)
     digest = blake2b(repr(told).encode(errors="replace"), digest_size=16).hexdigest()
-    return f"{target.id} {digest}"
+    return f"{target.state.name} {digest}"

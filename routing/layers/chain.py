@@ -1,10 +1,16 @@
 """The chain of one runtime, put together once, of what its template asks for and nothing else.
 
-    limits -> mirrors -> responses -> cache -> reasoning -> policy
+    limits -> mirrors -> responses -> cache -> server tools -> guardrails -> reasoning -> policy
         -> ( trace headers -> provider limits ) -> provider
 
+    responses -> server tools -> guardrails -> reasoning -> deferral -> provider
+
+The second is of lines that a vendor's own batch answers, of which there may be none: they are held
+against limits as a batch, and neither mirrored nor looked for in a cache.
+
 What is in brackets sees to each attempt by itself. A mirror's copy begins behind the responses:
-what it costs is nobody's doing but the template's.
+what it costs is nobody's doing but the template's. Guardrails look through what goes to a model and
+comes from one: what is kept here is the client's own, and passes them each time that it is sent.
 """
 
 from __future__ import annotations
@@ -19,12 +25,15 @@ from routing.request import Handler, Request
 if TYPE_CHECKING:
     from llama_compat.reasoning.memory import ReasoningMemory
     from routing.access.limits.requests import RequestLimits
-    from routing.layers.background import BackgroundResponses
-    from routing.layers.cache import CacheLayer, ExactCache
+    from routing.cache.exact import ExactCache
+    from routing.layers.cache import CacheLayer
+    from routing.layers.guardrails import Guardrails
+    from routing.layers.keeping.background import BackgroundResponses
     from routing.layers.mirrors import Mirrors
     from routing.observability.records.ledger import Ledger
     from routing.observability.telemetry.tracer import Tracer
     from routing.storage.responses import ResponseStore
+    from routing.tools.toolbox import ServerTools
 
 
 class Owner(NamedTuple):
@@ -48,11 +57,15 @@ class Chain(NamedTuple):
     Attributes:
         answer: answers a request whose `route` is there.
         mirrors, cache: the layers that have to be stopped; None where they are not there.
+        defer: answers a line that a vendor's own batch answers; None where there are none.
+        repeats: whether nobody before the cache has anything to do with a request that is there.
     """
 
     answer: Handler
     mirrors: Mirrors | None = None
     cache: CacheLayer | None = None
+    defer: Handler | None = None
+    repeats: bool = False
 
 
 def chain_of(
@@ -66,6 +79,9 @@ def chain_of(
     mirrors: bool = False,
     reasoning: ReasoningMemory | None = None,
     caches: Mapping[str, ExactCache | None] | None = None,
+    tools: ServerTools | None = None,
+    guardrails: Guardrails | None = None,
+    hands_over: bool = False,
 ) -> Chain:
     """The layers that are asked for, in their order.
 
@@ -80,27 +96,54 @@ def chain_of(
         mirrors: whether any model is mirrored.
         reasoning: where is kept what has to come back; None where nothing has to.
         caches: of replies, by model; None where no model has one.
+        tools: what the server runs for models; None for nothing.
+        guardrails: what is looked through; None where nothing is.
+        hands_over: whether any lines go to vendors' own batches.
     """
+
+    def looked_through(handler: Handler) -> Handler:
+        """What a provider is asked has to pass, and what it says."""
+        if reasoning is not None:
+            from routing.layers.reasoning import ReasoningLayer
+
+            handler = ReasoningLayer(handler, reasoning)
+        if guardrails is not None:
+            from routing.layers.guardrails import GuardrailsLayer
+
+            handler = GuardrailsLayer(handler, guardrails)
+        return handler
+
+    def with_tools(handler: Handler) -> Handler:
+        if tools is None:
+            return handler
+        from routing.layers.server_tools import ServerToolsLayer
+
+        return ServerToolsLayer(handler, tools, None if ledger is None else ledger.most)
+
+    def kept(handler: Handler) -> Handler:
+        if background is None:
+            return handler
+        from routing.layers.keeping.responses import Responses
+
+        return Responses(handler, responses, background, owner)
+
     attempt_layers: list[AttemptLayer] = []
     if tracer is not None:
         attempt_layers.append(tracer.around_attempts)
     if limits is not None and limits.has_providers:
         attempt_layers.append(limits.around_attempts)
     by_targets = by_policy(attempt_layers)
-    if reasoning is not None:
-        from routing.layers.reasoning import ReasoningLayer
-
-        by_targets = ReasoningLayer(by_targets, reasoning)
-    answer = by_targets
+    if guardrails is not None:
+        guardrails.asking.through(by_targets, owner.begin, owner.route)
+    by_targets = looked_through(by_targets)
+    # A mirror's copy has no tools run: what they do would be done twice.
+    answer = with_tools(by_targets)
     cache: CacheLayer | None = None
     if caches is not None:
         from routing.layers.cache import CacheLayer
 
-        answer = cache = CacheLayer(answer, caches, owner)
-    if background is not None:
-        from routing.layers.responses import Responses
-
-        answer = Responses(answer, responses, background, owner)
+        answer = cache = CacheLayer(answer, caches, owner, guardrails=guardrails)
+    answer = kept(answer)
     copies: Mirrors | None = None
     if mirrors:
         from routing.layers.mirrors import Mirrors
@@ -114,4 +157,10 @@ def chain_of(
         from routing.layers.limits import LimitsLayer
 
         answer = LimitsLayer(answer, limits, ledger)
-    return Chain(answer, copies, cache)
+    defer: Handler | None = None
+    if hands_over:
+        from routing.layers.deferred import by_deferral
+
+        defer = kept(with_tools(looked_through(by_deferral)))
+    repeats = cache is not None and not (copies or limits)
+    return Chain(answer, copies, cache, defer, repeats)

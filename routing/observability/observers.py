@@ -59,6 +59,7 @@ SHARED = (
     "cancelled",
     "finish_reason",
     "estimated",
+    "guardrails",
 )
 """The columns that many records have in common: who wants to know of requests looks once at all
 that came to an end at about the same time and agree in these."""

@@ -86,8 +86,8 @@ def finish_reason(tail: bytes) -> str:
     """
     start = tail.rfind(_USUAL) + len(_USUAL)
     if start >= len(_USUAL):
-        end = tail.find(b'"', start, start + MAX_REASON)
-        return tail[start : end if end >= 0 else start + MAX_REASON].decode(errors="replace")
+        value = tail[start : start + MAX_REASON].partition(b'"')[0]
+        return value.decode("utf-8", "replace")
     for name in _FINISH_REASONS:
         place = tail.rfind(name)
         while place >= 0:

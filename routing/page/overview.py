@@ -1,4 +1,5 @@
-"""`/admin/overview`, `/admin/errors` and `/admin/live`: what the page shows of the server."""
+"""`/admin/overview`, `/admin/errors`, `/admin/guardrails` and `/admin/live`: what the page shows of
+the server."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from fastapi import Request as HTTPRequest
 
 from llama_compat.errors import APIError, invalid_parameter
 from routing.auth import ADMIN
-from routing.observability.records.overview import SPANS, last_errors, overview
+from routing.health import engines_of
+from routing.observability.records.overview import SPANS, last_errors, last_verdicts, overview
 from routing.runtime import Runtime, runtime_of
 from routing.storage.storage import Storage, StorageError
 
@@ -42,6 +44,12 @@ def add_overview_routes(app: Application) -> None:
         told = await _recorded(request, last_errors)
         return {"object": "list", "data": told, "names": runtime_of(request).keys.names()}
 
+    async def tell_verdicts(request: HTTPRequest) -> dict[str, Any]:
+        """The last requests in which a guardrail came to a verdict: `guardrails` has them, as
+        `NAME:VERDICT`, a blank between two; the newest first."""
+        told = await _recorded(request, last_verdicts)
+        return {"object": "list", "data": told, "names": runtime_of(request).keys.names()}
+
     async def tell_live(request: HTTPRequest) -> dict[str, Any]:
         """What runs in this process now: requests, targets and engines."""
         runtimes = app.runtimes()
@@ -50,11 +58,7 @@ def add_overview_routes(app: Application) -> None:
             "process": os.getpid(),
             "requests": _requests(runtimes),
             "targets": [asdict(each) for each in runtime.states.snapshots(time.monotonic())],
-            "engines": [
-                {"provider": provider.id, "model": model, **asdict(stats)}
-                for provider in runtime.providers.values()
-                for model, stats in provider.engine_stats().items()
-            ],
+            "engines": engines_of(runtime),
             "names": runtime.keys.names(),
             "records": _storage(runtime) is not None,
             "stored_keys": runtime.settings.stored_keys,
@@ -63,6 +67,7 @@ def add_overview_routes(app: Application) -> None:
     routes: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("overview", tell_overview),
         ("errors", tell_errors),
+        ("guardrails", tell_verdicts),
         ("live", tell_live),
     )
     for name, answer in routes:
@@ -111,4 +116,5 @@ def _told(request: Request, now: float) -> dict[str, Any]:
         "attempts": request.attempts.sent,
         "seconds": now - request.begun,
         "sent_bytes": request.sample.size,
+        "guardrails": " ".join(f"{name}:{verdict}" for name, verdict in request.verdicts),
     }

@@ -245,10 +245,12 @@ class Attempts:
     @property
     def last(self) -> Attempt | None:
         """The one whose answer the client gets; of those that all failed the last."""
-        for attempt in reversed(self.made):
-            if attempt.content and attempt.outcome is not _LOST:
-                return attempt
-        return self.made[-1] if self.made else None
+        made = self.made
+        if len(made) > 1:
+            for attempt in reversed(made):
+                if attempt.content and attempt.outcome is not _LOST:
+                    return attempt
+        return made[-1] if made else None
 
     @property
     def usage(self) -> Usage | None:

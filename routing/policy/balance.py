@@ -76,7 +76,7 @@ class LeastBusy:
 
     def cost(self, target: LiveTarget, now: float, stream: bool) -> float:
         """What counts against a target."""
-        return target.state.in_flight / target.weight
+        return target.state.busy / target.weight
 
 
 class Fastest(LeastBusy):
@@ -88,8 +88,8 @@ class Fastest(LeastBusy):
         state = target.state
         seconds = (state.streams if stream else state.wholes).at(now)
         if not seconds:
-            return UNTRIED_SECONDS * state.in_flight
-        return seconds * (state.in_flight + 1) / target.weight
+            return UNTRIED_SECONDS * state.busy
+        return seconds * (state.busy + 1) / target.weight
 
 
 class RoundRobin:
@@ -125,12 +125,12 @@ class Sticky(Weighted):
         if not isinstance(key, str):
             return super().pick(group, now, key, stream)
         targets = self._in_order(group, hashed(key))
-        if targets[0].state.in_flight < NEVER_TOO_BUSY:
+        if targets[0].state.busy < NEVER_TOO_BUSY:
             return targets[0]
-        flying = sum([each.state.in_flight for each in targets]) + 1
+        flying = sum([each.state.busy for each in targets]) + 1
         most = LOAD_FACTOR * flying / group.weight
         for target in targets:
-            busy = target.state.in_flight
+            busy = target.state.busy
             if busy < NEVER_TOO_BUSY or busy < most * target.weight:
                 return target
         return targets[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 MAX_RETRY_AFTER = 120.0
 """Seconds that a vendor's `Retry-After` counts for at most: a target is looked at again after
@@ -40,6 +41,22 @@ class Probe:
         """When another request may probe too, as this one takes so long."""
 
 
+class Watcher(Protocol):
+    """Who sees to it that other gateways know where a target stands."""
+
+    def cooled(self, seconds: float) -> None:
+        """It is left alone for so long from now on."""
+        ...
+
+    def well(self) -> None:
+        """It is well again."""
+        ...
+
+    def may_probe(self, now: float) -> bool:
+        """Whether a request of this gateway may show how it is."""
+        ...
+
+
 class Cooldown:
     """Where one target stands, and the only one who knows: closed (`until` is 0), open (before
     `until`), or half-open, with a probe or without. Times are in seconds, on any clock that does
@@ -50,12 +67,14 @@ class Cooldown:
 
     Attributes:
         until: when the cooling ends, or ended; 0 once a request has gone well since.
+        watcher: who is told, and asked before a probe; None where there is one gateway.
     """
 
-    __slots__ = ("_failures", "_probe", "until")
+    __slots__ = ("_failures", "_probe", "until", "watcher")
 
     def __init__(self) -> None:
         self.until = 0.0
+        self.watcher: Watcher | None = None
         self._probe: Probe | None = None
         self._failures: deque[float] = deque(maxlen=1024)
 
@@ -64,7 +83,13 @@ class Cooldown:
         cooled."""
         if not self.until:
             return True
-        return now >= self.until and (self._probe is None or now >= self._probe.lapses)
+        if now < self.until or self.is_probed(now):
+            return False
+        return self.watcher is None or self.watcher.may_probe(now)
+
+    def is_probed(self, now: float) -> bool:
+        """Whether a request is on its way there that is to show how it is."""
+        return self._probe is not None and now < self._probe.lapses
 
     def begin(self, now: float, rule: CooldownRule) -> Probe | None:
         """A request goes there; the probe that it is, if it is one."""
@@ -88,7 +113,7 @@ class Cooldown:
     def answers(self, probe: Probe) -> None:
         """The request that probed has got content: the target is well again."""
         if probe is self._probe:
-            self._set(0.0)
+            self._close()
 
     def went_well(self, begun: float) -> None:
         """A request that was sent at `begun` came to its end without a fault; one from before the
@@ -98,7 +123,7 @@ class Cooldown:
                 return
             self._failures.clear()
         if self.until or self._probe is not None:
-            self._set(0.0)
+            self._close()
 
     def failed(
         self,
@@ -124,12 +149,23 @@ class Cooldown:
         probed = probe is not None and probe is self._probe
         if retry_after:
             seconds = min(retry_after, MAX_RETRY_AFTER)
-            self._cool(now + (max(seconds, rule.seconds) if probed else seconds))
+            self._cool(now, max(seconds, rule.seconds) if probed else seconds)
         elif at_once or probed or self.recent_failures(now, rule) >= rule.failures:
-            self._cool(now + rule.seconds)
+            self._cool(now, rule.seconds)
 
-    def _cool(self, until: float) -> None:
-        self._set(max(self.until, until))
+    def learn(self, until: float) -> None:
+        """Another gateway has found out where the target stands: as `until` is to be."""
+        self._set(max(self.until, until) if until else 0.0)
+
+    def _cool(self, now: float, seconds: float) -> None:
+        self._set(max(self.until, now + seconds))
+        if self.watcher is not None:
+            self.watcher.cooled(self.until - now)
+
+    def _close(self) -> None:
+        self._set(0.0)
+        if self.watcher is not None:
+            self.watcher.well()
 
     def _set(self, until: float) -> None:
         self.until = until

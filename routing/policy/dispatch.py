@@ -68,19 +68,20 @@ async def _ask_by_plan(
     plan = Plan(policy, targets, wanted, now)
     attempts.passed_over = plan.passed_over
     step: Step | None = plan.first(now)
-    hedge_after = policy.hedge_after
+    # What two of them ran would be done twice.
+    hedge_after = policy.hedge_after if call.toolbox is None or not call.toolbox.kinds else None
     while step is not None:
         if step.wait:
             await asyncio.sleep(step.wait)
         if hedge_after is None:
             try:
                 target, why = step.target, step.why
-                return (await _attempt(target, why, plan, ask, attempts, call.stream))[1]
+                return (await _attempt(target, why, plan, ask, attempts, call))[1]
             except APIError as failure:
                 failure.let_go()
                 failures = [(step, failure)]
         else:
-            outcome = await _race(plan, step, ask, attempts, call.stream, hedge_after)
+            outcome = await _race(plan, step, ask, attempts, call, hedge_after)
             if isinstance(outcome, Reply):
                 return outcome
             failures = outcome
@@ -103,17 +104,17 @@ async def _ask_the_only(
     budget = target.state.provider.budget
     budget.request(time.monotonic())
     try:
-        return (await _attempt(target, FIRST, None, ask, attempts, call.stream))[1]
-    except StaleConnection:
+        return (await _attempt(target, FIRST, None, ask, attempts, call))[1]
+    except StaleConnection as stale:
         now = time.monotonic()
-        if not budget.allows(now, _RETRIES.budget):
+        if stale.is_last or not budget.allows(now, _RETRIES.budget):
             raise
         budget.retry(now)
-    return (await _attempt(target, Why.retry, None, ask, attempts, call.stream))[1]
+    return (await _attempt(target, Why.retry, None, ask, attempts, call))[1]
 
 
 async def _race(
-    plan: Plan, step: Step, ask: AskTarget, attempts: Attempts, stream: bool, seconds: float
+    plan: Plan, step: Step, ask: AskTarget, attempts: Attempts, call: Call, seconds: float
 ) -> Reply | _Failures:
     """Make the attempt; another target is asked too if that one takes longer than `seconds`.
 
@@ -121,7 +122,7 @@ async def _race(
     """
 
     def begin(step: Step) -> asyncio.Task[_Answered]:
-        return asyncio.create_task(_attempt(step.target, step.why, plan, ask, attempts, stream))
+        return asyncio.create_task(_attempt(step.target, step.why, plan, ask, attempts, call))
 
     running = {begin(step): step}
     failed: _Failures = []
@@ -171,7 +172,7 @@ async def _attempt(
     plan: Plan | None,
     ask: AskTarget,
     attempts: Attempts,
-    stream: bool,
+    call: Call,
 ) -> _Answered:
     """Ask one target.
 
@@ -180,19 +181,19 @@ async def _attempt(
         plan: the request's; None for one that no policy sees to.
         ask: asks it.
         attempts: where it is noted.
-        stream: whether the client wants a stream.
+        call: what the client asks.
 
     Raises:
         APIError: it failed, before there was any content.
     """
     gate = target.state.provider.gate
     if gate is not None:
-        await _enter(gate, plan)
+        await _enter(gate, plan, can_wait=call.can_wait)
     rule = None if plan is None else plan.policy.rule
-    attempt = Attempt(target.state, why, stream, rule)
+    attempt = Attempt(target.state, why, call.stream, rule)
     try:
         attempts.add(attempt)
-        patience = plan.patience(attempt.begun) if stream and plan is not None else None
+        patience = plan.patience(attempt.begun) if call.stream and plan is not None else None
         if patience is None:
             reply = await ask(target.provider, target.target)
         else:
@@ -211,19 +212,19 @@ async def _attempt(
     return attempt, reply
 
 
-async def _enter(gate: Gate, plan: Plan | None) -> None:
+async def _enter(gate: Gate, plan: Plan | None, *, can_wait: bool) -> None:
     """Wait for room at a provider, for the share of the deadline that waiting there gets.
 
     Raises:
         ProviderBusy: there was none.
     """
     if plan is None or gate.has_room:
-        await gate.enter()
+        await gate.enter(can_wait=can_wait)
         return
     seconds = plan.patience_at_gate(time.monotonic())
     try:
         async with asyncio.timeout(seconds):
-            await gate.enter()
+            await gate.enter(can_wait=can_wait)
     except TimeoutError:
         raise gate.refusal() from None
 

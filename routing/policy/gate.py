@@ -27,7 +27,8 @@ class ProviderBusy(APIError):
 
 
 class Gate:
-    """Lets so many requests in at a time; the others wait in the order in which they came.
+    """Lets so many requests in at a time; the others wait in the order in which they came, those
+    that nobody waits for behind all others.
 
     Args:
         provider: the provider's id, for messages.
@@ -43,11 +44,12 @@ class Gate:
         self._limit = limit
         self._max_waiting = max_waiting
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._patient: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self.running = 0
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many wait, those aside that nobody waits for."""
         return len(self._waiters)
 
     @property
@@ -64,8 +66,12 @@ class Gate:
         """What one is told who does not get in."""
         return ProviderBusy(self._provider, self.running, self.waiting)
 
-    async def enter(self) -> None:
+    async def enter(self, *, can_wait: bool = False) -> None:
         """Get in, waiting if need be; `leave` has to be called after it.
+
+        Args:
+            can_wait: whether all others come first. It is never one too many: whoever asks bounds
+                how many such there are.
 
         Raises:
             ProviderBusy: too many wait already.
@@ -73,23 +79,24 @@ class Gate:
         if self.has_room:
             self.running += 1
             return
-        if self.is_full:
+        if self.is_full and not can_wait:
             raise self.refusal()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
+        queue = self._patient if can_wait else self._waiters
+        queue[waiter] = None
         try:
             await waiter
         except BaseException:
             # Whoever leaves may have looked at it already: it was cancelled before, or after.
-            self._waiters.pop(waiter, None)
+            queue.pop(waiter, None)
             if waiter.done() and not waiter.cancelled():
                 self.leave()  # the place was given to it in the same moment
             raise
 
     def leave(self) -> None:
         """Get out, and let the next one in."""
-        while self._waiters:
-            waiter, _ = self._waiters.popitem(last=False)
+        while queue := self._waiters or self._patient:
+            waiter, _ = queue.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)  # the place changes hands
                 return

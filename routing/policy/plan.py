@@ -79,8 +79,8 @@ KeyOf = Callable[[Call, RawHeaders], Key | None]
 def _balancer(settings: RoutingSettings, chance: Random) -> tuple[Balancer, KeyOf | None]:
     """What picks targets, and what it goes by."""
     if settings.balance == "prefix":
+        from llama_compat.prefixes.chain import chain_of
         from routing.policy.prefix.affinity import PrefixAffinity
-        from routing.policy.prefix.chain import chain_of
 
         return PrefixAffinity(chance, settings.prefix), lambda call, headers: chain_of(call)
     balancer = BALANCERS[settings.balance](chance)
@@ -179,7 +179,7 @@ class Plan:
             now: when.
         """
         self.failed(step, error)
-        if self._is_over(now):
+        if error.is_last or self._is_over(now):
             return None
         other = self._choose(now) if self._falls_back(error) else None
         retry = self._retry(step, error, now) if error.was_sent else None
@@ -193,6 +193,8 @@ class Plan:
 
     def is_final(self, error: APIError) -> bool:
         """Whether nothing can follow this failure, so that nobody else needs to be waited for."""
+        if error.is_last:
+            return True
         return not self._falls_back(error) and not error.error_class.handling.retries
 
     def hedge(self, now: float) -> Step | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from llama_compat.catalog.facts import NOTHING, Facts
 from llama_compat.error_classes import ErrorClass
@@ -29,9 +29,10 @@ class TargetSnapshot:
     """One target as it is now, for `/health`, the status table and metrics.
 
     Attributes:
-        id: `provider/model`.
+        id: `provider/model`, or `provider/model@host:port` of a replica.
         provider, model: the provider's id, and its own name for the model.
         in_flight: requests that run there now, until the end of their streams.
+        in_flight_elsewhere: those that the fleet's other gateways had there a moment ago.
         attempts: how many there have been.
         errors: how many of them failed.
         recent_failures: failures in a row, which is what cools a target.
@@ -41,12 +42,16 @@ class TargetSnapshot:
             once; None if nobody has streamed yet.
         whole_reply_seconds: the same until a whole reply.
         waiting: requests that wait for room at the provider (`max_concurrent`).
+        place: `host:port` of a replica; empty for what is none.
+        held_blocks: of prompts, 512 bytes each, that it says are in its KV cache; None for one that
+            says nothing of it, or of which nobody wants to know.
     """
 
     id: str
     provider: str
     model: str
     in_flight: int
+    in_flight_elsewhere: int
     attempts: int
     errors: int
     recent_failures: int
@@ -55,24 +60,35 @@ class TargetSnapshot:
     first_content_seconds: float | None
     whole_reply_seconds: float | None
     waiting: int
+    place: str = ""
+    held_blocks: int | None = None
 
 
 class TargetState:
-    """What is known of one model of one provider, whatever public models lead to it.
+    """What is known of one model of one provider, or of one of its replicas, whatever public models
+    lead to it.
+
+    Args:
+        provider: whose it is.
+        model: the provider's name for it.
+        place: the replica's address; empty for what is no replica.
 
     Attributes:
-        id: `provider/model`.
+        id, place: as in `TargetSnapshot`.
+        name: `provider/model`, in which all replicas are one.
         headers: how an answer names it.
         in_flight, attempts, errors, last_error: as in `TargetSnapshot`.
+        elsewhere: requests that other gateways had in flight there a moment ago.
         cooldown: whether it is left alone.
         streams, wholes: how long it takes until a stream's first content, and until a whole reply.
-        prefixes: the prompts that it was sent; None where nobody goes by them.
+        prefixes: the prompts that it has; None where nobody goes by them.
         multiplier: an odd number of its own, the same in every process.
     """
 
     __slots__ = (
         "attempts",
         "cooldown",
+        "elsewhere",
         "errors",
         "failures_in_a_row",
         "headers",
@@ -81,21 +97,26 @@ class TargetState:
         "last_error",
         "model",
         "multiplier",
+        "name",
+        "place",
         "prefixes",
         "provider",
         "streams",
         "wholes",
     )
 
-    def __init__(self, provider: ProviderState, model: str) -> None:
-        self.id = f"{provider.id}/{model}"
+    def __init__(self, provider: ProviderState, model: str, place: str = "") -> None:
+        self.name = f"{provider.id}/{model}"
+        self.id = f"{self.name}@{host_of(place)}" if place else self.name
         self.provider = provider
         self.model = model
+        self.place = place
         self.headers = (
             (b"x-llama-compat-provider", header_text(provider.id).encode()),
             (b"x-llama-compat-target", header_text(self.id).encode()),
         )
         self.in_flight = 0
+        self.elsewhere = 0
         self.attempts = 0
         self.errors = 0
         self.failures_in_a_row = 0
@@ -106,13 +127,20 @@ class TargetState:
         self.prefixes: SentPrefixes | None = None
         self.multiplier = hashed(self.id) | 1
 
+    @property
+    def busy(self) -> int:
+        """Requests that run there now, whichever gateway sent them."""
+        return self.in_flight + self.elsewhere
+
     def snapshot(self, now: float) -> TargetSnapshot:
         """How it is at `now`, on the clock of `time.monotonic`."""
         return TargetSnapshot(
             id=self.id,
             provider=self.provider.id,
             model=self.model,
+            place=host_of(self.place),
             in_flight=self.in_flight,
+            in_flight_elsewhere=self.elsewhere,
             attempts=self.attempts,
             errors=self.errors,
             recent_failures=self.failures_in_a_row,
@@ -121,6 +149,7 @@ class TargetState:
             first_content_seconds=self.streams.last or None,
             whole_reply_seconds=self.wholes.last or None,
             waiting=self.provider.gate.waiting if self.provider.gate is not None else 0,
+            held_blocks=None if self.prefixes is None else self.prefixes.told,
         )
 
 
@@ -134,7 +163,7 @@ class ProviderState:
     Attributes:
         budget: how much of what it is asked may be asked again.
         gate: lets `max_concurrent` requests in; None where there is no such limit.
-        targets: by the provider's name for the model.
+        targets: by the provider's name for the model, and the replica's address if it is one's.
     """
 
     def __init__(self, provider_id: str, settings: ProviderSettings | None = None) -> None:
@@ -142,16 +171,22 @@ class ProviderState:
         self.settings = settings
         self.budget = Budget()
         self.gate: Gate | None = None
-        self.targets: dict[str, TargetState] = {}
+        self.targets: dict[tuple[str, str], TargetState] = {}
         if settings is not None and settings.max_concurrent is not None:
             self.gate = Gate(provider_id, settings.max_concurrent, settings.max_waiting)
 
-    def target(self, model: str) -> TargetState:
-        """The state of one model, made when it is first asked for."""
-        state = self.targets.get(model)
+    def target(self, model: str, place: str = "") -> TargetState:
+        """The state of one model, or of its replica at `place`, made when it is first asked for."""
+        state = self.targets.get((model, place))
         if state is None:
-            state = self.targets[model] = TargetState(self, model)
+            state = self.targets[model, place] = TargetState(self, model, place)
         return state
+
+    def forget_others(self, model: str, places: Collection[str]) -> None:
+        """Know no more of the replicas of `model` that are not at one of `places`. What runs there
+        keeps its state until it ends."""
+        for known in [each for each in self.targets if each[0] == model and each[1] not in places]:
+            del self.targets[known]
 
 
 class States:
@@ -211,7 +246,7 @@ class LiveTarget:
 
     @property
     def id(self) -> str:
-        """`provider/model`."""
+        """`provider/model`, and the address of a replica."""
         return self.state.id
 
     @property
@@ -233,6 +268,11 @@ class LiveTarget:
     def holds(self, tokens: int) -> bool:
         """Whether it holds so many tokens, as far as anybody knows."""
         return not tokens or (room := self.room) is None or room >= tokens
+
+
+def host_of(place: str) -> str:
+    """`host:port` of the address of a replica."""
+    return urlsplit(place).netloc
 
 
 def hashed(text: str) -> int:

@@ -9,10 +9,10 @@ from msgspec import Raw, Struct
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call
+from llama_compat.prefixes.chain import Chain
 from llama_compat.wire.json_fields import from_raw
 from routing.asgi import RawHeaders
 from routing.policy.abilities import NOTHING
-from routing.policy.prefix.chain import Chain
 from routing.policy.targets import LiveTarget, header_text
 
 PIN_HEADER = b"x-llama-compat-target"

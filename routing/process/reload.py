@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from llama_compat.distribution import Distribution, ServerSettings, load_distribution
+from llama_compat.distribution import (
+    Distribution,
+    ServerSettings,
+    distribution_of,
+    read_template,
+)
 from llama_compat.distribution.problems import TemplateError
-from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.base import ProviderStartError
 from providers.registry import config_model
 from routing.app import Application
 from routing.http.limits import Limits
+from routing.process.watched_file import LOOK_SECONDS, WatchedFile
 from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from routing.fleet.templates import Templates
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +38,13 @@ RESTART_FOR = (
 """The settings of the server that are looked at when it starts, and not again."""
 
 
+class _Refused(Exception):
+    """Another gateway finds the template wrong; the message says which, and what."""
+
+
 class Reloader:
-    """Reloads the template of an application, when asked to or when its file has changed.
+    """Reloads the template of an application, when asked to, when its file has changed, or when the
+    other gateways of its fleet have.
 
     Args:
         app: the application, which has started when `run` is called.
@@ -43,18 +58,30 @@ class Reloader:
         self._watched = watched
         self._begun_with = app.runtime.settings
         self._asked = asyncio.Event()
+        self._reloads = self._adopts = False
+        self._path, self._text = source, ""
 
     def ask(self) -> None:
         """Have the template reloaded; after the reload that may be going on."""
+        self._reloads = True
         self._asked.set()
 
     async def run(self) -> None:
         """Reload whenever there is reason to, until cancelled."""
+        if self._app.runtime.fleet is not None:
+            with suppress(TemplateError):
+                self._path, self._text = await asyncio.to_thread(read_template, self._source)
+            self._connect()
         while True:
             if await self._due():
                 self._asked.clear()
+                adopts, reloads = self._adopts, self._reloads or not self._adopts
+                self._adopts = self._reloads = False
                 try:
-                    await self._reload()
+                    if adopts:
+                        await self._adopt()
+                    if reloads:
+                        await self._reload()
                 except Exception:
                     log.exception("%s is not reloaded; all goes on as it was", self._source)
 
@@ -68,17 +95,110 @@ class Reloader:
             return self._watched.changed()
 
     async def _reload(self) -> None:
+        """Load what the file says, if it is right, and right for the other gateways."""
         before = self._app.runtime
         try:
-            distribution = await asyncio.to_thread(load_distribution, self._source, config_model)
-            if distribution == before.distribution:
+            path, text = await asyncio.to_thread(read_template, self._source)
+            distribution = await asyncio.to_thread(distribution_of, path, text, config_model)
+            is_as_before = distribution == before.distribution
+            templates = self._templates
+            if is_as_before and (templates is None or templates.is_settled(text)):
                 log.info("%s says what it said before: nothing is reloaded", self._source)
                 return
-            await self._app.reload(distribution)
-        except (TemplateError, ProviderStartError) as error:
-            log.error("%s is not reloaded; all goes on as it was:\n%s", self._source, error)
-            self._count(succeeded=False)
+            objections = await self._objections(templates, text)
+            if objections:
+                raise _Refused("\n".join(objections))
+            if not is_as_before:
+                await self._app.reload(distribution)
+        except (TemplateError, ProviderStartError, _Refused) as error:
+            self._refuse(error)
             return
+        self._text = text
+        self._connect()
+        await self._tell_agreed(text)
+        if not is_as_before:
+            self._say_reloaded(before, distribution)
+
+    async def _adopt(self) -> None:
+        """Load what the fleet has agreed upon."""
+        from routing.fleet.store import StoreAway
+
+        before, templates = self._app.runtime, self._templates
+        if templates is None:
+            return
+        try:
+            found = await templates.current()
+        except StoreAway:
+            return  # this gateway asks again once it hears of the others
+        if found is None or found.hash == templates.served:
+            return
+        try:
+            distribution = await asyncio.to_thread(
+                distribution_of, self._path, found.text, config_model
+            )
+            if distribution != before.distribution:
+                await self._app.reload(distribution)
+        except (TemplateError, ProviderStartError) as error:
+            self._refuse(error)
+            return
+        self._text = found.text
+        self._connect()
+        if distribution != before.distribution:
+            self._say_reloaded(before, distribution)
+
+    # Other gateways -------------------------------------------------------------------------------
+
+    @property
+    def _templates(self) -> Templates | None:
+        fleet = self._app.runtime.fleet
+        return None if fleet is None else fleet.templates
+
+    def _connect(self) -> None:
+        """Let the fleet of the runtime that serves now know what it serves."""
+        if (templates := self._templates) is not None:
+            from routing.fleet.templates import hash_of
+
+            templates.connect(hash_of(self._text), self._problem, self._ask_to_adopt, self.ask)
+
+    async def _problem(self, text: str) -> str:
+        try:
+            await asyncio.to_thread(distribution_of, self._path, text, config_model)
+        except TemplateError as error:
+            return str(error)
+        return ""
+
+    def _ask_to_adopt(self) -> None:
+        self._adopts = True
+        self._asked.set()
+
+    async def _objections(self, templates: Templates | None, text: str) -> list[str]:
+        if templates is None:
+            return []
+        from routing.fleet.store import StoreAway
+
+        try:
+            return await templates.objections(text)
+        except StoreAway:
+            log.warning("the store is away: %s is reloaded here, and elsewhere later", self._source)
+            return []
+
+    async def _tell_agreed(self, text: str) -> None:
+        if (templates := self._templates) is None:
+            return
+        from routing.fleet.store import StoreAway
+
+        try:
+            await templates.agreed(text)
+        except StoreAway:
+            templates.pending = True
+
+    # What is said of it ---------------------------------------------------------------------------
+
+    def _refuse(self, error: Exception) -> None:
+        log.error("%s is not reloaded; all goes on as it was:\n%s", self._source, error)
+        self._count(succeeded=False)
+
+    def _say_reloaded(self, before: Runtime, distribution: Distribution) -> None:
         self._count(succeeded=True)
         log.info("%s is reloaded: %s", self._source, _fates(before, self._app.runtime))
         log_models(distribution)

@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext
 import uvicorn
 
 from llama_compat.distribution import Distribution
-from llama_compat.distribution.watched_file import WatchedFile
 from routing.app import Application
 from routing.http.clock import watch_the_clock
 from routing.http.connection import Connection
@@ -25,6 +24,7 @@ from routing.http.state import ServerState
 from routing.observability.logs import configure_logging
 from routing.process.reload import Reloader, log_models
 from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
+from routing.process.watched_file import WatchedFile
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,12 @@ def serve(
         ServerStartError: the port is in use, or the host is not this machine's.
     """
     settings = distribution.server
+    configure_logging()
+    if settings.fleet is None and settings.counting.store.get_secret_value() != "memory":
+        log.info(
+            "`server.limits` counts limits for all gateways and shares nothing else; write the"
+            " store under `server.fleet` to share cooldowns, loads and reloads too"
+        )
     listener = _listen(
         settings.host if host is None else host, settings.port if port is None else port, source
     )
@@ -70,11 +76,10 @@ def serve(
             from routing.observability.telemetry.sharing import shared_metrics
             from routing.process.workers import serve_in_workers
 
-            configure_logging()
             if has_limits_apart(distribution):
                 log.warning(
                     "limits are counted in memory, by each of the %s workers for itself: together"
-                    " they let in up to %s times as much. `server.limits: redis://...` counts for"
+                    " they let in up to %s times as much. `server.fleet: redis://...` counts for"
                     " all of them",
                     workers,
                     workers,
@@ -90,7 +95,7 @@ def has_limits_apart(distribution: Distribution) -> bool:
     """Whether there are limits, or may be with the keys that are stored, that each process counts
     for itself."""
     server = distribution.server
-    in_memory = server.limits.store.get_secret_value() == "memory"
+    in_memory = server.counting.store.get_secret_value() == "memory"
     return in_memory and (distribution.has_limits or server.stored_keys)
 
 
@@ -205,8 +210,8 @@ class _Server(uvicorn.Server):
         gc.freeze()  # what has been loaded stays, and need not be looked at again and again
         gc.set_threshold(GARBAGE_THRESHOLD)
         if self.started and sockets:
-            host, port = sockets[0].getsockname()[:2]
-            log.info("serving at http://%s:%s/v1, its API at /docs; Ctrl-C ends", host, port)
+            where, page = _addresses(*sockets[0].getsockname()[:2])
+            log.info("serving at %s/v1, its page at %s, its API at /docs; Ctrl-C ends", where, page)
             log_models(self._app.runtime.distribution)
             self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
 
@@ -270,3 +275,13 @@ def _listen(host: str, port: int, source: str) -> socket.socket:
             mend = f"The host has to be an address of this machine: {run} --host 0.0.0.0"
         raise ServerStartError(f"{said} {mend}") from None
     return listener
+
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+"""Where a browser on this machine finds what listens at all addresses."""
+
+
+def _addresses(host: str, port: int) -> tuple[str, str]:
+    """Where the server listens, and where a browser here finds its page."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}", f"http://{_EVERYWHERE.get(host, shown)}:{port}/"

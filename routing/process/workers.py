@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 from llama_compat.distribution import load_distribution
 from llama_compat.distribution.problems import TemplateError
-from llama_compat.distribution.watched_file import LOOK_SECONDS, WatchedFile
 from providers.registry import config_model
 from routing.observability.telemetry.sharing import forget_process
 from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
+from routing.process.watched_file import LOOK_SECONDS, WatchedFile
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,26 @@ from msgspec import Struct
 from llama_compat.errors import APIError, invalid_parameter
 
 
+class AtVendor(Struct, frozen=True):
+    """Where a reply is made that a vendor works on while nobody waits for it.
+
+    Attributes:
+        provider: whose vendor it is.
+        model: the vendor's name of the model.
+        id: the vendor's of the reply.
+    """
+
+    provider: str
+    model: str
+    id: str
+
+
 class KeptAPI(Struct, frozen=True):
     """One API.
 
     Attributes:
         noun: what it calls a reply.
+        wire: the name of the call that makes one.
         prefix: what the ids of its replies begin with, by which the APIs' replies are told apart.
         output: the member of a reply that holds what the model said.
         names_items: whether what it holds can be asked for by id.
@@ -25,6 +40,7 @@ class KeptAPI(Struct, frozen=True):
     """
 
     noun: str
+    wire: str
     prefix: str
     output: str
     code: str
@@ -69,6 +85,7 @@ class KeptAPI(Struct, frozen=True):
 
 RESPONSES_KEPT = KeptAPI(
     "response",
+    "responses",
     "resp_",
     "output",
     "response_not_found",
@@ -77,6 +94,7 @@ RESPONSES_KEPT = KeptAPI(
 )
 INTERACTIONS_KEPT = KeptAPI(
     "interaction",
+    "interactions",
     "int_",
     "steps",
     "interaction_not_found",

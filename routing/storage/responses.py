@@ -24,7 +24,7 @@ from msgspec import Struct
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError, invalid_parameter
 from providers.base import ProviderStartError
-from routing.storage.kept import RESPONSES_KEPT, KeptAPI, api_of
+from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
 from routing.storage.storage import (
     Migrations,
     Row,
@@ -71,7 +71,8 @@ RESPONSES = Migrations(
             "CREATE INDEX stored_items_by_response ON stored_items (response)",
             "CREATE TABLE stored_total (bytes BIGINT NOT NULL)",
             "INSERT INTO stored_total VALUES (0)",
-        ]
+        ],
+        ["ALTER TABLE stored_responses ADD COLUMN at_vendor {blob}"],
     ],
 )
 
@@ -79,10 +80,17 @@ Items = list[dict[str, Any]]
 
 
 class StoredResponse(Struct, frozen=True):
-    """A response, and the items that it was an answer to."""
+    """A response, and the items that it was an answer to.
+
+    Attributes:
+        at_vendor: who makes it, if that is a vendor; None where it is made here.
+        is_left: whether a vendor makes it, and nobody here follows that any more.
+    """
 
     response: dict[str, Any]
     input: Items
+    at_vendor: AtVendor | None = None
+    is_left: bool = False
 
 
 class ResponseStore:
@@ -151,6 +159,7 @@ class ResponseStore:
         response: Mapping[str, Any],
         input: Sequence[Mapping[str, Any]],
         previous: str | None = None,
+        at_vendor: AtVendor | None = None,
     ) -> None:
         """Keep a response, and make room for it. A cancelled caller does not stop that.
 
@@ -159,11 +168,12 @@ class ResponseStore:
             response: the response object.
             input: the items that it answers.
             previous: the id of the response that it goes on from, if that is kept here.
+            at_vendor: who makes it, if that is a vendor.
 
         Raises:
             APIError: 503, it could not be kept.
         """
-        row = _Row.of(owner, response, input, previous, self._clock())
+        row = _Row.of(owner, response, input, previous, self._clock(), at_vendor)
         if row.size > self._settings.max_bytes:
             log.warning(
                 "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
@@ -189,7 +199,7 @@ class ResponseStore:
         """
         _check_is(api, response_id)
         rows = await self._fetch(
-            "SELECT response, input, status, alive_until FROM stored_responses"
+            "SELECT response, input, status, alive_until, at_vendor FROM stored_responses"
             f" WHERE id = ? AND {_OWNED}",
             response_id,
             owner,
@@ -197,12 +207,26 @@ class ResponseStore:
         )
         if not rows:
             raise api.not_found(response_id)
-        response, input, status, alive_until = rows[0]
+        response, input, status, alive_until, place = rows[0]
         decoded = {**msgspec.json.decode(response), "status": status}
-        if status in RUNNING and alive_until is not None and alive_until < self._clock():
+        at_vendor = _placed(place)
+        is_left = status in RUNNING and alive_until is not None and alive_until < self._clock()
+        if is_left and at_vendor is None:
             decoded = api.failed(decoded, _GIVEN_UP)
             await self.complete(decoded)
-        return StoredResponse(decoded, msgspec.json.decode(input))
+        return StoredResponse(
+            decoded, msgspec.json.decode(input), at_vendor, is_left and at_vendor is not None
+        )
+
+    async def at_vendor(self, owner: str, response_id: str) -> AtVendor | None:
+        """Where the owner's response is made; None if here, or if there is none."""
+        rows = await self._fetch(
+            f"SELECT at_vendor FROM stored_responses WHERE id = ? AND {_OWNED}",
+            response_id,
+            owner,
+            self._oldest(),
+        )
+        return _placed(rows[0][0]) if rows else None
 
     async def delete(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> None:
         """Forget a response of `api`.
@@ -276,7 +300,7 @@ class ResponseStore:
             self._oldest(),
         )
         held = await self._held(sorted({response for _, response in rows}))
-        found = {item["id"]: item for items in held.values() for item in items}
+        found = {item.get("id"): item for items in held.values() for item in items}
         return {item_id: found[item_id] for item_id in wanted if item_id in found}
 
     async def keep_alive(self, ids: Sequence[str]) -> set[str]:
@@ -365,7 +389,7 @@ class ResponseStore:
         )
         return {
             response_id: msgspec.json.decode(input)
-            + msgspec.json.decode(response)[api_of(response_id).output]
+            + _output(response_id, msgspec.json.decode(response))
             for response_id, input, response in rows
         }
 
@@ -387,7 +411,8 @@ class ResponseStore:
 
 
 _TAKEN_OVER = (
-    "INSERT INTO stored_responses SELECT id, owner, previous, created, status, alive_until, input,"
+    "INSERT INTO stored_responses (id, owner, previous, created, status, alive_until, input,"
+    " response, input_bytes, size) SELECT id, owner, previous, created, status, alive_until, input,"
     " response, length(input), size FROM responses",
     "INSERT INTO stored_items SELECT id, response FROM items",
     "UPDATE stored_total SET bytes = (SELECT bytes FROM total)",
@@ -453,7 +478,14 @@ async def _index(transaction: Transaction, response_id: str, item_ids: Sequence[
 def _item_ids(input: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> list[str]:
     if not api_of(response["id"]).names_items:
         return []
-    return [item["id"] for item in (*input, *response["output"])]
+    # A vendor's items may lack one.
+    items = (*input, *_output(response["id"], response))
+    return [item["id"] for item in items if isinstance(item.get("id"), str)]
+
+
+def _output(response_id: str, response: Mapping[str, Any]) -> Items:
+    """What the model said; nothing in a reply that a vendor has hardly begun."""
+    return response.get(api_of(response_id).output) or []
 
 
 class _Row(Struct, frozen=True):
@@ -469,6 +501,7 @@ class _Row(Struct, frozen=True):
     response: bytes
     input_bytes: int
     size: int
+    at_vendor: bytes | None
 
     @classmethod
     def of(
@@ -478,6 +511,7 @@ class _Row(Struct, frozen=True):
         input: Sequence[Mapping[str, Any]],
         previous: str | None,
         now: float,
+        at_vendor: AtVendor | None,
     ) -> _Row:
         encoded, items = msgspec.json.encode(response), msgspec.json.encode(input)
         return cls(
@@ -491,7 +525,12 @@ class _Row(Struct, frozen=True):
             encoded,
             len(items),
             len(encoded) + len(items),
+            None if at_vendor is None else msgspec.json.encode(at_vendor),
         )
+
+
+def _placed(column: bytes | None) -> AtVendor | None:
+    return None if column is None else msgspec.json.decode(column, type=AtVendor)
 
 
 _GIVEN_UP = {

@@ -31,7 +31,8 @@ _REFUSED = (
     sqlite3.ProgrammingError,
 )
 
-_WORDS = {"identity": "INTEGER PRIMARY KEY AUTOINCREMENT", "blob": "BLOB"}
+_WORDS = {"identity": "INTEGER PRIMARY KEY AUTOINCREMENT", "blob": "BLOB", "vector": "BLOB"}
+_WORDS |= {"only_postgres": "-- ", "only_sqlite": ""}
 
 
 class SQLiteStorage:
@@ -39,6 +40,8 @@ class SQLiteStorage:
 
     A file that is deleted or replaced meanwhile is noticed, and another begun at its path.
     """
+
+    has_partitions = False
 
     def __init__(
         self, path: str, migrations: Sequence[Migrations], busy_seconds: float = BUSY_SECONDS

@@ -1,8 +1,9 @@
 """The database that a template names, the same to those who use it whichever it is.
 
 Statements are written once, for SQLite and PostgreSQL both: `?` stands for a value, whole numbers
-are BIGINT (truth too, as 0 and 1), other numbers DOUBLE PRECISION, and `{identity}` and `{blob}`
-in a migration stand for what the two spell differently.
+are BIGINT (truth too, as 0 and 1), other numbers DOUBLE PRECISION, and `{identity}`, `{blob}` and
+`{vector}` in a migration stand for what the two spell differently. A statement of one line that
+begins with `{only_postgres}` is nothing to SQLite, and one with `{only_sqlite}` to PostgreSQL.
 """
 
 from __future__ import annotations
@@ -74,9 +75,11 @@ class Storage(Protocol):
 
     Attributes:
         shown: how to name it to people: its address without a password.
+        has_partitions: whether large tables are in partitions, which are dropped whole.
     """
 
     shown: str
+    has_partitions: bool
 
     async def start(self) -> None:
         """Open it, and bring its tables up to date."""

@@ -175,7 +175,8 @@ SERVERS: Mapping[str, Server] = {
     ),
     "LiteLLM before llama.cpp": _before(
         _pinned(others.LITELLM),
-        "its proxy, one worker, no database; the model is `openai/...`",
+        "its proxy, one worker, no database; the model is `openai/...`, of which it has responses"
+        " from the vendor alone, and this one has chat",
         _gateway(others.litellm),
     ),
     "TensorZero before llama.cpp": _before(

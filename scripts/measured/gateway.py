@@ -161,8 +161,9 @@ def _connections() -> Section:
 
 
 def _operations() -> Section:
-    found = result("operations")
+    found, counted = result("operations"), result("instructions")
     ratios = found["of the gateway without any"]
+    instructions = counted["of the gateway without any, and of a single target"]
     called = {
         "records": "records",
         "metrics": "metrics",
@@ -186,9 +187,13 @@ def _operations() -> Section:
         f" the requests/s that it does with none, and {times(ratios['all']['events_per_s'])} times"
         " the events.",
         (("of the gateway with none", "requests/s", "events/s", "CPU a request"), rows),
-        ["operations"],
+        ["operations", "instructions"],
         "python -m bench.operations",
-        more=f"Wanted were {times(wanted['requests_per_s'])} and {times(wanted['events_per_s'])}.",
+        more=f"Wanted were {times(wanted['requests_per_s'])} and {times(wanted['events_per_s'])}."
+        " In instructions of the processor, which others on the machine hardly change"
+        f" (`python -m bench.instructions`), a request took {times(instructions['all'])} times as"
+        f" many with all three, and {times(instructions['limits'])} with limits; wanted were"
+        f" {times(counted['wanted at most']['all'])}.",
     )
 
 

@@ -12,6 +12,7 @@ from scripts.measured.section import Section
 def sections() -> Iterator[Section]:
     """The questions, in order."""
     yield _placement()
+    yield _told()
 
 
 def _placement() -> Section:
@@ -61,6 +62,34 @@ def _placement() -> Section:
         f" {engine['step_seconds_per_sequence'] * 1000:g} ms for each sequence, and its cache holds"
         f" {engine['kv_blocks'] * engine['block_tokens']:,} tokens. The policies are those of the"
         " server, and read what a client would send.",
+    )
+
+
+def _told() -> Section:
+    found = result("told")
+    rows = [
+        (
+            workload,
+            gateways,
+            way,
+            f"{figures['ttft_p50_ms']:,.0f} ms",
+            f"{figures['ttft_p90_ms']:,.0f} ms",
+            f"{figures['hit_rate']:.0%}",
+        )
+        for workload, sizes in found["workloads by gateways"].items()
+        for gateways, ways in sizes.items()
+        for way, figures in ways.items()
+        if not way.startswith("the same")
+    ]
+    return Section(
+        "What does it bring that replicas tell what their caches hold?",
+        "One gateway guesses nearly as well from what it has sent. Several that share no store know"
+        " only what each of them sent; told by the replicas they do as well as one.",
+        (("requests", "gateways", "a request goes by", "TTFT p50", "p90", "cached"), rows),
+        ["told"],
+        "python -m bench.told",
+        more=f"{found['replicas']} of the same engines, on virtual time. The requests are spread"
+        " evenly over the gateways.",
     )
 
 

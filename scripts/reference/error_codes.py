@@ -48,6 +48,16 @@ REQUEST = {
         "The provider can't do this at all: embeddings, say.",
         "Ask a model of another provider.",
     ),
+    "tool_not_allowed": Row(
+        "403",
+        "The key may not have the server run the tool.",
+        "Leave the tool out, or have it added to the key's `tools`.",
+    ),
+    "unknown_tool_server": Row(
+        "400",
+        "The request names an MCP server that there is not.",
+        "Name one of the template's by its label, or set `mcp.from_requests` for others.",
+    ),
     "unsupported_content": Row(
         "400", "A message holds what the model can't read, such as an image.", "Leave it out."
     ),
@@ -74,7 +84,11 @@ REQUEST = {
     "no_chat_template": Row(
         "400", "The model is no chat model: it has no chat template.", "Use `/v1/completions`."
     ),
-    "content_filter": Row("400", "The vendor's filter refused it.", "Say it otherwise."),
+    "content_filter": Row(
+        "400",
+        "The vendor's filter refused it, or a guardrail of the template.",
+        "Say it otherwise.",
+    ),
     "target_not_allowed": Row(
         "400",
         "`x-llama-compat-target` is not for clients of this model.",
@@ -141,6 +155,77 @@ REQUEST = {
     "model_not_found": Row("404", "There is no such model.", "`message` lists some that are."),
     "not_offered": Row(
         "404", "The provider has no way of doing this: counting tokens, say.", "Ask another model."
+    ),
+    "batches_disabled": Row(
+        "404", "The server works on no batches.", "Set `server.batches: {}` in the template."
+    ),
+    "batch_not_found": Row(
+        "404",
+        "No batch has this id, or it is another key's, or was deleted.",
+        "List the batches of this key.",
+    ),
+    "batch_in_progress": Row(
+        "400",
+        "The batch has not ended, so it has no results, and can't be deleted.",
+        "Retrieve it until it has ended, or cancel it.",
+    ),
+    "batch_has_ended": Row(
+        "409", "The batch has ended, and can't be cancelled.", "Retrieve it, and read its output."
+    ),
+    "file_not_found": Row(
+        "404",
+        "No file has this id, or it is another key's, was deleted, or has expired.",
+        "Upload it again, with this key.",
+    ),
+    "files_disabled": Row(
+        "404", "The server keeps no files.", "Set `server.files: {}` in the template."
+    ),
+    "file_in_use": Row(
+        "409",
+        "A batch that has not ended reads the file.",
+        "Cancel the batch, or wait for its end.",
+    ),
+    "file_too_large": Row(
+        "413", "The file has more bytes than one may.", "Split it, or raise `files.max_bytes`."
+    ),
+    "files_too_large": Row(
+        "413",
+        "The key's files would have more bytes than they may together.",
+        "Delete some, or raise `files.max_key_bytes`.",
+    ),
+    "vector_stores_disabled": Row(
+        "404",
+        "The server keeps no vector stores.",
+        "Set `server.vector_stores: {embedding_model: ...}` in the template.",
+    ),
+    "vector_store_not_found": Row(
+        "404",
+        "No vector store has this id, or it is another key's, or was deleted.",
+        "Make one with this key.",
+    ),
+    "vector_store_file_not_found": Row(
+        "404", "The vector store has no such file.", "Put it in, or list those that are there."
+    ),
+    "file_batch_not_found": Row(
+        "404", "The vector store has no such file batch.", "Use the id that `create` gave."
+    ),
+    "vector_store_expired": Row(
+        "400",
+        "The vector store was not used for as long as its `expires_after` says.",
+        "Make another of the same files.",
+    ),
+    "vector_store_file_not_ready": Row(
+        "409", "The file has not been read yet, or could not be.", "Wait until it is `completed`."
+    ),
+    "too_many_vector_stores": Row(
+        "413",
+        "The key has as many vector stores as it may.",
+        "Delete some, or raise `vector_stores.max_key_stores`.",
+    ),
+    "vector_stores_too_large": Row(
+        "413",
+        "The key's vector stores would come to more pieces or bytes than they may.",
+        "Delete some, or raise `vector_stores.max_key_chunks` and `max_key_bytes`.",
     ),
     "response_not_found": Row(
         "404", "No such response is kept for this key.", "Turn on `server.responses_store`."
@@ -214,8 +299,31 @@ LIMITS = {
     ),
     "limits_unavailable": Row(
         "503",
-        "Redis can't be asked, and the template says `when_away: closed`.",
-        "Look after Redis, or say `open`.",
+        "The store that gateways share can't be asked, and the template says `on_outage: refuse`.",
+        "Look after the store, or say `local_share` or `allow`.",
+    ),
+    "batch_cancelled": Row(
+        "of a line", "Its batch was cancelled before it was answered.", "Order it anew."
+    ),
+    "batch_expired": Row(
+        "of a line", "Its batch's time was over before it was answered.", "Order it anew."
+    ),
+    "batch_key_gone": Row(
+        "of a line", "The key of its batch was revoked, or has expired.", "Use another key."
+    ),
+    "unknown_outcome": Row(
+        "of a line",
+        "The process ended while it was on its way to a target that costs something, or the"
+        " vendor's own batch says nothing of it.",
+        "Ask it again if it may be paid for twice; `batches.unknown_outcome: retry` does that.",
+    ),
+    "vendor_refused": Row(
+        "of a line",
+        "The vendor's own batch API did not take it, and gave no code.",
+        "`message` has the vendor's words; `batches: {via: requests}` asks it otherwise.",
+    ),
+    "vendor_cancelled": Row(
+        "of a line", "Somebody has cancelled the vendor's own batch, not here.", "Order it anew."
     ),
     "server_shutting_down": Row("503", "The process is ending.", "Ask again."),
 }
@@ -249,6 +357,17 @@ BEHIND = {
         "Raise the provider's `timeouts`, or the model's `deadline`.",
     ),
     "upstream_out_of_memory": Row("503", "A FastChat worker has no memory left.", "Ask for less."),
+    "no_prompt_cache": Row(
+        "404",
+        "`/kv_blocks` was asked for a model of which no engine here keeps what it has computed.",
+        "Ask for one of `local::torch`, or of `local::echo` with `simulate`, by its provider's"
+        " name.",
+    ),
+    "no_replica": Row(
+        "503",
+        "No replica of the model has started in time.",
+        "See whether the Ray cluster has room; raise `replicas.start_seconds`.",
+    ),
     "no_worker": Row("503", "FastChat's controller has no worker for the model.", "Start one."),
     "out_of_memory": Row(
         "503", "The engine has no memory left.", "Lower `max_sequences` or `kv_cache`."

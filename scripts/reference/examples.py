@@ -24,6 +24,10 @@ server:
   records: {}
   metrics: true
 """,
+    "FleetSettings": """
+server:
+  fleet: {store: "redis://localhost:6379/0", on_outage: local_share}
+""",
     "LimitStoreSettings": """
 server:
   limits: {store: "redis://localhost:6379/0", when_away: closed}
@@ -160,6 +164,13 @@ providers:
     config:
       base_url: http://localhost:8000/v1
       wires: [chat, completions, embeddings, responses]
+""",
+    "VLLMConfig": """
+providers:
+  - id: vllm
+    type: remote::vllm
+    config:
+      kv_events: {endpoint: "tcp://gpu-a:5557", replay_endpoint: "tcp://gpu-a:5558"}
 """,
     "AzureConfig": """
 providers:

@@ -19,6 +19,7 @@ UNDERSTOOD = {
     "api-revision": "Goes on to Google, with interactions.",
     "cache-control": "Where the model has a `cache`: `no-store` has nothing to do with it,"
     " `no-cache` is asked anew, and with `max-age=N` no reply older than N seconds is given.",
+    "x-forwarded-proto": "`https`: the `results_url` of a batch of messages begins with that.",
     "traceparent": "The trace that the request is part of, where the template has `traces`; vendors"
     " are sent one of their own within it.",
 }
@@ -41,6 +42,10 @@ SENT = {
     " `max_tokens=64000`, or were left out as they are so anyway; cut in the same way.",
     "x-llama-compat-cache": "Where the model has a `cache`: `hit`, the reply is one that was there,"
     " or was on its way for another; `miss`, it was asked for; `bypass`, nobody looked.",
+    "x-llama-compat-guardrails": "`redacted=` and the names of the guardrails that have hidden"
+    " something in the request, or in a whole reply.",
+    "x-llama-compat-cache-similarity": "Of a hit that answers a question which is only alike,"
+    " where the `cache` has `semantic`: how alike, up to 1.",
     "age": "Of a hit: for how many seconds the reply has been kept.",
     "retry-after": "In how many seconds to come back: with 429 and 503.",
     "retry-after-ms": "The same in milliseconds.",
@@ -82,6 +87,13 @@ OF_VENDORS = {
     "x-amzn-requestid": "AWS's name for a request; told as `x-upstream-request-id`.",
     "x-amzn-errortype": "What kind of error AWS's answer is.",
     "x-content-type-options": "With the page's files: `nosniff`.",
+    "x-goog-upload-command": "What a file that is sent to Google is to begin with, or to end.",
+    "x-goog-upload-header-content-length": "How large a file is that is sent to Google.",
+    "x-goog-upload-header-content-type": "What it is.",
+    "x-goog-upload-offset": "Where it begins: at 0.",
+    "x-goog-upload-protocol": "How it is sent: `resumable`.",
+    "x-goog-upload-url": "Where Google wants it.",
+    "x-subscription-token": "The key of Brave's search, where `server.tools.web_search` has one.",
 }
 """Others that the code names."""
 

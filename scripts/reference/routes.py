@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from llama_compat.distribution import Distribution
 from providers.local.echo import EchoConfig
-from routing.app import OPEN_PATHS, Application
+from routing.app import OPEN_PATHS, OVERSEERS_PATHS, Application
 from routing.auth import ADMIN
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.apis.openai import PREFIXES
@@ -31,10 +31,10 @@ comes as `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`. Routes un
 the admin key, and are there only where the template has one. [Headers](headers.md) are on a page of
 their own.
 
-Not there: the Assistants, Files and Batch APIs."""
+Not there: the Assistants API."""
 
 HEADINGS = {
-    "openai": "OpenAI: chat, completions, embeddings, images, audio, moderations, models; rerank",
+    "openai": "OpenAI: chat, completions, embeddings, media, models, files, batches; rerank",
     "responses": "OpenAI: Responses",
     "messages": "Anthropic: Messages",
     "ollama": "Ollama",
@@ -115,7 +115,7 @@ def _api_of_module(module: str, path: str) -> str:
 
 def _api_of(path: str) -> str:
     """Whose route it is, as a template names the client API."""
-    if path in OPEN_PATHS or path in ("/metrics", "/version", "/docs", "/openapi.json"):
+    if path in OPEN_PATHS or path in (*OVERSEERS_PATHS, "/version", "/docs", "/openapi.json"):
         return "server"
     if path.startswith(ADMIN):
         return "admin"

@@ -144,7 +144,7 @@ def provider_page() -> str:
     return page_of("Settings of providers", PROVIDER_INTRODUCTION + index, *sections)
 
 
-_PARTICULAR = ("azure", "bedrock")
+_PARTICULAR = ("azure", "bedrock", "vllm")
 """Vendors that speak OpenAI and have settings of their own."""
 
 

@@ -14,13 +14,15 @@ Providers that speak something else are in [what providers honour](parameters.md
 A field that a vendor refuses, or ignores, is answered with 400 and its name here; with
 `unsupported: drop` it is left out, and named in the header `x-llama-compat-dropped`, and with
 `unsupported: adapt` it is if it is [a mere wish](../concepts/models.md). For
-`remote::passthrough`, which stands for any other server, `base_url` has to be given."""
+`remote::passthrough`, which stands for any other server, `base_url` has to be given.
+
+The last column has the paths that [its own batches](../guides/batches.md) take."""
 
 
 def page() -> str:
     """The vendors."""
     rows = [_row(type, vendor) for type, vendor in sorted(VENDORS.items())]
-    head = ("type", "vendor", "where it is", "key", "relays", "renames", "refuses")
+    head = ("type", "vendor", "where it is", "key", "relays", "renames", "refuses", "batches")
     return page_of("Vendors", INTRODUCTION, table(head, rows))
 
 
@@ -38,4 +40,5 @@ def _row(type: str, vendor: Vendor) -> tuple[str, ...]:
         codes(sorted(vendor.wires)),
         renamed,
         codes(sorted(vendor.refused)),
+        "" if vendor.batches is None else codes(sorted(vendor.batches.endpoints)),
     )

@@ -27,8 +27,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.abuse)
         if sys.platform != "linux":
             item.add_marker(pytest.mark.skip(reason="looks into /proc"))
-        elif item.get_closest_marker("lengthy") and not config.getoption("--abuse"):
-            item.add_marker(pytest.mark.skip(reason="takes long: make abuse"))
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from llama_compat.dialects.fastchat import StreamParser
 from llama_compat.dialects.openai.completions import count_prompts
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, StreamMender
-from llama_compat.distribution.env_references import ResolvedDocument
-from llama_compat.distribution.yaml_positions import read_yaml
+from llama_compat.distribution.reading.env_references import ResolvedDocument
+from llama_compat.distribution.reading.yaml_positions import read_yaml
 from llama_compat.errors import APIError
 from llama_compat.images import parse_data_url
 from llama_compat.text.reasoning import ReasoningParser

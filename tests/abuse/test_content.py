@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.abuse.bad_vendor import BadVendor
 from tests.abuse.watch import MIB, Seen
 from tests.integration import wire
-from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
+from tests.integration.server_process import ServerProcess, running, write_template
 
 Unharmed = Callable[..., AbstractContextManager[Seen]]
 
@@ -150,6 +151,7 @@ def test_keys_that_are_none(tmp_path: Path, keys: str, command: str) -> None:
         f"server: {{port: 0, api_keys: {keys}}}\nproviders: [{{id: e, type: local::echo}}]\n"
         "models: [{id: e, provider: e}]\n"
     )
-    done = subprocess.run([COMMAND, command, str(template)], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "api_keys" in done.stdout + done.stderr
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        forked.run([command, str(template)])
+    assert refused.value.returncode == 2
+    assert "api_keys" in refused.value.output + refused.value.stderr

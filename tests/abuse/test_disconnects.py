@@ -19,7 +19,8 @@ import pytest
 from routing.ingress.apis import CLIENT_APIS
 from tests.abuse.connections import post
 from tests.abuse.websockets import HANDSHAKE, create
-from tests.integration.server_process import COMMAND, ServerProcess, write_template
+from tests.clients.scripted_models import Asked, Said, ScriptedModels
+from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
 
@@ -282,6 +283,57 @@ OTHER_CALLS = {
     ),
 }
 
+SEARCH = {"type": "web_search"}
+CLAUDES_SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+
+
+def found(answer: bytes) -> int | None:
+    """The number that the model has found, and no one else's: every number in the answer is it."""
+    numbers = set(re.findall(rb"mark(\d+)found", answer))
+    return int(numbers.pop()) if len(numbers) == 1 else None
+
+
+def _searching(body: Callable[[str, str], dict[str, Any]], **more: Any) -> Any:
+    return lambda model, text: {**body(model, f"mark{text.count('mark')}"), **more}
+
+
+HOSTED_CALLS = {
+    name: Ask(operation, path, body, found, websocket=name.endswith("WebSocket"))
+    for name, operation, path, body in (
+        (
+            "chat",
+            "chat",
+            "/v1/chat/completions",
+            _searching(_chat, web_search_options={}, max_tokens=99),
+        ),
+        (
+            "responses",
+            "responses",
+            "/v1/responses",
+            _searching(_response, tools=[SEARCH], max_output_tokens=99),
+        ),
+        (
+            "responses, streamed",
+            "responses",
+            "/v1/responses",
+            _searching(_response, tools=[SEARCH], max_output_tokens=99, stream=True),
+        ),
+        (
+            "messages",
+            "messages",
+            "/v1/messages",
+            _searching(_chat, tools=[CLAUDES_SEARCH], max_tokens=99),
+        ),
+        (
+            "messages, streamed",
+            "messages",
+            "/v1/messages",
+            _searching(_chat, tools=[CLAUDES_SEARCH], max_tokens=99, stream=True),
+        ),
+    )
+}
+"""Calls that have the server search for them: whoever leaves does so before, during or after it."""
+
 LAST_EVENTS = (b'"response.completed"', b'"response.incomplete"', b'"type":"error"')
 """With what a WebSocket's reply ends."""
 
@@ -463,3 +515,52 @@ async def weathered(server: ServerProcess, model: str, ask: Ask, answers: int) -
     print(f"{len(storm.answered)} answered, {len(wrong)} wrong, {storm.left} left")
     assert wrong == [], f"{len(wrong)} of {len(storm.answered)}, while {storm.left} left"
     assert storm.left > answers
+
+
+# --------------------------------------------------------------------------------------------------
+# Tools that the server runs
+# --------------------------------------------------------------------------------------------------
+
+
+def searcher(asked: Asked) -> Said:
+    """Looks for what it is asked, and repeats what that gave."""
+    if not asked.outputs:
+        return Said("", [("web_search", {"query": asked.texts[-1]})])
+    numbers = re.findall(r"mark\d+found", asked.outputs[-1])
+    return Said(" ".join(numbers) or "nothing")
+
+
+@pytest.fixture(scope="module")
+def searching_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that searches files for models, of which each mark has one."""
+    path = tmp_path_factory.mktemp("searching")
+    files = path / "files"
+    files.mkdir()
+    for mark in MARKS:
+        text = f"About mark{mark}\nhttps://marks.example/{mark}\nmark{mark} is mark{mark}found\n"
+        (files / f"{mark}.txt").write_text(text)
+    with ScriptedModels(searcher) as vendor:
+        template = write_template(
+            path / "searching.yaml",
+            server={"tools": {"web_search": {"backend": "files", "folder": str(files)}}},
+            providers=[
+                {
+                    "id": "scripted",
+                    "type": "remote::passthrough",
+                    "config": {"base_url": vendor.url, "api_key": "none"},
+                }
+            ],
+            models=[{"id": "m", "provider": "scripted"}],
+        )
+        with running(template) as process:
+            yield process
+            assert process.stop() == 0
+            assert "Traceback" not in process.log
+            assert "was never retrieved" not in process.log
+
+
+@pytest.mark.parametrize("call", HOSTED_CALLS)
+async def test_who_stays_gets_what_was_found_for_him(
+    searching_server: ServerProcess, call: str
+) -> None:
+    await weathered(searching_server, "m", HOSTED_CALLS[call], ANSWERS // 4)

@@ -16,13 +16,15 @@ from typing import Any, ClassVar
 
 import yaml
 
+from llama_compat.distribution import template_path
+from tests.forked import TORCH, Forked
 from tests.integration import wire
 
 COMMAND = str(Path(sys.executable).with_name("llama-compat"))
 
 START_SECONDS = 120
 STOP_SECONDS = 30
-LOG_SECONDS = 10
+LOG_SECONDS = 60
 
 
 class ServerFailed(Exception):
@@ -36,7 +38,8 @@ class ServerProcess:
         template: a template's name or path.
         env: variables beside those of this process.
         options: more of the command line.
-        executable: the console script; that of the tests' own environment by default.
+        executable: the console script, such as `COMMAND`, where it matters how a server starts; by
+            default the server is a fork of a process that has imported what it needs.
         port: where to listen; a free port if None.
     """
 
@@ -49,7 +52,7 @@ class ServerProcess:
         *,
         env: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
-        executable: str = COMMAND,
+        executable: str | None = None,
         port: int | None = None,
     ) -> None:
         self.port = port or free_port()
@@ -57,16 +60,24 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self.base_url = f"{self.url}/v1/openai/v1"
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (read until the tests are over)
-        self.command = [executable, "run", str(template), "--host", "127.0.0.1"]
+        self.command = [executable or COMMAND, "run", str(template), "--host", "127.0.0.1"]
         self.command += ["--port", str(self.port), *options]
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
-        )
+        whole = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self.process: Forked | subprocess.Popen[bytes]
+        # Workers are forked from a process that begins as their parent did.
+        if executable is None and "--workers" not in options and sys.platform == "linux":
+            self.process = Forked(
+                self.command, env=whole, output=self._log.fileno(), imported=_imported(template)
+            )
+        else:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=whole,
+            )
 
     @property
     def log(self) -> str:
@@ -147,15 +158,26 @@ class ServerProcess:
         return ServerFailed(f"`{' '.join(self.command)}` {what}. Its log:\n{self.log}")
 
 
+def _imported(template: str | Path) -> tuple[str, ...]:
+    try:
+        return TORCH if "local::torch" in template_path(str(template)).read_text("utf-8") else ()
+    except (OSError, UnicodeError):
+        return ()  # which is what the server is to say
+
+
 @contextmanager
 def running(
-    template: str | Path, *, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+    template: str | Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    executable: str | None = None,
 ) -> Iterator[ServerProcess]:
     """A server that is ready; afterwards it has to end on SIGTERM with exit code 0.
 
     A test may have ended it already, and seen to the exit code itself.
     """
-    server = ServerProcess(template, env=env, options=options)
+    server = ServerProcess(template, env=env, options=options, executable=executable)
     try:
         server.wait_until_ready()
         yield server

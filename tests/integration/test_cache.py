@@ -250,8 +250,9 @@ def test_what_a_client_says_of_it_and_is_told(behind: Behind) -> None:
     assert outcome(ask(behind, body, control="max-age=600")) == "hit"
     time.sleep(1.1)
     assert int(ask(behind, body).headers["age"]) >= 1
+    anew = time.monotonic()
     assert outcome(ask(behind, body, control="max-age=1")) == "miss"
-    assert int(ask(behind, body).headers["age"]) == 0
+    assert int(ask(behind, body).headers["age"]) <= time.monotonic() - anew
     unseen = body_of("openai")
     assert outcome(ask(behind, unseen, control="no-store")) == "bypass"
     assert outcome(ask(behind, unseen)) == "miss"

@@ -415,7 +415,12 @@ def test_a_model_that_is_not_there(server: ServerProcess, path: str) -> None:
         ("POST", "/v1/models/none:generateContent", HI, 404),
         ("POST", "/v1beta/models/echo:generateContent", {}, 400),
         ("POST", "/v1beta/models/echo:generateContent", b"{", 400),
-        ("POST", "/v1beta/models/echo:embedContent", {"content": {"parts": [{"text": "a"}]}}, 400),
+        (
+            "POST",
+            "/v1beta/models/echo:embedContent",
+            {"content": {"parts": [{"text": "a"}]}, "outputDimensionality": 5000},
+            400,
+        ),
         ("GET", "/v1beta/models/echo:generateContent", None, 405),
         ("GET", "/v1/models/echo:generateContent", None, 405),
         ("POST", "/v1beta/models/echo:predict", HI, 404),

@@ -7,6 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import openai
@@ -93,6 +94,7 @@ def forgetful() -> Iterator[ServerProcess]:
         yield process
 
 
+@cache
 def client_of(server: ServerProcess, key: str = "first", version: str = "v1beta") -> genai.Client:
     options = types.HttpOptions(
         base_url=server.url,

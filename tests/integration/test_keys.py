@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from routing.access.keys.secret import digest_of
-from tests import postgres
+from tests import forked, postgres
 from tests.integration import wire
-from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
+from tests.integration.server_process import ServerProcess, running, write_template
 
 ADMIN = {"authorization": "Bearer the-admin-key"}
 GIVEN, HASHED, LATE = "sk-given", "sk-hashed", "sk-late"
@@ -66,15 +65,8 @@ def admin(server: ServerProcess, method: str, path: str, body: Any = None) -> wi
 
 
 def command(template: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [COMMAND, "keys", *arguments, "--template", str(template)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "ADMIN_KEY": "another-admin-key", "GIVEN_KEY": "sk-other-key"},
-    )
-    return done.stdout
+    keys = {"ADMIN_KEY": "another-admin-key", "GIVEN_KEY": "sk-other-key"}
+    return forked.run(["keys", *arguments, "--template", str(template)], keys)
 
 
 @pytest.mark.parametrize("key", [GIVEN, HASHED])
@@ -112,13 +104,15 @@ def test_a_key_by_command_is_good_at_once_and_until_it_is_revoked(
 ) -> None:
     key = command(template, "create", "mine").strip()
     assert key.startswith("sk-lc-")
-    assert ask(server, key).status == 200
+    # The storage may have been looked at a moment ago, for a key that another test made up.
+    wire.eventually(lambda: ask(server, key).status == 200)
     # It is kept as a hash alone.
     kept = b"".join(each.read_bytes() for each in folder.glob("keys.sqlite*"))
     assert key.encode() not in kept
     assert key.split("-")[2].encode() in kept
     second = command(template, "rotate", "mine").strip()
-    assert ask(server, second).status == 200
+    # The storage was looked at a moment ago, for the first of them.
+    wire.eventually(lambda: ask(server, second).status == 200)
     assert ask(server, key).status == 401
     command(template, "revoke", "mine")
     wire.eventually(lambda: ask(server, second).status == 401)
@@ -287,3 +281,45 @@ def test_a_time_that_can_not_be_is_refused(template: Path, expires: str, said: s
         command(template, "create", "wrong", "--expires", expires)
     assert said in " ".join(failed.value.stderr.split())
     assert "Traceback" not in failed.value.stderr
+
+
+def said(server: ServerProcess, key: str, text: str) -> wire.Reply:
+    return wire.request(
+        "POST",
+        f"{server.base_url}/chat/completions",
+        {"model": "apple", "messages": [{"role": "user", "content": text}]},
+        headers={"authorization": f"Bearer {key}"},
+    )
+
+
+def test_a_stored_key_has_guardrails_of_its_own(
+    server: ServerProcess, template: Path, folder: Path
+) -> None:
+    mail = "Write to alice@example.com."
+    checks = folder / "checks.yaml"
+    checks.write_text("guardrails:\n- {name: pii, scan: input, patterns: [emails], mode: redact}\n")
+    made = json.loads(command(template, "create", "checked", "--guardrails", str(checks), "--json"))
+    plain = command(template, "create", "unchecked").strip()
+    assert made["guardrails"][0]["name"] == "pii"
+    reply = said(server, made["key"], mail)
+    assert reply.headers["x-llama-compat-guardrails"] == "redacted=pii"
+    assert "alice" not in reply.json()["choices"][0]["message"]["content"]
+    assert "alice" in said(server, plain, mail).json()["choices"][0]["message"]["content"]
+    block = [{"name": "pii", "scan": "input", "patterns": ["emails"]}]
+    assert admin(server, "PATCH", "keys/checked", {"guardrails": block}).status == 200
+    assert said(server, made["key"], mail).status == 400
+    assert admin(server, "PATCH", "keys/checked", {"guardrails": None}).status == 200
+    assert said(server, made["key"], mail).status == 200
+    wrong = admin(server, "PATCH", "keys/checked", {"guardrails": [{"name": "none"}]})
+    assert wrong.status in (400, 422)
+
+
+def test_a_stored_key_has_tools_of_its_own(server: ServerProcess, template: Path) -> None:
+    made = json.loads(command(template, "create", "searcher", "--tool", "web_*", "--json"))
+    assert made["tools"] == ["web_*"]
+    none = json.loads(command(template, "create", "toolless", "--no-tools", "--json"))
+    assert none["tools"] == []
+    other = json.loads(command(template, "change", "searcher", "--tool", "none", "--json"))
+    assert (other["tools"], other["name"]) == (None, "searcher")
+    changed = admin(server, "PATCH", "keys/toolless", {"tools": None}).json()
+    assert changed["tools"] is None

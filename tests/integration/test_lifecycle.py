@@ -12,7 +12,13 @@ import pytest
 
 from tests.integration import wire
 from tests.integration.scripted_upstream import ScriptedUpstream
-from tests.integration.server_process import ServerProcess, free_port, running, write_template
+from tests.integration.server_process import (
+    COMMAND,
+    ServerProcess,
+    free_port,
+    running,
+    write_template,
+)
 
 ECHO: dict[str, Any] = {
     "providers": [{"id": "echo", "type": "local::echo"}],
@@ -50,7 +56,8 @@ def wait_until_refused(port: int) -> None:
 def test_a_signal_lets_running_requests_finish(
     upstream: ScriptedUpstream, tmp_path: Path, request_id: str, number: signal.Signals
 ) -> None:
-    with running(relay_template(tmp_path, upstream, grace_seconds=60)) as server:
+    template = relay_template(tmp_path, upstream, grace_seconds=60)
+    with running(template, executable=COMMAND) as server:
         url, headers = f"{server.base_url}/chat/completions", {"x-request-id": request_id}
         with wire.open_reply("POST", url, QUESTION, headers) as reply:
             events = wire.events(reply)
@@ -67,7 +74,8 @@ def test_a_signal_lets_running_requests_finish(
 def test_what_does_not_finish_in_time_ends_with_an_error(
     upstream: ScriptedUpstream, tmp_path: Path, request_id: str
 ) -> None:
-    with running(relay_template(tmp_path, upstream, grace_seconds=1)) as server:
+    template = relay_template(tmp_path, upstream, grace_seconds=1)
+    with running(template, executable=COMMAND) as server:
         url, headers = f"{server.base_url}/chat/completions", {"x-request-id": request_id}
         with wire.open_reply("POST", url, QUESTION, headers) as reply:
             events = wire.events(reply)
@@ -82,7 +90,7 @@ def test_what_does_not_finish_in_time_ends_with_an_error(
 
 def test_an_idle_connection_does_not_keep_the_server_alive(tmp_path: Path) -> None:
     with (
-        running(write_template(tmp_path / "echo.yaml", **ECHO)) as server,
+        running(write_template(tmp_path / "echo.yaml", **ECHO), executable=COMMAND) as server,
         socket.create_connection(("127.0.0.1", server.port)) as idle,
     ):
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -109,7 +117,7 @@ def test_several_workers_serve_and_end_as_one(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_does_no_harm(tmp_path: Path, number: signal.Signals) -> None:
-    server = ServerProcess(write_template(tmp_path / "echo.yaml", **ECHO))
+    server = ServerProcess(write_template(tmp_path / "echo.yaml", **ECHO), executable=COMMAND)
     try:
         server.wait_until_ready()
         server.send_signal(number)
@@ -126,7 +134,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", free_port()))
         taken.listen()
         port = taken.getsockname()[1]
-        server = ServerProcess(template, port=port)
+        server = ServerProcess(template, port=port, executable=COMMAND)
         try:
             assert server.wait() not in (0, None)
         finally:
@@ -144,7 +152,7 @@ def test_a_provider_that_cannot_start_is_one_sentence(tmp_path: Path) -> None:
             {"id": "nobody", "provider": "local", "provider_model": str(tmp_path / "no-model")}
         ],
     )
-    server = ServerProcess(template)
+    server = ServerProcess(template, executable=COMMAND)
     try:
         assert server.wait(60) not in (0, None)
     finally:
@@ -156,7 +164,7 @@ def test_a_provider_that_cannot_start_is_one_sentence(tmp_path: Path) -> None:
 def test_a_mistake_in_the_template_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("providers:\n- id: echo\n  typ: local::echo\nmodels: []\n")
-    server = ServerProcess(path)
+    server = ServerProcess(path, executable=COMMAND)
     try:
         assert server.wait() == 2
     finally:

@@ -332,7 +332,7 @@ def test_requests_for_nothing(client: ollama.Client) -> None:
         ("POST", "/api/show", {}, 400),
         ("POST", "/api/chat", {"messages": HI}, 400),
         ("POST", "/api/chat", b"{", 400),
-        ("POST", "/api/embed", {"model": "echo", "input": "a"}, 400),
+        ("POST", "/api/embed", {"model": "echo", "input": "a", "dimensions": 5000}, 400),
         ("GET", "/api/chat", None, 405),
         ("POST", "/api/tags", {}, 405),
         ("GET", "/api/nowhere", None, 404),

@@ -7,6 +7,7 @@ refuses all else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -65,11 +66,34 @@ def test_there_is_a_strict_one_of_every_vendor() -> None:
     assert {f"remote::{name}" for name in STRICT} == chatting
 
 
+# The SDKs, each made once: most of what a conversation costs is to read who is trusted over TLS --
+
+
+@cache
+def openai_sdk(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1/openai/v1", api_key="x", max_retries=0)
+
+
+@cache
+def anthropic_sdk(url: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=url, api_key="x", max_retries=0)
+
+
+@cache
+def genai_sdk(url: str) -> genai.Client:
+    return genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url=url))
+
+
+@cache
+def ollama_sdk(url: str) -> ollama.Client:
+    return ollama.Client(url)
+
+
 # Both turns, in each API --------------------------------------------------------------------------
 
 
 def in_chat(url: str, first: str, second: str, stream: bool) -> str | None:
-    sdk = openai.OpenAI(base_url=f"{url}/v1/openai/v1", api_key="x", max_retries=0)
+    sdk = openai_sdk(url)
     function: Any = {"name": "get_weather", "parameters": PARAMETERS}
     history: list[Any] = [{"role": "user", "content": QUESTION}]
 
@@ -95,7 +119,7 @@ def in_chat(url: str, first: str, second: str, stream: bool) -> str | None:
 
 
 def in_responses(url: str, first: str, second: str, stream: bool) -> str | None:
-    sdk = openai.OpenAI(base_url=f"{url}/v1/openai/v1", api_key="x", max_retries=0)
+    sdk = openai_sdk(url)
     items: list[Any] = [{"role": "user", "content": QUESTION}]
 
     def ask(model: str) -> Any:
@@ -127,7 +151,7 @@ def in_responses(url: str, first: str, second: str, stream: bool) -> str | None:
 
 
 def in_messages(url: str, first: str, second: str, stream: bool) -> str | None:
-    sdk = anthropic.Anthropic(base_url=url, api_key="x", max_retries=0)
+    sdk = anthropic_sdk(url)
     history: list[Any] = [{"role": "user", "content": QUESTION}]
 
     def ask(model: str) -> Any:
@@ -158,7 +182,7 @@ def in_messages(url: str, first: str, second: str, stream: bool) -> str | None:
 
 
 def in_gemini(url: str, first: str, second: str, stream: bool) -> str | None:
-    sdk = genai.Client(api_key="x", http_options=genai_types.HttpOptions(base_url=url))
+    sdk = genai_sdk(url)
     contents: list[Any] = [
         genai_types.Content(role="user", parts=[genai_types.Part(text=QUESTION)])
     ]
@@ -200,7 +224,7 @@ def in_gemini(url: str, first: str, second: str, stream: bool) -> str | None:
 
 
 def in_ollama(url: str, first: str, second: str, stream: bool) -> str | None:
-    sdk = ollama.Client(url)
+    sdk = ollama_sdk(url)
     history: list[Any] = [{"role": "user", "content": QUESTION}]
 
     def ask(model: str) -> list[ollama.Message]:

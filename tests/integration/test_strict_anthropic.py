@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -107,6 +108,7 @@ def messages(server: ServerProcess, **options: Any) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0, **options)
 
 
+@cache
 def chats(server: ServerProcess) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0)
 

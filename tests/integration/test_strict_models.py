@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -103,6 +104,7 @@ def server(
         yield server
 
 
+@cache
 def client(server: ServerProcess) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0)
 
@@ -117,9 +119,13 @@ def ask(server: ServerProcess, model: str, stream: bool = False, **asked: Any) -
     return "".join(chunks), raw.headers
 
 
+@cache
+def messages_client(server: ServerProcess) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
+
+
 def ask_messages(server: ServerProcess, model: str, **asked: Any) -> tuple[str, Any]:
-    sdk = anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
-    raw = sdk.messages.with_raw_response.create(
+    raw = messages_client(server).messages.with_raw_response.create(
         model=model,
         messages=[{"role": "user", "content": "Weather?"}],
         extra_body=asked,

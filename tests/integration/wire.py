@@ -109,7 +109,7 @@ def next_text(events: Iterator[bytes]) -> str:
     raise AssertionError("the stream has no more text")
 
 
-def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until `true` says so."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -60,3 +60,12 @@ def test_the_figures_of_structs_and_rows() -> None:
     for way in result("rows")["ways"].values():
         assert f"| {way['cpu_us_a_record']} | {way['of_our_own']:.2g} |" in said(6)
         assert f"| {way['import_ms']:.0f} ms, {way['import_mib']:.0f} MiB |" in said(6)
+
+
+def test_the_figures_of_caches_that_tell() -> None:
+    for ways in result("told")["workloads by gateways"].values():
+        for gateways, told in ways.items():
+            names = ("least_busy", "prefix, by what was sent", "prefix, by what is held")
+            busy, sent, held = (f"{told[name]['ttft_p90_ms']:,.0f}" for name in names)
+            held = f"**{held}**" if gateways == "4" else held
+            assert f"| {gateways} | {busy} | {sent} | {held} |" in said(9)

@@ -33,11 +33,13 @@ HEAVY = {
     "llama_cpp",
     "openai",
     "prometheus_client",
+    "ray",
     "redis",
     "safetensors",
     "torch",
     "transformers",
     "triton",
+    "zmq",
 }
 
 ENGINES = (

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ENGINES, imports_engine
+from tests.conftest import COLLECTED_ENGINES, ENGINES, imports_engine
 
 ROOT = Path(__file__).parents[2]
 
-FOLDERS = ("tests/unit/providers", "tests/unit/routing/access/limits")
+FOLDERS = (
+    "tests/unit/providers/local",
+    "tests/unit/providers/remote/http1",
+    "tests/unit/routing/access/limits",
+)
+"""Some that hold both kinds; elsewhere `make check` sees to it itself."""
 
 
 @pytest.mark.parametrize(
@@ -54,8 +59,14 @@ def test_one_that_does_not_is_not(tmp_path: Path, source: str) -> None:
     assert not imports_engine(module)
 
 
+def test_no_module_of_make_check_has_imported_an_engine(pytestconfig: pytest.Config) -> None:
+    if not pytestconfig.getoption("--light"):
+        pytest.skip("this is not make check")
+    assert pytestconfig.stash[COLLECTED_ENGINES] == []
+
+
 def test_no_engine_is_imported_and_no_server_is_asked_for() -> None:
-    """Folders that hold both kinds are collected, in a process that can't import an engine."""
+    """Folders are collected in a process that can't import an engine."""
     code = (
         "import sys, pytest\n"
         f"sys.modules.update(dict.fromkeys({[*ENGINES]!r}))\n"

@@ -64,6 +64,12 @@ def text_delta(index: int, text: str) -> bytes:
     return _TEXT % (index, _encode(text))
 
 
+def citation_delta(index: int, citation: Any) -> bytes:
+    """A place in a text block at which it names a source."""
+    delta = {"type": "citations_delta", "citation": citation}
+    return encode("content_block_delta", index=index, delta=delta)
+
+
 def thinking_delta(index: int, text: str) -> bytes:
     """More of a thinking block."""
     return _THINKING % (index, _encode(text))

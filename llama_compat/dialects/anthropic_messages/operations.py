@@ -19,8 +19,9 @@ from llama_compat.dialects.anthropic_messages.input.parameters import (
     say_effort,
     usual_parameters,
 )
-from llama_compat.dialects.anthropic_messages.input.turns import TURNS
+from llama_compat.dialects.anthropic_messages.input.turns import REPLIES, TURNS
 from llama_compat.dialects.anthropic_messages.rate_limits import rate_limit_headers
+from llama_compat.dialects.anthropic_messages.rendering import withheld
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.members import optional_flag_in, optional_integer_in
 from llama_compat.dialects.openai.operations import required_model
@@ -86,6 +87,8 @@ MESSAGES = Operation(
     effort=effort_in,
     say_effort=say_effort,
     turns=TURNS,
+    withheld=withheld,
+    replies=REPLIES,
 )
 COUNT_TOKENS = Operation(
     dialect=ANTHROPIC,

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
 
 from llama_compat.dialects.anthropic_messages import events
 from llama_compat.dialects.anthropic_messages.errors import render_stream_error
+from llama_compat.dialects.anthropic_messages.hosted_blocks import (
+    HostedUses,
+    call_id,
+    render_citation,
+    render_result,
+    render_use,
+    render_whole_use,
+    shows,
+)
 from llama_compat.dialects.anthropic_messages.seals import render_call_seal, render_seal
 from llama_compat.dialects.anthropic_messages.usage import render_stop_reason, render_usage
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import Labels, SaidText
 from llama_compat.errors import APIError
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.tools.calls import arguments_object_text, parse_tool_call
 from llama_compat.types import (
     ChatCompletionResponse,
@@ -49,9 +59,22 @@ def render_reply(response: ChatCompletionResponse, usage: Usage, labels: Labels)
         called_tools=bool(said.tool_calls),
         refusal=said.refusal,
     )
-    content = [block for part in said.parts for block in _render_part(part)]
-    counted = render_usage(usage, response.service_tier)
+    uses = HostedUses()
+    content: list[dict[str, Any]] = []
+    for place, part in enumerate(said.parts):
+        if isinstance(part, HostedCall):
+            uses.add(part)
+            content += _render_hosted(part, call_id(part, labels.unique, place))
+        else:
+            content += _render_part(part)
+    counted = {**render_usage(usage, response.service_tier), **uses.rendered()}
     return {**_frame(labels), "content": content, **end, "usage": counted}
+
+
+def _render_hosted(call: HostedCall, block_id: str) -> Iterator[dict[str, Any]]:
+    if shows(call):
+        yield render_whole_use(call, block_id)
+        yield render_result(call, block_id)
 
 
 def _frame(labels: Labels) -> dict[str, Any]:
@@ -80,7 +103,11 @@ def _end(complete: StreamComplete, *, called_tools: bool, refusal: str | None) -
 
 def _render_part(part: MessagePart) -> Iterator[dict[str, Any]]:
     match part:
-        case TextContent(text) | RefusalContent(text):
+        case TextContent(text, citations):
+            cited = [render_citation(each) for each in citations]
+            if text:
+                yield {"type": "text", "text": text, **({"citations": cited} if cited else {})}
+        case RefusalContent(text):
             if text:
                 yield {"type": "text", "text": text}
         case ReasoningContent(redacted=True):
@@ -88,7 +115,7 @@ def _render_part(part: MessagePart) -> Iterator[dict[str, Any]]:
         case ReasoningContent(text, signature, sealed_by):
             seal = render_seal(signature, sealed_by)
             yield {"type": "thinking", "thinking": text, "signature": seal}
-        case ImageContent():
+        case ImageContent() | HostedCall():
             return
         case _:
             given = Raw(arguments_object_text(part).encode())
@@ -125,6 +152,8 @@ class StreamRenderer:
         self._begun_calls: set[int] = set()
         self._seals: list[dict[str, str]] = []
         self._refusal: list[str] = []
+        self._uses = HostedUses()
+        self._hosted_ids: dict[int, str] = {}
         self._complete = StreamComplete(StopReason.end_of_turn)
 
     def render(self, choice: int, event: StreamEvent) -> bytes:
@@ -143,7 +172,7 @@ class StreamRenderer:
             called_tools=bool(self._begun_calls),
             refusal="".join(self._refusal) if self._refusal else None,
         )
-        rendered = render_usage(usage, self._complete.service_tier)
+        rendered = render_usage(usage, self._complete.service_tier) | self._uses.rendered()
         return events.encode("message_delta", delta=end, usage=rendered) + events.MESSAGE_STOP
 
     def fail(self, error: APIError) -> bytes:
@@ -161,6 +190,12 @@ class StreamRenderer:
         return events.encode("message_start", message=message)
 
     def _progress(self, part: int, delta: Delta) -> bytes:
+        if isinstance(delta, HostedCallDelta):
+            return self._hosted(part, delta.call)
+        if isinstance(delta, CitationDelta):
+            if part != self._part or not isinstance(self._open, _Text):
+                return b""
+            return events.citation_delta(self._index, render_citation(delta.citation))
         if part == self._part and self._open is not None and self._open.takes(delta):
             added = self._open.add(delta)
             return added + self._next() if self._waiting else added
@@ -173,6 +208,26 @@ class StreamRenderer:
             self._waiting.setdefault(part, []).append(delta)
             return b""
         return self._close() + self._begin(part, delta)
+
+    def _hosted(self, part: int, call: HostedCall) -> bytes:
+        """A call that the server runs: the call, and later what it gave, each a block."""
+        if not shows(call):
+            return b""
+        said = [self._finish_blocks()]
+        block_id = self._hosted_ids.get(part)
+        if block_id is None:
+            block_id = self._hosted_ids[part] = call_id(call, self._labels.unique, part)
+            block, given = render_use(call, block_id)
+            self._index += 1
+            said.append(events.block_start(self._index, {**block, "input": {}}))
+            said.append(events.input_delta(self._index, given))
+            said.append(events.block_stop(self._index))
+        if call.status != "in_progress":
+            self._uses.add(call)
+            self._index += 1
+            said.append(events.block_start(self._index, render_result(call, block_id)))
+            said.append(events.block_stop(self._index))
+        return b"".join(said)
 
     def _has_ended(self, part: int, delta: ToolCallDelta) -> bool:
         return delta.index in self._begun_calls and part not in self._waiting
@@ -226,6 +281,27 @@ class StreamRenderer:
         while self._waiting:
             said.append(self._begin_waiting())
         return b"".join([*said, self._close()])
+
+
+def withheld(
+    told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText], fields: Mapping[str, Raw]
+) -> bytes:
+    """Ends a message that was relayed and of which no more may be shown."""
+    begun: list[bytes] = []
+    counted = 0
+    blocks: dict[Any, None] = {}
+    for event in told:
+        match event:
+            case {"type": "message_start", "message": {"usage": {"output_tokens": int(counted)}}}:
+                pass
+            case {"type": "content_block_start", "index": int(index)}:
+                blocks[index] = None
+            case {"type": "content_block_stop", "index": index}:
+                blocks.pop(index, None)
+    begun += [events.block_stop(index) for index in blocks]
+    end = _end(StreamComplete(StopReason.content_filter), called_tools=False, refusal=None)
+    begun.append(events.encode("message_delta", delta=end, usage={"output_tokens": counted}))
+    return b"".join((*begun, events.MESSAGE_STOP))
 
 
 def _seals(delta: ToolCallDelta) -> list[dict[str, str]]:

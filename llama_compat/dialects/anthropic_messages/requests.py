@@ -12,6 +12,7 @@ from llama_compat.dialects.alternating import AlternatingTurns
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -249,6 +250,8 @@ def render_said(part: MessagePart, path: str) -> list[dict[str, Any]]:
             return _render_text(text, path)
         case ReasoningContent():
             return [_render_thinking_block(part)] if is_sealed(part) else []
+        case HostedCall():
+            return []  # It is in replies alone: here it is a call and its answer.
         case _:
             return [_render_call(part)]
 

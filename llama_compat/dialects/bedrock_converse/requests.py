@@ -25,6 +25,7 @@ from llama_compat.dialects.bedrock_converse.families import (
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -215,6 +216,8 @@ def _render_said(part: MessagePart, path: str, *, thoughts: bool) -> list[dict[s
         case ReasoningContent():
             thought = render_thought(part) if thoughts else None
             return [thought] if thought is not None else []
+        case HostedCall():
+            return []  # It is in replies alone: here it is a call and its answer.
         case _:
             return [_render_call(part)]
 

@@ -29,8 +29,9 @@ from llama_compat.dialects.gemini.input.generation_config import (
     say_effort,
 )
 from llama_compat.dialects.gemini.input.tools import tools_asked
-from llama_compat.dialects.gemini.input.turns import TURNS
+from llama_compat.dialects.gemini.input.turns import REPLIES, TURNS
 from llama_compat.dialects.gemini.members import spelling, spellings, the_member
+from llama_compat.dialects.gemini.responses import withheld
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.extent import NOTHING, Extent, Prompt
 from llama_compat.wire.json_fields import JSONFields, from_raw
@@ -129,16 +130,19 @@ GENERATE = Operation(
     effort=effort_in,
     say_effort=say_effort,
     turns=TURNS,
+    replies=REPLIES,
 )
 STREAM_EVENTS = replace(
     GENERATE,
     look=partial(_look, stream=True),
     parse=partial(parse_generate, stream=True),
+    withheld=withheld,
 )
 STREAM_ARRAY = replace(
     STREAM_EVENTS,
     dialect=GEMINI_ARRAY,
     parse=partial(parse_generate, stream=True, new_frame=ArrayFrame),
+    withheld=None,
 )
 COUNT_TOKENS = Operation(
     dialect=GEMINI,

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.counts import count, members
+from llama_compat.dialects.counts import count, members, told_count
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
@@ -254,7 +254,4 @@ def parse_token_count(body: Mapping[str, Any]) -> int:
     Raises:
         ValueError: it is no such reply.
     """
-    count = body.get("totalTokens")
-    if not isinstance(count, int):
-        raise ValueError("the reply holds no totalTokens")
-    return count
+    return told_count(body, "totalTokens")

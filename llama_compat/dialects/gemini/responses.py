@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import Labels
-from llama_compat.dialects.gemini.frames import Frame
+from msgspec import Raw
+
+from llama_compat.dialects.base import Labels, SaidText
+from llama_compat.dialects.gemini.frames import EventFrame, Frame
 from llama_compat.dialects.gemini.seals import FAMILY, render_seal
 from llama_compat.errors import APIError
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.images import is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -87,6 +90,8 @@ def _render_part(said: MessagePart | Delta, *, include_thoughts: bool) -> Part |
         return None if said.tool_call is None else _render_call(said.tool_call)
     if isinstance(said, ToolCall | UnparseableToolCall):
         return _render_call(said)
+    if isinstance(said, HostedCall | HostedCallDelta | CitationDelta):
+        return None  # Its clients ask for none.
     if isinstance(said, ImageDelta):
         said = said.image
     if isinstance(said, ImageContent):
@@ -176,6 +181,21 @@ def render_usage(usage: Usage) -> dict[str, int]:
     if thoughts:
         rendered["thoughtsTokenCount"] = thoughts
     return rendered
+
+
+def withheld(
+    told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText], fields: Mapping[str, Raw]
+) -> bytes:
+    """Ends a stream of events that was relayed and of which no more may be shown."""
+    known = [*told, *(each.event for each in texts)]
+    frame = {
+        name: each[name]
+        for each in known
+        for name in ("modelVersion", "responseId")
+        if name in each
+    }
+    candidate = _candidate(0, [], finish=_finish(StopReason.content_filter))
+    return EventFrame().response(encode_json({"candidates": [candidate], **frame}))
 
 
 class ResponseRenderer:

@@ -7,6 +7,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from msgspec import Raw
+
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.gemini_interactions.call import parameters, parse_request
 from llama_compat.dialects.gemini_interactions.errors import (
@@ -16,6 +18,8 @@ from llama_compat.dialects.gemini_interactions.errors import (
 )
 from llama_compat.dialects.gemini_interactions.events import DONE
 from llama_compat.dialects.gemini_interactions.generation import CONFIG, parse_max_tokens
+from llama_compat.dialects.gemini_interactions.replies import REPLIES
+from llama_compat.dialects.gemini_interactions.streams import withheld
 from llama_compat.dialects.openai.operations import required_model
 from llama_compat.dialects.openai.parameters import CHECKS, Check, check_parameters
 from llama_compat.dialects.openai_responses.keeping import Keeping
@@ -54,6 +58,14 @@ def _look(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     return Asked(model, checked.get("stream", False), extent)
 
 
+_NO = (None, Raw(b"null"), Raw(b"false"))
+
+
+def _lasts(fields: Mapping[str, Raw]) -> bool:
+    # An agent has a place of its own where it works, in the background mostly.
+    return fields.get("background") not in _NO or "agent" in fields
+
+
 INTERACTIONS = Operation(
     dialect=INTERACTIONS_API,
     name="interactions",
@@ -62,6 +74,9 @@ INTERACTIONS = Operation(
     look=_look,
     parameters=parameters,
     parse=parse_request,
+    withheld=withheld,
+    replies=REPLIES,
+    lasts=_lasts,
 )
 
 

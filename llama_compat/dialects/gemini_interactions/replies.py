@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Raw
+
+from llama_compat.dialects.base import WireReplies
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
 from llama_compat.dialects.gemini_interactions.events import interaction_events
@@ -31,6 +34,8 @@ from llama_compat.types import (
     TextDelta,
     Usage,
 )
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import from_raw, parse_fields, parse_object
 
 _STOP_REASONS = {
     "completed": StopReason.end_of_turn,
@@ -221,6 +226,39 @@ class StreamParser:
             reason = StopReason.end_of_message
         usage = parse_usage(interaction.get("usage")) or Usage()
         return [*self._progress(left), StreamComplete(reason, usage)]
+
+
+# Of replies that were relayed ---------------------------------------------------------------------
+
+
+def _finished(body: bytes, streamed: bool, choices: int) -> bool:
+    interaction = parse_fields(sse.last_data(body) if streamed else body)
+    if streamed:
+        if interaction.get("event_type") != _COMPLETED:
+            return False
+        interaction = parse_object(interaction.get("interaction", _NULL))
+    errors = interaction.get("errors", _NULL)
+    return interaction.get("status") in _OWN_END and errors in (_NULL, _NONE)
+
+
+def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
+    if not streamed:
+        return parse_reply(from_raw(Raw(body)))
+    parser, collector = StreamParser(), Collector()
+    for event in sse.EventDecoder().feed(body):
+        if event.data is not None and event.data.lstrip()[:1] == b"{":
+            for each in parser.push(from_raw(Raw(event.data))):
+                collector.add(each)
+    for each in parser.finish():
+        collector.add(each)
+    return collector.chat_completion()
+
+
+_COMPLETED = Raw(b'"interaction.completed"')
+_OWN_END = (Raw(b'"completed"'), Raw(b'"requires_action"'))
+_NONE, _NULL = Raw(b"[]"), Raw(b"null")
+
+REPLIES = WireReplies(finished=_finished, said=_said)
 
 
 def _summary_text(content: Mapping[str, Any]) -> str:

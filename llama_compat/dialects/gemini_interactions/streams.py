@@ -7,12 +7,12 @@ The order of the events is that of https://ai.google.dev/gemini-api/docs/streami
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import Labels, SaidText
 from llama_compat.dialects.gemini import FAMILY, render_seal
 from llama_compat.dialects.gemini_interactions.errors import (
     CONTENT_BLOCKED,
@@ -24,6 +24,7 @@ from llama_compat.dialects.gemini_interactions.usage import render_usage
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.seals import call_seal
 from llama_compat.errors import APIError
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.images import is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object, arguments_object_text
 from llama_compat.types import (
@@ -211,6 +212,8 @@ class StreamRenderer:
             said = self._render_call(delta, event.part)
         elif isinstance(delta, ReasoningDelta):
             said = self._render_thought(delta, event.part)
+        elif isinstance(delta, HostedCallDelta | CitationDelta):
+            return b""  # Its clients ask for none.
         elif isinstance(delta, ImageDelta):
             begun, output = self._output()
             said = begun + output.draw(delta.image.url)
@@ -345,6 +348,25 @@ class StreamRenderer:
             thought = _Thought(len(self._steps), -1)
             events += [self._add(thought), thought.seal(signature), thought.end()]
         return events
+
+
+def withheld(
+    told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText], fields: Mapping[str, Raw]
+) -> bytes:
+    """Ends an interaction that was relayed and of which no more may be shown."""
+    interaction: Mapping[str, Any] = {}
+    steps: dict[int, None] = {}
+    for event in told:
+        match event:
+            case {"event_type": "interaction.created", "interaction": dict(interaction)}:
+                pass
+            case {"event_type": "step.start", "index": int(index)}:
+                steps[index] = None
+            case {"event_type": "step.stop", "index": int(index)}:
+                steps.pop(index, None)
+    end = {**interaction, "status": _STATUS[StopReason.content_filter], "errors": [_BLOCKED]}
+    stops = [encode_event("step.stop", {"index": index}) for index in steps]
+    return b"".join((*stops, encode_event("interaction.completed", {"interaction": end})))
 
 
 def _time(seconds: int) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from llama_compat.dialects.base import Labels
+from msgspec import Raw
+
+from llama_compat.dialects.base import Labels, SaidText, Withheld
 from llama_compat.dialects.ollama.errors import render_stream_error
 from llama_compat.dialects.ollama.messages import render_call
 from llama_compat.errors import APIError
@@ -15,12 +17,13 @@ from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
     CompletionResponse,
-    ImageDelta,
     ReasoningDelta,
+    RefusalDelta,
     StopReason,
     StreamComplete,
     StreamEvent,
     StreamProgress,
+    TextDelta,
     TokenLogProb,
     TokenLogProbs,
     ToolCallDelta,
@@ -101,6 +104,30 @@ def render_reply(
     return encode_json(reply)
 
 
+def withheld(said: Said) -> Withheld:
+    """Ends a stream of lines that was relayed and of which no more may be shown.
+
+    Args:
+        said: how what was said is said.
+    """
+
+    def end(
+        told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText], fields: Mapping[str, Raw]
+    ) -> bytes:
+        known = [*told, *(each.event for each in texts)]
+        model = next((each["model"] for each in known if "model" in each), "")
+        last = {
+            "model": model,
+            "created_at": now(),
+            **said("", "", ()),
+            "done": True,
+            "done_reason": _DONE_REASONS[StopReason.content_filter],
+        }
+        return encode_json(last) + b"\n"
+
+    return end
+
+
 class LineRenderer:
     """Renders the events of one reply as lines, the last of which has `done` and the counts.
 
@@ -132,7 +159,7 @@ class LineRenderer:
             calls = ((delta.index, delta.tool_call),) if delta.tool_call is not None else ()
         elif isinstance(delta, ReasoningDelta):
             thinking = delta.text
-        elif not isinstance(delta, ImageDelta):  # which never gets here
+        elif isinstance(delta, TextDelta | RefusalDelta):  # others never get here
             text = delta.text
         if not (text or thinking or calls or event.logprobs):
             return b""

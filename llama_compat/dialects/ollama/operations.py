@@ -16,9 +16,10 @@ from llama_compat.dialects.ollama.embeddings import (
     parse_embeddings_request,
 )
 from llama_compat.dialects.ollama.errors import NAME, render_error, render_stream_error
-from llama_compat.dialects.ollama.lines import chat_said, generate_said, now
+from llama_compat.dialects.ollama.lines import chat_said, generate_said, now, withheld
 from llama_compat.dialects.ollama.models import other_names
 from llama_compat.dialects.ollama.options import options_asked, parse_max_tokens
+from llama_compat.dialects.ollama.replies import REPLIES
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.extent import Extent, Prompt
 from llama_compat.wire.json_fields import JSONFields, encode_json, from_raw
@@ -203,7 +204,9 @@ CHAT = Operation(
     look=_look,
     parameters=_parameters,
     parse=parse_chat,
+    replies=REPLIES,
     nothing=_nothing("messages", _nothing_generated(chat_said)),
+    withheld=withheld(chat_said),
 )
 GENERATE = Operation(
     dialect=OLLAMA,
@@ -212,7 +215,9 @@ GENERATE = Operation(
     look=_look_at_generate,
     parameters=_parameters,
     parse=parse_generate,
+    replies=REPLIES,
     nothing=_nothing("prompt", _nothing_generated(generate_said)),
+    withheld=withheld(generate_said),
 )
 RAW_GENERATE = Operation(
     dialect=OLLAMA,
@@ -221,7 +226,9 @@ RAW_GENERATE = Operation(
     look=_look_at_generate,
     parameters=_raw_parameters,
     parse=parse_raw_generate,
+    replies=REPLIES,
     nothing=_nothing("prompt", _nothing_generated(generate_said)),
+    withheld=withheld(generate_said),
 )
 EMBED = Operation(
     dialect=OLLAMA,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from llama_compat.events import ReplyParts
+from llama_compat.dialects.base import WireReplies, with_reasons
+from llama_compat.events import Collector, ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
+    ChatCompletionResponse,
     Delta,
     ReasoningDelta,
     StopReason,
@@ -23,6 +26,8 @@ from llama_compat.types import (
     TokenLogProbs,
     Usage,
 )
+from llama_compat.wire.json_fields import from_raw
+from llama_compat.wire.json_lines import JSONLines
 
 DONE_REASONS: dict[str, StopReason] = {
     "stop": StopReason.end_of_turn,
@@ -169,6 +174,23 @@ class StreamParser:
         if reason is StopReason.end_of_turn and self._calls:
             return StopReason.end_of_message
         return reason
+
+
+def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
+    parser, collector, lines = StreamParser(), Collector(), JSONLines()
+    objects = [*lines.feed(body), *lines.flush()] if streamed else [from_raw(Raw(body))]
+    for each in objects:
+        for event in parser.push(each):
+            collector.add(event)
+    parser.finish()
+    return collector.chat_completion()
+
+
+REPLIES = WireReplies(
+    finished=with_reasons(re.compile(rb'"done_reason"\s*:\s*"(\w*)"'), frozenset({b"stop"})),
+    said=_said,
+)
+"""Of calls that generate."""
 
 
 def _usage(line: _Event) -> Usage:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Raw
 
+from llama_compat.dialects.base import SaidText, Withheld
 from llama_compat.dialects.openai.errors import render_stream_error
 from llama_compat.dialects.openai.finish_reasons import NO_REASON, matched_stop_string
 from llama_compat.dialects.openai.shapes import check_reply
-from llama_compat.dialects.openai.usage import parse_service_tier, parse_usage, render_usage
+from llama_compat.dialects.openai.usage import (
+    parse_service_tier,
+    parse_usage,
+    render_usage,
+    wants_usage,
+)
 from llama_compat.errors import APIError
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
@@ -78,6 +85,31 @@ class EncodedChunks:
 
 def _encode(chunks: Iterable[dict[str, Any]]) -> bytes:
     return b"".join(sse.encode_data(encode_json(chunk)) for chunk in chunks)
+
+
+def withheld(nothing: Mapping[str, Any]) -> Withheld:
+    """Ends a stream that was relayed and of which no more may be shown.
+
+    Args:
+        nothing: what a choice has that says nothing.
+    """
+
+    def end(
+        told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText], fields: Mapping[str, Raw]
+    ) -> bytes:
+        known = (each for each in (*told, *(text.event for text in texts)) if "choices" in each)
+        first = next(known, {})
+        frame = {name: first[name] for name in _FRAME if name in first}
+        choice = {"index": 0, **nothing, "finish_reason": "content_filter"}
+        chunks = [{**frame, "choices": [choice]}]
+        if wants_usage(fields)[0]:
+            chunks.append({**frame, "choices": [], "usage": render_usage(Usage())})
+        return _encode(chunks)
+
+    return end
+
+
+_FRAME = ("id", "object", "created", "model")
 
 
 class ChunkParser:

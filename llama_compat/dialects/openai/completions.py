@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import Labels, WireReplies, with_reasons
 from llama_compat.dialects.openai.chunks import (
     ChunkParser,
     ChunkRenderer,
@@ -17,6 +17,7 @@ from llama_compat.dialects.openai.chunks import (
     token_ids,
 )
 from llama_compat.dialects.openai.finish_reasons import (
+    FINISH_REASON,
     finish_reason,
     matched_stop_string,
     stop_reason,
@@ -31,18 +32,23 @@ from llama_compat.dialects.openai.parameters import (
 from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.events import Collector
 from llama_compat.text.end_of_turn import EndOfTurnCutter
 from llama_compat.types import (
+    ChatCompletionResponse,
+    CompletionMessage,
     CompletionRequest,
     CompletionResponse,
     StreamComplete,
     StreamEvent,
     StreamProgress,
+    TextContent,
     TextDelta,
     TokenLogProbs,
     Usage,
 )
-from llama_compat.wire.json_fields import encode_json
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import encode_json, from_raw
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's own default for text completions."""
@@ -387,3 +393,23 @@ class StreamParser(ChunkParser):
         logprobs = self._cutter.push_logprobs(parse_logprobs(choice.get("logprobs")))
         if text or logprobs is not None:
             yield StreamProgress(TextDelta(text), logprobs)
+
+
+def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
+    # That the text begins with the prompt is not to be seen in it: nothing is cut but at its end.
+    if streamed:
+        parser, collector = StreamParser(echo=True), Collector()
+        for event in sse.EventDecoder().feed(body):
+            if event.data is not None and event.data.lstrip()[:1] == b"{":
+                for each in parser.push(from_raw(Raw(event.data))):
+                    collector.add(each)
+        for each in parser.finish(done=True):
+            collector.add(each)
+        said = collector.completion()
+    else:
+        said = parse_reply(from_raw(Raw(body)), echo=True)[0]
+    message = CompletionMessage((TextContent(said.content),), said.stop_reason, said.stop_string)
+    return ChatCompletionResponse(message, said.logprobs, said.usage)
+
+
+REPLIES = WireReplies(finished=with_reasons(FINISH_REASON, frozenset({b"stop"})), said=_said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,10 @@ STOP_REASONS: dict[str, StopReason] = {
     "recitation": StopReason.content_filter,
 }
 """What vendors write as `finish_reason`, OpenAI's own words and those of the rest."""
+
+FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w*)"')
+"""Finds each in a reply. No text has it in it, as its quotation marks have a backslash before
+them."""
 
 BROKEN_OFF = frozenset(
     {"abort", "aborted", "cancelled", "canceled", "error", "insufficient_system_resource"}

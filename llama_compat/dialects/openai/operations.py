@@ -8,7 +8,8 @@ from typing import Any
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
 from llama_compat.dialects.openai import chat, completions, embeddings
-from llama_compat.dialects.openai.chat.turns import TURNS
+from llama_compat.dialects.openai.chat.turns import REPLIES, TURNS
+from llama_compat.dialects.openai.chunks import withheld
 from llama_compat.dialects.openai.errors import render_error, render_stream_error
 from llama_compat.dialects.openai.parameters import (
     CHAT_CHECKS,
@@ -128,6 +129,8 @@ CHAT = Operation(
     parameters=_parameters,
     parse=chat.parse_request,
     turns=TURNS,
+    withheld=withheld({"delta": {}}),
+    replies=REPLIES,
 )
 COMPLETIONS = Operation(
     dialect=OPENAI,
@@ -136,6 +139,8 @@ COMPLETIONS = Operation(
     look=_Look("prompt", '["', "a string or an array", COMPLETION_CHECKS, ("prompt", "suffix")),
     parameters=_parameters,
     parse=completions.parse_request,
+    withheld=withheld({"text": ""}),
+    replies=completions.REPLIES,
 )
 EMBEDDINGS = Operation(
     dialect=OPENAI,

@@ -13,6 +13,14 @@ from llama_compat.types import Usage
 from llama_compat.wire.json_fields import from_raw
 
 
+def wants_usage(fields: Mapping[str, Raw]) -> tuple[bool, bool]:
+    """Whether the client asked for usage in a last chunk, and whether for usage in every chunk."""
+    options = from_raw(fields["stream_options"]) if "stream_options" in fields else None
+    if not isinstance(options, dict):
+        return False, False
+    return options.get("include_usage") is True, options.get("continuous_usage_stats") is True
+
+
 def render_usage(usage: Usage) -> dict[str, Any]:
     """OpenAI's `usage`; details that the provider did not tell are left out."""
     rendered: dict[str, Any] = {

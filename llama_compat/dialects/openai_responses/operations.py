@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace as replace_struct
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
@@ -16,6 +17,8 @@ from llama_compat.dialects.openai_responses import compact
 from llama_compat.dialects.openai_responses.errors import render_error, render_stream_error
 from llama_compat.dialects.openai_responses.input import requests, token_count
 from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.dialects.openai_responses.output.said import REPLIES
+from llama_compat.dialects.openai_responses.output.withheld import withheld
 from llama_compat.extent import NOTHING, Extent, Prompt, largest
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields
@@ -78,6 +81,13 @@ def _look_at_count(fields: JSONFields, path: Mapping[str, str]) -> Asked:
     return replace_struct(_look_at_whole(fields, path), extent=NOTHING)
 
 
+_NO = (None, Raw(b"null"), Raw(b"false"))
+
+
+def _lasts(fields: Mapping[str, Raw]) -> bool:
+    return any(fields.get(name) not in _NO for name in ("background", "conversation"))
+
+
 RESPONSES = Operation(
     dialect=RESPONSES_API,
     name="responses",
@@ -85,6 +95,9 @@ RESPONSES = Operation(
     look=_look,
     parameters=requests.parameters,
     parse=requests.parse_request,
+    withheld=withheld,
+    replies=REPLIES,
+    lasts=_lasts,
 )
 COMPACT = Operation(
     dialect=RESPONSES_API,

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llama_compat.types import CAN_WAIT
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.llama_cpp_engine.slots import Slots
 
@@ -111,19 +112,25 @@ class LlamaScheduler:
         """The next step; without chunks if there is nothing to do.
 
         Those that decode come first, so that a long prompt does not hold them up; prompts share
-        what is left of the step.
+        what is left of the step. What can wait has no part in a step that computes the prompt of
+        what can't.
         """
         batch = LlamaBatch()
         budget = self._limits.tokens
+        paused = self._drop_to_back()
         for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
             if budget == 0:
                 return batch
+            if paused and self._can_wait(sequence):
+                continue
             budget -= self._put(batch, sequence, budget)
         if not self._waiting or (self._crowded and self.running):
             return batch
         put_off: list[tuple[int, int, LlamaSequence]] = []
         while budget > 0 and self._waiting and self._slots.used < self._slots.total:
             sequence = self._waiting[0][2]
+            if paused and self._can_wait(sequence):
+                break
             prefix = self._slots.longest_prefix(sequence)
             if prefix is not None and prefix.coming - prefix.tokens >= WORTH_WAITING:
                 put_off.append(heapq.heappop(self._waiting))
@@ -152,18 +159,42 @@ class LlamaScheduler:
         if len(self.running) < 2:
             return False
         self._crowded = True
-        self.preempted += 1
         victim = max(self.running, key=self._places.__getitem__)
-        del self.running[victim]
-        self._slots.give_back(victim, keep=False)
-        victim.computed = 0
-        if victim.scores_prompt:
-            victim.prompt_scores.clear()
-        self._queue(victim)
+        self._send_back(victim)
         batch.chunks = [chunk for chunk in batch.chunks if chunk.sequence is not victim]
         return True
 
     # ----------------------------------------------------------------------------------------------
+
+    def _can_wait(self, sequence: LlamaSequence) -> bool:
+        return self._places[sequence][0] >= CAN_WAIT
+
+    def _drop_to_back(self) -> bool:
+        """Send what can wait to the back, as far as what can't needs its slots.
+
+        Returns:
+            Whether the prompt of something that can't wait is to be computed.
+        """
+        patient = [each for each in self.running if self._can_wait(each)]
+        if not patient:
+            return False
+        if not self._waiting or self._waiting[0][0] >= CAN_WAIT:
+            return any(each.uncomputed > 1 and not self._can_wait(each) for each in self.running)
+        patient.sort(key=self._places.__getitem__)
+        waiting = sum(priority < CAN_WAIT for priority, *_ in self._waiting)
+        while patient and self._slots.total - self._slots.used < waiting:
+            self._send_back(patient.pop())
+        return True
+
+    def _send_back(self, sequence: LlamaSequence) -> None:
+        """Back to the queue, where it keeps its place; it is computed again from its tokens."""
+        self.preempted += 1
+        del self.running[sequence]
+        self._slots.give_back(sequence, keep=False)
+        sequence.computed = 0
+        if sequence.scores_prompt:
+            sequence.prompt_scores.clear()
+        self._queue(sequence)
 
     def _queue(self, sequence: LlamaSequence) -> None:
         heapq.heappush(self._waiting, (*self._places[sequence], sequence))

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from providers.base import ProviderStartError
 from providers.local.models.programs import Failure, run_python
 
 if TYPE_CHECKING:
+    from providers.base import ProviderStartError
     from providers.local.llama_cpp_engine.bindings import Model
 
 log = logging.getLogger(__name__)
@@ -115,6 +115,9 @@ def _try(
 
 
 def _refused(name: str, path: Path, why: str) -> ProviderStartError:
+    # The other process imports this module too, and does without the two thirds that this takes.
+    from providers.base import ProviderStartError
+
     return ProviderStartError(f"The model '{name}' can't be loaded from {path}: {why}")
 
 

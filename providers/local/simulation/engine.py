@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from llama_compat.prefixes.held import HeldPrompts
+from llama_compat.prefixes.marks import Marks
 from providers.local.block_manager import BlockManager
 from providers.local.simulation.config import SimulationConfig
 
@@ -22,6 +24,7 @@ class SimulatedSequence:
         hashes: of the full blocks of the prompt and the reply; see `block_hashes`.
         prompt_tokens: of the prompt, at least one.
         reply_tokens: how many will be said, at least one.
+        marks: of the prompt's characters, where somebody is told which prompts are held.
 
     Attributes:
         computed: tokens of it that are in the cache.
@@ -34,14 +37,22 @@ class SimulatedSequence:
         "cached_tokens",
         "computed",
         "hashes",
+        "marks",
         "prompt_tokens",
         "registered",
         "reply_tokens",
         "said",
     )
 
-    def __init__(self, hashes: Sequence[bytes], prompt_tokens: int, reply_tokens: int) -> None:
+    def __init__(
+        self,
+        hashes: Sequence[bytes],
+        prompt_tokens: int,
+        reply_tokens: int,
+        marks: Marks = (),
+    ) -> None:
         self.hashes = hashes
+        self.marks = marks
         self.prompt_tokens = prompt_tokens
         self.reply_tokens = reply_tokens
         self.computed = 0
@@ -86,6 +97,12 @@ class SimulatedEngine:
         self._blocks = BlockManager(config.kv_blocks, config.block_tokens)
         self._waiting: OrderedDict[SimulatedSequence, None] = OrderedDict()
         self._running: dict[SimulatedSequence, None] = {}
+
+    def held_prompts(self) -> HeldPrompts:
+        """Which prompts its cache holds, of those that came since this was first asked for."""
+        if self._blocks.held is None:
+            self._blocks.held = HeldPrompts()
+        return self._blocks.held
 
     @property
     def running(self) -> int:
@@ -156,6 +173,7 @@ class SimulatedEngine:
                 self._computed(sequence, tokens)
                 if sequence.computed == sequence.prompt_tokens:
                     sequence.said = 1  # the last token of a prompt gives the reply's first
+                    self._blocks.note(sequence.marks, sequence.hashes.__getitem__)
                     spoke.append(sequence)
         for sequence in spoke:
             if sequence.is_done:

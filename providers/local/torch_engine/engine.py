@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from llama_compat.errors import APIError, internal_error
+from llama_compat.prefixes.held import HeldPrompts
 from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
@@ -95,6 +96,13 @@ class TorchEngine(EngineThread[TorchSequence]):
     def sequences(self) -> int:
         """How many run at the same time; fewer, where memory turned out to be short."""
         return self.loaded.limits.sequences
+
+    def held_prompts(self) -> HeldPrompts | None:
+        """Those in the KV cache, where several requests share one."""
+        blocks = self.loaded.blocks
+        if blocks.held is None and self.loaded.config.prefix_cache and self.loaded.batched:
+            blocks.held = HeldPrompts()
+        return blocks.held
 
     def start(self) -> None:
         """Run the model once, so that the first request finds it warm, and start the thread.
@@ -290,6 +298,10 @@ class TorchEngine(EngineThread[TorchSequence]):
         if samples:
             cached = sequence.cached_tokens or 0
             self._counts.cached_tokens += cached
+            size = self.loaded.blocks.block_size
+            self.loaded.blocks.note(
+                sequence.generation.marks, lambda index: sequence.block_hash(index, size)
+            )
             sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
 
     def _recover(self, batch: StepBatch, error: Exception) -> None:

@@ -39,6 +39,9 @@ class TorchProvider(LocalProvider):
     extra = "torch"
 
     def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder | Reranker:
+        # A model that is not there is told at once, not after the seconds that torch takes.
+        gguf = _lone_gguf(Path(name).expanduser())
+        folder = Path() if gguf else model_store.resolve(name)
         try:
             # Before whatever else imports it, the conversion of a GGUF for one.
             with bounded_waiting(TURNS):
@@ -53,7 +56,8 @@ class TorchProvider(LocalProvider):
                 f"The provider '{self.id}' can't import what it needs ({error}): pip install"
                 " --force-reinstall 'llama-compat[torch]'"
             ) from error
-        folder = _model_folder(name)
+        if gguf:
+            folder = _converted(name, gguf)
         config = self.config
         if config.threads is not None:
             # libgomp counts for each thread by itself.
@@ -72,11 +76,8 @@ class TorchProvider(LocalProvider):
 # What has to be there before a model can be loaded ------------------------------------------------
 
 
-def _model_folder(name: str) -> Path:
-    """The folder of the model `name`; a lone GGUF is converted into a folder beside it, once."""
-    gguf = _lone_gguf(Path(name).expanduser())
-    if gguf is None:
-        return model_store.resolve(name)
+def _converted(name: str, gguf: Path) -> Path:
+    """The folder beside `gguf` into which it is converted, once, for the model `name`."""
     folder = gguf.with_name(f"{gguf.stem}-safetensors")
     if not folder.is_dir():
         require(_GGUF_MODULES, f"to convert {gguf}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -29,6 +29,8 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
+from providers.remote.batches.anthropic import AnthropicBatches
+from providers.remote.batches.base import VendorBatches
 from providers.remote.config import HTTPURL, RemoteConfig
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object, read_reply
@@ -67,6 +69,10 @@ class AnthropicMessagesConfig(RemoteConfig):
 
     thinking_display: Literal["summarized", "omitted"] | None = None
     """Whether thinking is shown; by default as the model has it."""
+
+    hosted_tools: frozenset[Literal["web_search", "web_fetch", "mcp"]] | None = None
+    """The tools that the vendor runs itself: calls that ask for no others are relayed, whatever
+    `server.tools` has. Without it Anthropic has all of them, and others have none."""
 
 
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
@@ -112,6 +118,19 @@ class AnthropicMessagesProvider(
     def wants_reasoning_back(self) -> bool:
         """It does: turns that call tools begin with thinking."""
         return True
+
+    def batches(self) -> VendorBatches | None:
+        """Its Message Batches."""
+        return AnthropicBatches(self.id, self.upstream)
+
+    def hosted_tools(self, wire: str) -> Set[str]:
+        """Anthropic's own, as https://platform.claude.com/docs/en/agents-and-tools/tool-use lists
+        them (2026-11-23), or those that the template names."""
+        if self.config.hosted_tools is not None:
+            return self.config.hosted_tools
+        if self.config.base_url != _BASE_URL:
+            return frozenset()
+        return frozenset({"web_search", "web_fetch", "mcp"})
 
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """Claude's thinking is for Claude, whoever runs it: its signatures are good at Anthropic,

@@ -48,6 +48,7 @@ class VertexAnthropicProvider(AnthropicMessagesProvider):
     Config: ClassVar[type[ProviderConfig]] = VertexAnthropicConfig
     config: VertexAnthropicConfig
     live_models = Provider.live_models
+    batches = Provider.batches
 
     def request_headers(self) -> dict[str, str]:
         """The betas; the version is in the body."""

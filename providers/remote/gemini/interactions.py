@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Raw
 
@@ -35,7 +36,7 @@ from providers.remote.relaying.native import speaking, whole_reply
 from providers.remote.relaying.server_sent import ServerSentStream
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
-from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, says_error
 
 WIRE = "interactions"
@@ -69,7 +70,7 @@ def chat(
 # Relayed ------------------------------------------------------------------------------------------
 
 
-async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
+async def relay(provider: str, upstream: Upstream | Below, call: Call, target: Target) -> Reply:
     """Pass a call on to Google, and its reply back.
 
     Raises:
@@ -82,6 +83,23 @@ async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -
     if not call.stream:
         return await whole_reply(exchange, lambda answer: _checked(provider, answer))
     return await stream_reply(provider, exchange, InteractionStream(provider))
+
+
+async def kept_reply(provider: str, upstream: Upstream, reply_id: str, *, cancel: bool) -> Reply:
+    """An interaction that Google makes in the background, as it is now; with `cancel`, it is to end
+    first.
+
+    Raises:
+        APIError: whatever went wrong with Google.
+    """
+    path = f"{PATH}/{quote(reply_id, safe='')}"
+    exchange = (
+        upstream.post(f"{path}/cancel", b"", headers=_HEADERS)
+        if cancel
+        else upstream.get(path, headers=_HEADERS)
+    )
+    exchange = speaking(DIALECT, exchange)
+    return await whole_reply(exchange, lambda answer: _checked(provider, answer))
 
 
 def _vendor_fields(call: Call, model: str) -> JSONFields:

@@ -26,6 +26,8 @@ from llama_compat.types import (
     StreamEvent,
 )
 from providers.base import ProviderConfig, ProviderModel
+from providers.remote.batches.base import VendorBatches
+from providers.remote.batches.gemini import GeminiBatches
 from providers.remote.config import HTTPURL
 from providers.remote.gemini import interactions
 from providers.remote.gemini import relay as gemini_relay
@@ -120,6 +122,10 @@ class GeminiProvider(
         """Gemini's signatures are for Gemini."""
         return ReasoningRule(gemini.FAMILY, wanted=True)
 
+    def batches(self) -> VendorBatches | None:
+        """That of generateContent; Interactions has none."""
+        return GeminiBatches(self.id, self.upstream, self.config.base_url)
+
     def request_headers(self) -> dict[str, str]:
         """The key."""
         return {"x-goog-api-key": self.api_key} if self.api_key else {}
@@ -144,6 +150,16 @@ class GeminiProvider(
         if call.operation.name == interactions.WIRE:
             return await interactions.relay(self.id, self.upstream, call, target)
         return await gemini_relay.relay(self.id, self.upstream, call, target)
+
+    async def kept_reply(
+        self, wire: str, target: Target, reply_id: str, *, cancel: bool = False
+    ) -> Reply:
+        """An interaction that Google makes in the background, as it is now.
+
+        Raises:
+            APIError: whatever went wrong with Google.
+        """
+        return await interactions.kept_reply(self.id, self.upstream, reply_id, cancel=cancel)
 
     async def chat_completion(
         self, request: ChatCompletionRequest

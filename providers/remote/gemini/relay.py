@@ -37,7 +37,7 @@ from llama_compat.wire.json_fields import (
 from providers.remote.relaying.native import speaking, whole_reply
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
-from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import (
     error_in_stream,
     is_error_event,
@@ -65,7 +65,7 @@ _REQUIRED: Mapping[str, Sequence[str]] = {
 STREAM_METHOD = "streamGenerateContent?alt=sse"
 
 
-async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
+async def relay(provider: str, upstream: Upstream | Below, call: Call, target: Target) -> Reply:
     """Pass a call on to Gemini, and its reply back.
 
     Raises:

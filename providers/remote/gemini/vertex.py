@@ -43,6 +43,8 @@ class VertexGeminiProvider(GeminiProvider):
     # Embeddings are asked for in other ways there.
     openai_embeddings = Provider.openai_embeddings
     embed = Provider.embed
+    # Its batches are made of files in Google's storage.
+    batches = Provider.batches
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

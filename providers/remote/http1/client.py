@@ -92,11 +92,11 @@ class Client:
 
     async def send(
         self,
-        method: Literal["GET", "POST"],
+        method: Literal["GET", "POST", "DELETE"],
         route: NetworkRoute,
         target: str,
         headers: HeaderBlock,
-        body: bytes | None = None,
+        body: bytes | memoryview | None = None,
         *,
         idempotent: bool = False,
     ) -> Response:
@@ -332,8 +332,9 @@ class Client:
             task = wanted.dialing.pop()
             self._ending.add(task)
             task.cancel()
-        if not wanted.waiters:
-            self._wanted.pop(key, None)
+        # Others may want connections of the same key since these had theirs.
+        if not wanted.waiters and self._wanted.get(key) is wanted:
+            del self._wanted[key]
 
     async def _until(self, future: asyncio.Future[Result], deadline: float) -> Result:
         if deadline == math.inf:

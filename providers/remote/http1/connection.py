@@ -122,7 +122,9 @@ class HTTPConnection(asyncio.Protocol):
         """Why no exchange can begin or go on any more."""
         return self._error
 
-    async def exchange(self, head: bytes, body: bytes, total_deadline: float) -> Response:
+    async def exchange(
+        self, head: bytes, body: bytes | memoryview, total_deadline: float
+    ) -> Response:
         """Send a request; the answer, once its head is there.
 
         Args:
@@ -150,7 +152,9 @@ class HTTPConnection(asyncio.Protocol):
             return await answer
         except asyncio.CancelledError:
             if answer.cancelled():
-                self.abort()
+                # Its answer may have come since, and the connection have gone on to another.
+                if self._head is answer:
+                    self.abort()
             elif answer.exception() is None:
                 answer.result().close()  # the connection may have gone on to another exchange
             raise
@@ -241,6 +245,8 @@ class HTTPConnection(asyncio.Protocol):
         head, self._head = self._head, None
         if head is not None and not head.done():
             head.set_result(response)
+        elif head is not None:
+            response.discard()  # whoever asked has left
         if response.status >= 300 and self._unsent is not None:
             # It is refused already. Never None again: this connection can't be used any more.
             self._unsent = memoryview(b"")

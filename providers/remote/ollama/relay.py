@@ -25,7 +25,7 @@ from providers.remote.relaying.held import HeldBytes
 from providers.remote.relaying.native import speaking, whole_reply
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
-from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import (
     error_in_stream,
     is_error_event,
@@ -53,7 +53,7 @@ _TRUE = Raw(b"true")
 _NULL = Raw(b"null")
 
 
-async def relay(provider: str, upstream: Upstream, call: Call, target: Target) -> Reply:
+async def relay(provider: str, upstream: Upstream | Below, call: Call, target: Target) -> Reply:
     """Pass a call on to Ollama, and its reply back.
 
     Raises:

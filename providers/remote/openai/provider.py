@@ -21,7 +21,7 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 )
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
-from llama_compat.dialects.openai.usage import read_usage
+from llama_compat.dialects.openai.usage import read_usage, wants_usage
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
@@ -47,6 +47,8 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
+from providers.remote.batches.base import VendorBatches
+from providers.remote.batches.openai import OpenAIBatches
 from providers.remote.bedrock.settings import BedrockConfig
 from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Seconds
@@ -59,9 +61,8 @@ from providers.remote.openai.requests import (
     vendor_fields,
     vendor_model,
     wants_base64,
-    wants_usage,
 )
-from providers.remote.openai.responses_relay import relay_responses
+from providers.remote.openai.responses_relay import relay_responses, whole_response
 from providers.remote.openai.vendors import ALL_WIRES, Vendor
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
@@ -88,6 +89,7 @@ Wire = Literal[
     "rerank",
     "voyage_rerank",
 ]
+HostedKind = Literal["web_search", "web_fetch", "file_search", "mcp"]
 ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
 _ALONG_WITH = {
@@ -127,6 +129,10 @@ class RemoteOpenAIConfig(RemoteConfig):
     """In which members messages give back what a model thought, in place of those that the vendor's
     row in the table has; all others are left out. Where any are named, what a client loses of it in
     turns that call tools is put back."""
+
+    hosted_tools: frozenset[HostedKind] | None = None
+    """The tools that the vendor runs itself, in place of those that its row in the table has: calls
+    that ask for no others are relayed, whatever `server.tools` has."""
 
 
 class AzureConfig(RemoteOpenAIConfig):
@@ -197,6 +203,22 @@ class RemoteOpenAIProvider(
         same_row = isinstance(other, RemoteOpenAIProvider) and other.vendor == self.vendor
         return same_row and super().is_same_vendor(other)
 
+    def hosted_tools(self, wire: str) -> Set[str]:
+        """As its row in the table, or the template, has them."""
+        named = self.config.hosted_tools
+        if named is not None:
+            return named
+        if self.vendor.base_url is not None and self.config.base_url != self.vendor.base_url:
+            return frozenset()  # Somebody else answers there.
+        return self.vendor.hosted_tools.get(wire, frozenset())
+
+    def batches(self) -> VendorBatches | None:
+        """As its row in the table has it."""
+        row = self.vendor.batches
+        if row is None:
+            return None
+        return OpenAIBatches(self.id, self.upstream, self.config.base_url, row)
+
     def _named_wires(self, named: frozenset[Wire]) -> dict[str, str]:
         wires = [wire for name in named for wire in (name, *_ALONG_WITH.get(name, ()))]
         return {wire: self.vendor.wires.get(wire, ALL_WIRES[wire]) for wire in wires}
@@ -258,6 +280,26 @@ class RemoteOpenAIProvider(
         model = vendor_model(target.model, self.vendor)
         post = partial(self._exchange, call, target)
         return await relay_responses(self.id, call, model, post)
+
+    async def kept_reply(
+        self, wire: str, target: Target, reply_id: str, *, cancel: bool = False
+    ) -> Reply:
+        """A response that the vendor makes in the background, as it is now.
+
+        Raises:
+            APIError: whatever went wrong with the vendor.
+        """
+        self._check_key()
+        path, base_url = self._place(wire, target)
+        path, _, query = path.partition("?")
+        one = f"{path}/{quote(reply_id, safe='')}"
+        query = f"?{query}" if query else ""
+        exchange = (
+            self.upstream.post(f"{one}/cancel{query}", b"", base_url=base_url)
+            if cancel
+            else self.upstream.get(f"{one}{query}", base_url=base_url)
+        )
+        return await whole_response(self.id, exchange, wire, target.model)
 
     async def _relay_media(self, call: Call, target: Target) -> Reply:
         refused, mode = self.config.unsupported_parameters, self.config.unsupported

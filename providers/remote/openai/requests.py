@@ -72,14 +72,6 @@ def model_json(model: str) -> Raw:
     return to_raw(model)
 
 
-def wants_usage(fields: Mapping[str, Raw]) -> tuple[bool, bool]:
-    """Whether the client asked for usage in a last chunk, and whether for usage in every chunk."""
-    options = from_raw(fields["stream_options"]) if "stream_options" in fields else None
-    if not isinstance(options, dict):
-        return False, False
-    return options.get("include_usage") is True, options.get("continuous_usage_stats") is True
-
-
 def wants_base64(fields: Mapping[str, Raw]) -> bool:
     """Whether the embeddings are to be base64 rather than numbers."""
     return "encoding_format" in fields and from_raw(fields["encoding_format"]) == "base64"

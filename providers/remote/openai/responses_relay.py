@@ -83,16 +83,24 @@ async def relay_responses(
         fields["input"] = for_other_servers(fields["input"])
     exchange = post(encode_fields(fields))
     if not call.stream:
-        async with exchange as response:
-            body = await response.read()
-            whole = whole_fields(provider, body, _REQUIRED[call.operation.name], call.model)
-        return Reply(
-            encode_fields(whole),
-            headers={**relayed_headers(response.headers), **JSON_HEADERS},
-            read_usage=lambda: _usage(whole),
-        )
+        return await whole_response(provider, exchange, call.operation.name, call.model)
     stream = ResponseStream(provider, call.model)
     return await stream_reply(provider, exchange, stream, render_error=stream.render_error)
+
+
+async def whole_response(provider: str, exchange: UpstreamExchange, wire: str, model: str) -> Reply:
+    """The whole reply to the call `wire`, naming `model` where it names one.
+
+    Raises:
+        APIError: whatever went wrong with the vendor.
+    """
+    async with exchange as response:
+        whole = whole_fields(provider, await response.read(), _REQUIRED[wire], model)
+    return Reply(
+        encode_fields(whole),
+        headers={**relayed_headers(response.headers), **JSON_HEADERS},
+        read_usage=lambda: _usage(whole),
+    )
 
 
 def whole_fields(provider: str, body: bytes, required: str, model: str) -> JSONFields:

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE
 from llama_compat.wire.json_fields import to_raw
+from providers.remote.batches.rows import AZURES, GROQS, MISTRALS, OPENAIS, TOGETHERS, BatchRow
 
 MAX_TOKENS_ONLY = MappingProxyType({"max_completion_tokens": "max_tokens"})
 """For vendors that know only the older name, and ignore or refuse the newer one."""
@@ -115,6 +116,9 @@ class Vendor:
         cache_hints: the parameters in which it takes hints for its cache of prompts; calls that are
             translated bring no others. Relayed calls keep what they say of it.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
+        hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
+            that it runs itself, so that calls with them are relayed.
+        batches: what is particular about its batch API; None where it has none like OpenAI's.
     """
 
     name: str
@@ -137,6 +141,8 @@ class Vendor:
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
     family: str = ""
+    hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    batches: BatchRow | None = None
 
 
 BLANK_REASONING: Mapping[str, Raw] = MappingProxyType({"reasoning_content": Raw(b'" "')})
@@ -169,12 +175,18 @@ VENDORS: dict[str, Vendor] = {
             "compact": "/responses/compact",
             **MEDIA,
         },
+        # openai 3.52.0, types/responses/tool_param.py and types/chat/completion_create_params.py
+        hosted_tools={
+            "responses": frozenset({"web_search", "file_search", "mcp"}),
+            "chat": frozenset({"web_search"}),
+        },
         knows_service_tier=True,
         # The specification's ChatCompletionRequestAssistantMessage has no member for it (2026-11);
         # what its models thought is for the Responses API alone.
         reasoning_fields=_NONE,
         family="openai",
         cache_hints=CACHE_HINTS,
+        batches=OPENAIS,
     ),
     "remote::azure": Vendor(
         name="Azure OpenAI",
@@ -201,6 +213,7 @@ VENDORS: dict[str, Vendor] = {
         reasoning_fields=_NONE,  # as OpenAI's
         family="openai",
         cache_hints=CACHE_HINTS,
+        batches=AZURES,
     ),
     "remote::anthropic": Vendor(
         name="Anthropic",
@@ -266,6 +279,7 @@ VENDORS: dict[str, Vendor] = {
         # models that don't think refuse.
         reasoning_fields=_NONE,
         family="mistral",
+        batches=MISTRALS,
     ),
     "remote::deepseek": Vendor(
         name="DeepSeek",
@@ -302,6 +316,7 @@ VENDORS: dict[str, Vendor] = {
         # groq-python's ChatCompletionAssistantMessageParam has `reasoning`; the other name is 400
         # "property 'reasoning_content' is unsupported" (janhq/jan#8136, 2026-11).
         reasoning_fields=frozenset({"reasoning"}),
+        batches=GROQS,
     ),
     "remote::cerebras": Vendor(
         name="Cerebras",
@@ -340,6 +355,7 @@ VENDORS: dict[str, Vendor] = {
         renamed=MAX_TOKENS_ONLY,
         # https://docs.together.ai/docs/inference/chat/reasoning: its name for it (2026-11)
         reasoning_fields=frozenset({"reasoning"}),
+        batches=TOGETHERS,
     ),
     "remote::nvidia": Vendor(
         name="NVIDIA",

@@ -220,7 +220,11 @@ class RequestCredentials(ABC, Generic[T]):
 
     @abstractmethod
     async def authorize(
-        self, method: Literal["GET", "POST"], url: str, content_type: str, body: bytes | None
+        self,
+        method: Literal["GET", "POST", "DELETE"],
+        url: str,
+        content_type: str,
+        body: bytes | None,
     ) -> HeaderBlock:
         """The lines that a request needs besides its other headers.
 

@@ -23,6 +23,7 @@ from providers.remote import http1
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.connection_errors import reading_error, sending_error
 from providers.remote.upstream.credentials import RequestCredentials
+from providers.remote.upstream.deferred import DEFERRED, StoredAnswer
 from providers.remote.upstream.redaction import Secrets, StreamCover
 from providers.remote.upstream.trace_headers import OUTGOING
 from providers.remote.upstream.vendor_errors import vendor_error
@@ -40,6 +41,9 @@ MAX_BASES_KEPT = 128
 """Of so many base URLs it is remembered what they come to; a provider has one, or one a worker."""
 
 
+Method = Literal["GET", "POST", "DELETE"]
+
+
 class UpstreamResponse:
     """An answer whose status and headers are there, and whose body comes as it is read.
 
@@ -53,7 +57,11 @@ class UpstreamResponse:
     __slots__ = ("_cover", "_max_bytes", "_provider", "_response", "_rest", "headers", "status")
 
     def __init__(
-        self, provider: str, response: http1.Response, max_bytes: int, secrets: Secrets
+        self,
+        provider: str,
+        response: http1.Response | StoredAnswer,
+        max_bytes: int,
+        secrets: Secrets,
     ) -> None:
         self._provider = provider
         self._response = response
@@ -199,21 +207,22 @@ class Upstream:
     def post(
         self,
         path: str,
-        body: bytes,
+        body: bytes | memoryview,
         *,
         request_id: str = "",
         base_url: str | None = None,
         headers: Mapping[str, str] = {},
         idempotent: bool = False,
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
-        """Send JSON; the context is the answer, and leaving it early closes the connection.
+        """Send JSON, or what `headers` say that it is; the context is the answer, and leaving it
+        early closes the connection.
 
         Nothing of the answer repeats the key; no `APIError` that leaves the context repeats that or
         a configured header.
 
         Args:
             path: from the base URL on, with a query if there is one.
-            body: what to send.
+            body: what to send; a view of a file that is mapped into memory is read as it goes.
             request_id: sent as `x-request-id`, if there is one.
             base_url: in place of the configured one.
             headers: more of them, over those of every request.
@@ -235,13 +244,19 @@ class Upstream:
         """Ask for `path`, with further `headers`; otherwise as `post`."""
         return _Exchange(self, "GET", base_url, path, self._encoded(headers), None)
 
+    def delete(
+        self, path: str, *, base_url: str | None = None
+    ) -> AbstractAsyncContextManager[UpstreamResponse]:
+        """Have what is at `path` deleted; otherwise as `post`."""
+        return _Exchange(self, "DELETE", base_url, path, self._encoded({}), None)
+
     async def send(
         self,
-        method: Literal["GET", "POST"],
+        method: Method,
         base_url: str | None,
         path: str,
         headers: http1.HeaderBlock,
-        body: bytes | None,
+        body: bytes | memoryview | None,
         idempotent: bool,
     ) -> UpstreamResponse:
         """Send a request; its answer, whatever the status.
@@ -249,6 +264,10 @@ class Upstream:
         Raises:
             APIError: there is none.
         """
+        deferred = DEFERRED.get()
+        if deferred is not None and deferred.upstream is self:
+            said = deferred.answer(path, headers, bytes(body or b""))
+            return self._response(said)
         if self._client is None:
             raise RuntimeError(f"provider '{self._provider}' is not started")
         base_url = base_url or self._config.base_url
@@ -263,6 +282,9 @@ class Upstream:
             )
         except http1.HTTPError as error:
             raise sending_error(self._provider, error, base_url) from error
+        return self._response(response)
+
+    def _response(self, response: http1.Response | StoredAnswer) -> UpstreamResponse:
         return UpstreamResponse(
             self._provider, response, self._config.max_reply_bytes, self._secrets
         )
@@ -287,13 +309,14 @@ class Upstream:
     async def _authorized(
         self,
         credentials: RequestCredentials[Any],
-        method: Literal["GET", "POST"],
+        method: Method,
         url: str,
         headers: http1.HeaderBlock,
-        body: bytes | None,
+        body: bytes | memoryview | None,
     ) -> http1.HeaderBlock:
         """The headers of a request, with those that authorize it."""
-        lines = await credentials.authorize(method, url, self._headers["content-type"], body)
+        signed = None if body is None else bytes(body)
+        lines = await credentials.authorize(method, url, self._headers["content-type"], signed)
         if credentials.secrets is not self._known_keys:
             self._known_keys = credentials.secrets
             self._secrets = self._secrets_with(self._known_keys)
@@ -324,6 +347,25 @@ UpstreamExchange = AbstractAsyncContextManager[UpstreamResponse]
 """A request and its answer, entered when it is sent."""
 
 
+class Below:
+    """An upstream whose paths begin further down: one wire of a server that has several.
+
+    Args:
+        upstream: the server's.
+        root: where the wire's paths begin.
+    """
+
+    def __init__(self, upstream: Upstream, root: str) -> None:
+        self._upstream = upstream
+        self._root = root
+
+    def post(
+        self, path: str, body: bytes, *, request_id: str = "", headers: Mapping[str, str] = {}
+    ) -> UpstreamExchange:
+        """As `Upstream.post`, of the path `path` in it."""
+        return self._upstream.post(self._root + path, body, request_id=request_id, headers=headers)
+
+
 class _Exchange(AbstractAsyncContextManager[UpstreamResponse]):
     """One request, and its answer for as long as the context lasts."""
 
@@ -332,11 +374,11 @@ class _Exchange(AbstractAsyncContextManager[UpstreamResponse]):
     def __init__(
         self,
         upstream: Upstream,
-        method: Literal["GET", "POST"],
+        method: Method,
         base_url: str | None,
         path: str,
         headers: http1.HeaderBlock,
-        body: bytes | None,
+        body: bytes | memoryview | None,
         idempotent: bool = False,
     ) -> None:
         self._upstream = upstream

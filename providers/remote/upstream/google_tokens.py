@@ -39,7 +39,11 @@ class GoogleCredentials(RequestCredentials[HeaderBlock]):
         self._service_account = service_account
 
     async def authorize(
-        self, method: Literal["GET", "POST"], url: str, content_type: str, body: bytes | None
+        self,
+        method: Literal["GET", "POST", "DELETE"],
+        url: str,
+        content_type: str,
+        body: bytes | None,
     ) -> HeaderBlock:
         """The token, and who pays where that is somebody else."""
         return await self._value.get()

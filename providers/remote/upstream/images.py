@@ -1,20 +1,15 @@
 """Fetches the images that a message names by URL, for vendors that take only their bytes.
 
-The URLs come from callers, so a server that fetched any of them would be a door into its own
-network: only addresses of the public internet are connected to. They are checked when a socket is
-about to be opened, whatever name, redirect or spelling led there.
+The URLs come from callers, so only addresses of the public internet are connected to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import errno
-import ipaddress
 from collections.abc import Sequence
 from contextlib import closing
 from typing import ClassVar, TypeVar
-from urllib.parse import urljoin
 
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,39 +22,18 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote import http1
 from providers.remote.config import RemoteConfig
 from providers.remote.provider import RemoteProvider
+from providers.remote.upstream.deferred import DEFERRED
+from providers.remote.upstream.public_web import (
+    MAX_REDIRECTS,
+    TooManyRedirectsError,
+    follow,
+    refuse_private,
+)
 
 T = TypeVar("T")
 
-MAX_REDIRECTS = 3
-
-REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
-
 MAX_CONNECTIONS = 100
 """Open at a time, to all the servers that images come from."""
-
-_NOT_PUBLIC = tuple(
-    ipaddress.ip_network(each)
-    for each in (
-        "100.64.0.0/10",  # shared by a carrier's customers (RFC 6598)
-        "192.0.0.0/24",  # IETF's own
-        "192.88.99.0/24",  # relays of 6to4, given up (RFC 7526)
-        "2001::/23",  # IETF's own, Teredo with an IPv4 inside among them
-        "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4 with an IPv4 inside: given up (RFC 7526)
-        "3fff::/20",  # documentation (RFC 9637)
-    )
-)
-"""What `ipaddress` calls global, in one of the Python versions there are or all of them, and is not
-the public internet (https://www.iana.org/assignments/iana-ipv6-special-registry)."""
-
-_PUBLIC_IPV6 = ipaddress.IPv6Network("2000::/3")
-"""All that is given out to anybody: `::127.0.0.1`, `64:ff9b:1::7f00:1` and the like are outside."""
-
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-"""Where an address of the public IPv4 internet is from a network that has none."""
-
-_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
-"""Before the last 32 bits of an address these say that those are an IPv4 (RFC 5214)."""
 
 
 class ImageLimits(BaseModel):
@@ -115,7 +89,7 @@ class ImageDownloader:
         self._client = http1.Client(
             timeouts=http1.Timeouts(connect=self._limits.timeout, first_byte=self._limits.timeout),
             max_connections=MAX_CONNECTIONS,
-            check_address=None if self._limits.allow_private_addresses else _refuse_private,
+            check_address=None if self._limits.allow_private_addresses else refuse_private,
         )
         return self
 
@@ -135,6 +109,11 @@ class ImageDownloader:
                     wanted.setdefault(image.url, f"messages[{index}].content")
         if not wanted:
             return tuple(messages)
+        if DEFERRED.get() is not None:
+            # What is handed over now may be answered in a day, and is read once more then.
+            raise invalid_parameter(
+                next(iter(wanted.values())), "Images that are fetched can't be handed over."
+            )
         if len(wanted) > self._limits.max_count:
             raise _too_many(list(wanted.values()), self._limits.max_count)
         allowance = _Allowance(self._limits.max_bytes)
@@ -157,7 +136,8 @@ class ImageDownloader:
     async def _fetch(self, url: str, param: str, allowance: _Allowance) -> EncodedImage:
         try:
             async with asyncio.timeout(self._limits.timeout):
-                with closing(await self._follow(url)) as response:
+                response, _ = await follow(self._client, url, _HEADERS)
+                with closing(response):
                     if response.status != 200:
                         raise _refused(param, url, f"its server answered {response.status}")
                     media_type = _media_type(response)
@@ -173,30 +153,13 @@ class ImageDownloader:
             ) from None
         except (TimeoutError, http1.HTTPTimeout):
             raise _refused(param, url, f"it took over {self._limits.timeout:g} s") from None
-        except _RedirectsError:
+        except TooManyRedirectsError:
             raise _refused(param, url, f"it redirects over {MAX_REDIRECTS} times") from None
         except http1.ConnectError as error:
             raise _refused(param, url, error.reason.strerror or str(error)) from None
         except (http1.HTTPError, ValueError) as error:
             raise _refused(param, url, str(error)) from None
         return EncodedImage(media_type, base64.b64encode(content).decode())
-
-    async def _follow(self, url: str) -> http1.Response:
-        """The answer that redirections lead to."""
-        for _ in range(MAX_REDIRECTS + 1):
-            parsed = http1.parse_url(url)
-            headers = _HEADERS
-            if parsed.basic is not None:
-                authorization = http1.encode_headers({"authorization": parsed.basic})
-                headers = http1.HeaderBlock(headers + authorization)
-            route = http1.NetworkRoute(parsed.origin)
-            response = await self._client.send("GET", route, parsed.target, headers)
-            location = response.headers.get("location")
-            if response.status not in REDIRECTIONS or not location:
-                return response
-            response.discard()
-            url = urljoin(url, location)
-        raise _RedirectsError
 
 
 _HEADERS = http1.encode_headers(
@@ -206,10 +169,6 @@ _HEADERS = http1.encode_headers(
         "accept-encoding": "identity",
     }
 )
-
-
-class _RedirectsError(Exception):
-    """One redirection led to another too often."""
 
 
 class _SpentError(Exception):
@@ -258,32 +217,3 @@ def _too_many(params: Sequence[str], limit: int) -> APIError:
 def _media_type(response: http1.Response) -> str:
     named = response.headers.get("content-type", "application/octet-stream")
     return named.partition(";")[0].strip().lower()
-
-
-def _refuse_private(address: str) -> None:
-    if not is_public(address):
-        raise PermissionError(errno.EACCES, f"{address} is not on the public internet")
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address is on the public internet, IPv4 inside IPv6 looked at as such.
-
-    In doubt it is not: of IPv6, only what is given out to anybody counts, and IPv4 by NAT64.
-    """
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if (inner := _inner_ipv4(parsed)) is not None:
-            return is_public(str(inner))
-        if parsed not in _PUBLIC_IPV6:
-            return False
-    if any(parsed in network for network in _NOT_PUBLIC if network.version == parsed.version):
-        return False
-    return parsed.is_global and not (parsed.is_multicast or parsed.is_reserved)
-
-
-def _inner_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that `address` stands for, if it does."""
-    number = int(address)
-    last = ipaddress.IPv4Address(number & 0xFFFFFFFF)
-    is_isatap = (number >> 32) & 0xFFFFFFFF in _ISATAP
-    return last if address.ipv4_mapped is not None or address in _NAT64 or is_isatap else None

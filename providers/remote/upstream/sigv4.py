@@ -70,7 +70,11 @@ class SigV4Credentials(RequestCredentials[Sign]):
         self._session: Any = None
 
     async def authorize(
-        self, method: Literal["GET", "POST"], url: str, content_type: str, body: bytes | None
+        self,
+        method: Literal["GET", "POST", "DELETE"],
+        url: str,
+        content_type: str,
+        body: bytes | None,
     ) -> HeaderBlock:
         """The signature over the request, and what it says of itself."""
         sign = await self._value.get()

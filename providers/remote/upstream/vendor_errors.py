@@ -40,6 +40,9 @@ RELAYED_HEADERS = {
     "request-id": "x-upstream-request-id",
     "apim-request-id": "x-upstream-request-id",
     "x-amzn-requestid": "x-upstream-request-id",
+    # What another of these servers left out, or said in another way.
+    "x-llama-compat-dropped": "x-llama-compat-dropped",
+    "x-llama-compat-adapted": "x-llama-compat-adapted",
 }
 RELAYED_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 

@@ -57,6 +57,7 @@ class Keeper:
         self._storage = _open(address)
         self.store = KeyStore(self._storage)
         self._counters = counters
+        counters.when_back(self._write_spent)
         self._look_seconds = look_seconds
         self._known: dict[str, StoredKey] = {}
         self._revision = 0
@@ -65,6 +66,7 @@ class Keeper:
         self._unread = Outage("stored keys stay as they are known", "stored keys are read again")
         self._unkept = Outage("spending is kept later", "spending is kept again")
         self._spent: dict[str, tuple[float, float]] = {}
+        self._turn = asyncio.Lock()
         self._writing: tuple[int, dict[str, tuple[float, float]]] | None = None
         self._tending: list[asyncio.Task[None]] = []
         self._refreshing: asyncio.Task[None] | None = None
@@ -195,6 +197,10 @@ class Keeper:
 
     async def _write_spent(self) -> None:
         """Write what has been spent, and tell the counters what all have."""
+        async with self._turn:
+            await self._write_spending()
+
+    async def _write_spending(self) -> None:
         try:
             if self._writing is None and self._spent:
                 self._writing = self.store.next_batch(), self._spent

@@ -29,7 +29,14 @@ class Key:
         """The key with this id that opens what `grant` says."""
         return cls(
             Principal(
-                key_id, grant.name, grant.team, tuple(grant.models), grant.limits, grant.budget
+                key_id,
+                grant.name,
+                grant.team,
+                tuple(grant.models),
+                grant.limits,
+                grant.budget,
+                None if grant.tools is None else tuple(grant.tools),
+                tuple(grant.guardrails),
             ),
             grant.expires.timestamp() if grant.expires else None,
             is_revoked,
@@ -69,6 +76,13 @@ class KeyRing:
         """The key with this digest, good or not."""
         return self.given.get(digest) or self.stored.get(digest)
 
+    def principal(self, key_id: str, now: float) -> Principal | None:
+        """Who asks with the key of this id; None where it opens nothing at `now`."""
+        for key in (*self.given.values(), *self.stored.values()):
+            if key.principal.id == key_id:
+                return key.principal if key.is_good(now) and self.has_team(key.principal) else None
+        return None
+
     def has_team(self, principal: Principal) -> bool:
         """Whether `principal` is of a team that the template has, or of none."""
         return principal.team is None or principal.team in self.teams
@@ -91,12 +105,15 @@ def _anonymous(keys: Iterable[str]) -> dict[str, Key]:
 
 
 def _given(settings: KeySettings) -> tuple[str, Key]:
-    if settings.key is not None:
-        digest = digest_of(settings.key.get_secret_value().encode())
-    else:
-        assert settings.hash is not None
-        digest = settings.hash.removeprefix("sha256:")
+    digest = _digest(settings)
     return digest, Key.of(_id_of(digest), settings)
+
+
+def _digest(settings: KeySettings) -> str:
+    if settings.key is not None:
+        return digest_of(settings.key.get_secret_value().encode())
+    assert settings.hash is not None
+    return settings.hash.removeprefix("sha256:")
 
 
 def _id_of(digest: str) -> str:

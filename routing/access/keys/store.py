@@ -50,6 +50,9 @@ KEYS = Migrations(
 _COLUMNS = "id, digest, settings, created, revoked, revision"
 
 
+Change = Mapping[str, Any] | Callable[[KeyGrant], Mapping[str, Any]]
+
+
 class NoSuchKey(LookupError):
     """There is no key of this id or name, or there are several; the message says which."""
 
@@ -140,7 +143,7 @@ class KeyStore:
         self._check(grant, None)
         plain_id = new_id()
         secret = new_secret(plain_id)
-        values = (f"key-{plain_id}", digest_of(secret.encode()), grant.model_dump_json())
+        values = (f"key-{plain_id}", digest_of(secret.encode()), _settings(grant))
         async with self._changing() as (transaction, revision):
             rows = await transaction.fetch(
                 f"INSERT INTO keys ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?) RETURNING {_COLUMNS}",
@@ -157,8 +160,13 @@ class KeyStore:
         )
         return [_stored(row) for row in rows]
 
-    async def change(self, name: str, grant: Mapping[str, Any]) -> StoredKey:
-        """Change what a key opens; what `grant` does not name stays.
+    async def change(self, name: str, change: Change) -> StoredKey:
+        """Change what a key opens.
+
+        Args:
+            name: its id, its prefix or its name.
+            change: members of the grant that become others, or what makes them of the grant as it
+                is; what is not among them stays.
 
         Raises:
             NoSuchKey: no key, or no one key, has this id or name.
@@ -167,9 +175,10 @@ class KeyStore:
         """
         async with self._changing() as (transaction, revision):
             found = await _find(transaction, name)
-            changed = KeyGrant.model_validate({**found.grant.model_dump(mode="json"), **grant})
+            members = change(found.grant) if callable(change) else change
+            changed = KeyGrant.model_validate({**found.grant.model_dump(mode="json"), **members})
             self._check(changed, found.grant)
-            settings = changed.model_dump_json()
+            settings = _settings(changed)
             return await _update(transaction, found, revision, "settings = ?", settings)
 
     async def revoke(self, name: str) -> StoredKey:
@@ -199,8 +208,8 @@ class KeyStore:
                 raise KeyRefused(
                     "expires",
                     f"The key '{name}' has expired, and a new secret would open nothing either."
-                    " Make a new key, or let this one expire later first (PATCH"
-                    f" /admin/keys/{found.id}).",
+                    " Make a new key, or let this one expire later first (`llama-compat keys change"
+                    f" {found.id} --expires 30d`, or PATCH /admin/keys/{found.id}).",
                 )
             secret = new_secret(found.id.removeprefix("key-"))
             digest = digest_of(secret.encode())
@@ -216,6 +225,14 @@ class KeyStore:
                 f"'expires' is in the past ({expires.astimezone(UTC):%Y-%m-%d %H:%M} UTC), so that"
                 " the key would open nothing. Give a later time; to end a key now, revoke it.",
             )
+        for place, check in enumerate(grant.guardrails):
+            if check.http is not None and check.http.headers:
+                raise KeyRefused(
+                    f"guardrails.{place}.http.headers",
+                    f"The check '{check.name}' has 'headers', which may be secret, and would be"
+                    " kept in clear. Have the template make that check, or the service take it"
+                    " without.",
+                )
         if team is None or (before is not None and before.team == team):
             return
         if self._teams is None:
@@ -298,6 +315,11 @@ async def _update(
         key.id,
     )
     return _stored(rows[0])
+
+
+def _settings(grant: KeyGrant) -> str:
+    # What says nothing is left out: a gateway of an earlier version knows fewer members.
+    return json.dumps(grant.model_dump(mode="json", exclude_defaults=True))
 
 
 def _stored(row: Row) -> StoredKey:

@@ -1,6 +1,9 @@
 -- What the scripts share; it stands before each of them.
 -- A counter is a hash: `used` as of `at`, `reserved` in all, and what each lease reserves.
 
+-- What the mark of a lease says.
+local TAKEN, SETTLED = 'taken', '1'
+
 local function exact(number)
   return string.format('%.17g', number)
 end

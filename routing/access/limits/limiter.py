@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
 
 from msgspec import Struct
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.dialects.rate_limits import RateLimit
+from llama_compat.distribution import OnOutage
 from llama_compat.errors import APIError
 from llama_compat.types import Usage
 from routing.access.limits.memory import Counters, CountersAway, nothing
@@ -24,6 +24,7 @@ from routing.access.limits.rules import (
     standing,
     used_of,
 )
+from routing.access.limits.share import LocalShare
 
 Tell = Callable[[Sequence[RateLimit]], None]
 """Called with what is left of the limits a minute, whether a request is let in or not."""
@@ -38,26 +39,33 @@ class Limiter:
 
     Args:
         counters: where it is counted.
-        when_away: what to do while they can't be asked.
+        on_outage: what to do while they can't be asked.
         wall: seconds since 1970.
         on_spent: told of every settled request what it cost a budget.
+        gateways: how many were seen last, this one among them.
 
     Attributes:
+        on_outage: as it is given.
         refusals: how many requests were refused, by what they wanted too much of.
+        apart: how many were let in that the counters were not asked about.
+        share: this gateway's of the limits, for as long as those can't be asked; None without one.
     """
 
     def __init__(
         self,
         counters: Counters,
-        when_away: Literal["open", "closed"] = "open",
+        on_outage: OnOutage = "allow",
         wall: Callable[[], float] = time.time,
         on_spent: Callable[[Charge, float], None] = lambda charge, cost: None,
+        gateways: Callable[[], int] = lambda: 1,
     ) -> None:
         self.counters = counters
+        self.on_outage = on_outage
+        self.apart = 0
         self.refusals: dict[Resource, int] = dict.fromkeys(Resource, 0)
-        self._when_away = when_away
         self._wall = wall
         self._on_spent = on_spent
+        self.share = LocalShare(counters, gateways, wall) if on_outage == "local_share" else None
 
     async def admit(self, rules: Rules, demand: Demand, tell: Tell = nobody) -> Admission:
         """Let a request in, if every rule has room for it.
@@ -69,14 +77,44 @@ class Limiter:
         charges = rules.charges(demand, now)
         try:
             taken = await self.counters.take(charges)
-        except CountersAway:
-            if self._when_away == "closed":
-                raise counters_away() from None
-            return Admission(self, "", rules, charges)
+        except CountersAway as away:
+            return await self._admit_apart(rules, demand, now, charges, away.lease)
         tell(rate_limits(charges, taken.levels, now))
         if not taken.lease:
             raise self._refusal(charges, taken.levels, now)
         return Admission(self, taken.lease, rules, charges)
+
+    async def _admit_apart(
+        self, rules: Rules, demand: Demand, now: float, charges: Sequence[Charge], lease: str
+    ) -> Admission:
+        """Let a request in of which the counters hear later, or have heard under `lease`."""
+        try:
+            return await self._let_in_apart(rules, demand, now, charges, lease)
+        except APIError:
+            if lease:
+                self.counters.settle(lease, charges, [0.0] * len(charges))
+            raise
+
+    async def _let_in_apart(
+        self, rules: Rules, demand: Demand, now: float, charges: Sequence[Charge], lease: str
+    ) -> Admission:
+        if self.on_outage == "refuse":
+            raise counters_away() from None
+        lease = lease or self.counters.later()
+        admission = Admission(self, lease, rules, charges, is_apart=True)
+        if self.share is not None:
+            own = self.share.charges(rules, demand, now)
+            taken = await self.share.take(own)
+            if not taken.lease:
+                raise self._refusal(own, taken.levels, now)
+            admission.own, admission.own_charges = taken.lease, own
+        self.apart += 1
+        return admission
+
+    def owe(self, rules: Rules, demand: Demand) -> Admission:
+        """What has been let in before counts, though nothing is reserved for it now."""
+        charges = rules.charges(demand, self._wall())
+        return Admission(self, self.counters.later(), rules, charges)
 
     def _refusal(
         self, charges: Sequence[Charge], levels: Sequence[tuple[float, float]], now: float
@@ -89,25 +127,8 @@ class Limiter:
                 self.refusals[each.charge.rule.resource] += 1
         return refused(standings)
 
-    def settle(
-        self, admission: Admission, tokens: float | None, cost: float | None
-    ) -> asyncio.Task[None] | None:
-        """What the request that was let in has used; None is all that it reserved.
-
-        Returns:
-            What sees to it, if it takes a while.
-        """
-        lease, charges = admission.lease, admission.charges
-        used = used_of(charges, tokens, cost)
-        counted = nothing
-        if admission.rules.limits_costs:
-            counted = partial(self._spent, charges, used)
-        if lease:
-            return self.counters.settle(lease, charges, used, counted)
-        counted()
-        return None
-
-    def _spent(self, charges: Sequence[Charge], used: Sequence[float]) -> None:
+    def spent(self, charges: Sequence[Charge], used: Sequence[float]) -> None:
+        """What requests have cost budgets is counted, or never will be."""
         for charge, amount in zip(charges, used, strict=True):
             if charge.rule.resource is Resource.budget:
                 self._on_spent(charge, amount)
@@ -118,10 +139,12 @@ class Admission(Struct):
 
     Attributes:
         limiter: who let it in.
-        lease: names what was taken for it; empty where nobody could count.
+        lease: names what was taken for it, or is to be counted once somebody can count.
         rules: that it met.
         charges: what it took of each.
         is_settled: whether it has been settled.
+        is_apart: whether the counters have not heard of it.
+        own, own_charges: what it took of this gateway's share then.
     """
 
     limiter: Limiter
@@ -129,6 +152,9 @@ class Admission(Struct):
     rules: Rules
     charges: Sequence[Charge]
     is_settled: bool = False
+    is_apart: bool = False
+    own: str = ""
+    own_charges: Sequence[Charge] = ()
 
     def settle_usage(
         self, usage: Usage, cost: Callable[[], int | None] = lambda: None
@@ -153,4 +179,12 @@ class Admission(Struct):
         if self.is_settled:
             return None
         self.is_settled = True
-        return self.limiter.settle(self, tokens, cost)
+        limiter, charges = self.limiter, self.charges
+        used = used_of(charges, tokens, cost)
+        if self.is_apart and limiter.share is not None:
+            own = self.own_charges
+            limiter.share.settle(self.own, own, used_of(own, tokens, cost))
+        counted = nothing
+        if self.rules.limits_costs:
+            counted = partial(limiter.spent, charges, used)
+        return limiter.counters.settle(self.lease, charges, used, counted, is_apart=self.is_apart)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
@@ -12,6 +12,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from routing.access.limits.rules import Charge, fits
+
+OTHERS = "others"
+"""Names what is reserved in `MemoryCounters.begin`."""
 
 
 def nothing() -> None:
@@ -31,15 +34,34 @@ class Taken(Struct, frozen=True):
 
 
 class CountersAway(Exception):
-    """The counters can't be asked at the moment."""
+    """The counters can't be asked at the moment.
+
+    Attributes:
+        lease: what was asked for and may have been taken all the same, as there was no answer: it
+            is to be settled. Empty where nothing was asked.
+    """
+
+    def __init__(self, lease: str = "") -> None:
+        super().__init__()
+        self.lease = lease
 
 
 class Counters(Protocol):
     """Where limits are counted. What is taken and settled is so in one step, or not at all."""
 
     @property
+    def store(self) -> str:
+        """Where they are, for people."""
+        ...
+
+    @property
     def is_away(self) -> bool:
         """Whether they can't be asked at the moment."""
+        ...
+
+    def when_back(self, tell: Callable[[], Awaitable[None]]) -> None:
+        """Have `tell` called, to call `set_used`, before they are asked again after they were
+        away."""
         ...
 
     async def start(self) -> None:
@@ -64,6 +86,8 @@ class Counters(Protocol):
         charges: Sequence[Charge],
         used: Sequence[float],
         counted: Callable[[], None] = nothing,
+        *,
+        is_apart: bool = False,
     ) -> asyncio.Task[None] | None:
         """What a lease reserved is free again, and of each charge so much is used.
 
@@ -72,10 +96,29 @@ class Counters(Protocol):
             used: of each charge.
             counted: called once that is counted here, or where it won't be: from then on
                 `set_used` may say it.
+            is_apart: whether nobody knows if the lease was taken. If it was not, what the charges
+                use at once is counted now.
 
         Returns:
             What sees to it, for who wants to wait; None if that is so already.
         """
+        ...
+
+    def later(self) -> str:
+        """A lease for what can't be taken now, to be settled like any other."""
+        ...
+
+    @property
+    def outages(self) -> int:
+        """How many times they could not be asked any more."""
+        ...
+
+    def held(self, counter: str) -> float:
+        """How many of this process's requests run that `counter` counts at the same time."""
+        ...
+
+    def known(self, counter: str) -> float:
+        """What is used and reserved of a budget by all, as it was last heard here."""
         ...
 
     async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
@@ -118,7 +161,9 @@ class MemoryCounters:
         wall: seconds since 1970.
     """
 
+    store = "memory"
     is_away = False
+    outages = 0
 
     def __init__(
         self,
@@ -133,6 +178,9 @@ class MemoryCounters:
         self._numbers = count(1)
         self._open: set[str] = set()
 
+    def when_back(self, tell: Callable[[], Awaitable[None]]) -> None:
+        """They are never away."""
+
     async def start(self) -> None:
         """Nothing has to be done."""
 
@@ -142,24 +190,28 @@ class MemoryCounters:
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, if there is room for each."""
         now = self._now()
-        charged, has_room, lease = [], True, ""
+        charged, levels, has_room, lease = [], [], True, ""
         for charge in charges:
             counter = self._drained(charge, now)
-            after = counter.used + counter.reserved + charge.reserve + charge.use
+            used, reserved = counter.used, counter.reserved
             limit = charge.rule.limit
-            if after > limit and not fits(after - limit, limit):
+            excess = used + reserved + charge.reserve + charge.use - limit
+            if excess > 0.0 and not fits(excess, limit):
                 has_room = False
             charged.append((charge, counter))
+            levels.append((used, reserved))
         if has_room:
             lease = str(next(self._numbers))
             self._open.add(lease)
+            levels = []
             for charge, counter in charged:
-                if charge.use:
-                    counter.used += charge.use
-                if charge.reserve:
-                    counter.leases[lease] = charge.reserve
-                    counter.reserved += charge.reserve
-        return Taken(lease, [(counter.used, counter.reserved) for _, counter in charged])
+                use, reserve = charge.use, charge.reserve
+                if reserve:
+                    counter.leases[lease] = reserve
+                counter.used = used = counter.used + use
+                counter.reserved = reserved = counter.reserved + reserve
+                levels.append((used, reserved))
+        return Taken(lease, levels)
 
     def settle(
         self,
@@ -167,6 +219,8 @@ class MemoryCounters:
         charges: Sequence[Charge],
         used: Sequence[float],
         counted: Callable[[], None] = nothing,
+        *,
+        is_apart: bool = False,
     ) -> None:
         """Free what a lease reserved, and count what was used; a second time changes nothing."""
         if lease not in self._open:
@@ -179,6 +233,31 @@ class MemoryCounters:
                 counter.release(lease)
                 counter.used += amount
         counted()
+
+    def later(self) -> str:
+        """A lease that takes nothing."""
+        lease = str(next(self._numbers))
+        self._open.add(lease)
+        return lease
+
+    def held(self, counter: str) -> float:
+        """How many requests run that `counter` counts."""
+        found = self._counters.get(counter)
+        return found.reserved if found is not None else 0.0
+
+    def known(self, counter: str) -> float:
+        """What is used and reserved of a budget."""
+        found = self._counters.get(counter)
+        return found.used + found.reserved if found is not None else 0.0
+
+    def begin(self, counter: str, used: float, reserved: float, ends: float) -> None:
+        """Let a counter begin with what others have of it; `reserved` may change at any time."""
+        found = self._counter(counter, ends)
+        found.used = max(found.used, used)
+        before = found.leases.pop(OTHERS, 0.0)
+        found.reserved += reserved - before
+        if reserved:
+            found.leases[OTHERS] = reserved
 
     async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
         """Set what is used of budgets."""

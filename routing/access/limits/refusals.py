@@ -89,13 +89,12 @@ def rate_limits(
     tightest: dict[str, RateLimit] = {}
     for place, (used, reserved) in enumerate(levels):
         rule = charges[place].rule
-        if rule.drains:
+        told = rule.told
+        if told:
             left = rule.limit - used - reserved
             remaining = int(left) if left > 0.0 else 0
-            other = tightest.get(rule.resource)
+            other = tightest.get(told)
             if other is None or remaining < other.remaining:
                 reset = used / rule.drains
-                tightest[rule.resource] = RateLimit(
-                    rule.resource, int(rule.limit), remaining, reset, now + reset
-                )
+                tightest[told] = RateLimit(told, int(rule.limit), remaining, reset, now + reset)
     return list(tightest.values())

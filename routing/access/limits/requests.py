@@ -112,6 +112,14 @@ class RequestLimits:
             )
         return self._limiter.admit(rules, demand, tell)
 
+    def take(self, rules: Rules, demand: Demand) -> Awaitable[Admission]:
+        """As `admit`, of what is no call: lines that are handed over together."""
+        return self._limiter.admit(rules, demand)
+
+    def owe(self, rules: Rules, demand: Demand) -> Admission:
+        """What has to be settled of what was let in by a process that has ended."""
+        return self._limiter.owe(rules, demand)
+
     @property
     def has_providers(self) -> bool:
         """Whether any provider is limited."""

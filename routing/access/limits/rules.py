@@ -36,6 +36,7 @@ class Rule(Struct, frozen=True):
         name: the subject for people, as in "key 'ci'".
         period: of a budget.
         drains: by how much what is used becomes less in a second.
+        told: what clients are told that it limits a minute; empty where they are not.
         counter: its counter's name; a budget has one for each period, whose name follows this one.
     """
 
@@ -45,6 +46,7 @@ class Rule(Struct, frozen=True):
     name: str
     period: Period = "ever"
     drains: float = 0.0
+    told: str = ""
     counter: str = ""
 
     def __post_init__(self) -> None:
@@ -52,6 +54,7 @@ class Rule(Struct, frozen=True):
         force_setattr(self, "limit", float(self.limit))
         if self.resource in (Resource.requests, Resource.tokens):
             force_setattr(self, "drains", self.limit / MINUTE)
+            force_setattr(self, "told", self.resource.value)
         force_setattr(self, "counter", f"{self.subject}:{self.resource}")
 
 

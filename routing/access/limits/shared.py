@@ -1,22 +1,25 @@
-"""Counters in Redis, for several processes and machines."""
+"""Counters for several processes and machines: in Redis, or in another store."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from providers.base import ProviderStartError
 from routing.access.limits.memory import CountersAway, Taken, nothing
 from routing.access.limits.rules import Charge, Resource
 from routing.storage.outage import Outage
+from routing.storage.redis_client import redis_client
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -40,6 +43,9 @@ CONNECT_SECONDS = 0.25
 PROBE_SECONDS = 0.1
 """So long one waits before one looks again whether it is back."""
 
+TELL_SECONDS = 2.0
+"""So long the storage may take to say what budgets have come to, before Redis is asked again."""
+
 MAX_QUESTIONS = 32
 """So many are asked at a time; who has more waits, but not for a Redis that is away."""
 
@@ -49,6 +55,8 @@ MAX_UNSETTLED = 10_000
 SEEDED_TOGETHER = 500
 
 _FOLDER = Path(__file__).parent
+
+_BUDGET, _CONCURRENT = Resource.budget, Resource.concurrent
 
 ScriptAnswer = TypeVar("ScriptAnswer")
 
@@ -62,7 +70,7 @@ class _Settlement(Struct, eq=False):
     be sent is sent later without it.
 
     Attributes:
-        lease, charges, used: as `Counters.settle` has them.
+        lease, charges, used, is_apart: as `Counters.settle` has them.
         counted: to be called once what is used is counted here, or not to be.
     """
 
@@ -70,6 +78,7 @@ class _Settlement(Struct, eq=False):
     charges: Sequence[Charge]
     used: Sequence[float]
     counted: Callable[[], None]
+    is_apart: bool
 
     def is_counted(self) -> None:
         """Say so, once."""
@@ -85,43 +94,58 @@ class _Settlement(Struct, eq=False):
         self.is_counted()
 
 
-class RedisCounters:
-    """Counters in Redis. Each take and each settlement is one script, on the clock of the server.
+class SharedCounters(ABC):
+    """Counters in a store that several processes ask. Each take and each settlement is one script
+    there, on the clock of the store.
 
     What a process reserves is leased: it is renewed while the process lives, and free when it has
     crashed and the lease has run out.
 
-    While Redis is away nobody asks it but one task, which has it and this process agree again when
-    it is back, and only then are others let through: what ended meanwhile is settled, what still
-    runs is there, and what budgets have come to by what has been kept.
+    While the store is away nobody asks it but one task, which has it and this process agree again
+    when it is back, and only then are others let through: what ended meanwhile is settled, what
+    still runs is there, and what budgets have come to by what has been kept.
 
     Args:
-        url: `redis://`, `rediss://` or `unix://`; it may hold a password.
+        address: of the store; it may hold a password.
         lease_seconds, renew_seconds: how long leases last, and how often they are renewed.
         answer_seconds: how long an answer may take.
+
+    Attributes:
+        outages: how many times the store could not be asked any more.
     """
+
+    store = "the store"
+    """What it is called in the log."""
+
+    most_questions = MAX_QUESTIONS
+    """So many are asked at a time."""
 
     def __init__(
         self,
-        url: str,
+        address: str,
         lease_seconds: float = LEASE_SECONDS,
         renew_seconds: float = RENEW_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self._url = url
+        self._address = address
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
         self._answer_seconds = answer_seconds
         self._outage = Outage(
-            "limits can't be counted, Redis is away", "Redis is back, limits are counted again"
+            f"limits can't be counted, {self.store} is away",
+            f"{self.store} is back, limits are counted again",
         )
         self._is_away = True
         self._agree = asyncio.Event()
         self._stopping = asyncio.Event()
         self._epoch = ""
-        self._places = asyncio.Semaphore(MAX_QUESTIONS)
+        self._places = asyncio.Semaphore(self.most_questions)
         self._process = ""
         self._next = 0
+        self.outages = 0
+        self._tell: Callable[[], Awaitable[None]] | None = None
+        self._held: dict[str, int] = {}
+        self._known: dict[str, tuple[float, float]] = {}
         self._taking: dict[str, Sequence[Charge]] = {}
         self._live: dict[str, Sequence[Charge]] = {}
         self._recent: dict[str, Charge] = {}
@@ -132,8 +156,30 @@ class RedisCounters:
         self._dropped = 0
         self._settling: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
-        self._client: Redis | None = None
-        self._scripts: dict[str, Any] = {}
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Make ready to ask."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None:
+        """Close what is open."""
+
+    @abstractmethod
+    async def _execute(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """What a script answers. Its keys and arguments are described in the Lua files."""
+
+    @abstractmethod
+    def _troubles(self) -> tuple[type[Exception], ...]:
+        """What `_execute` raises where the store is away."""
+
+    @abstractmethod
+    def _is_no_answer(self, error: Exception) -> bool:
+        """Whether the store has said nothing, in time."""
+
+    def when_back(self, tell: Callable[[], Awaitable[None]]) -> None:
+        """Have `tell` called, to call `set_used`, before Redis is asked again after an outage."""
+        self._tell = tell
 
     @property
     def is_away(self) -> bool:
@@ -141,61 +187,39 @@ class RedisCounters:
         return self._is_away
 
     async def start(self) -> None:
-        """Connect; where Redis is away, later.
+        """Connect; where the store is away, later.
 
         Raises:
-            ProviderStartError: its package is missing, or the URL is none.
+            ProviderStartError: its package is missing, or the address is none.
         """
-        try:
-            from redis.asyncio import Redis
-            from redis.asyncio.retry import Retry
-            from redis.backoff import NoBackoff
-            from redis.exceptions import ConnectionError as NoConnection
-        except ImportError:
-            raise ProviderStartError(
-                "redis is needed for `server.limits` in Redis: pip install 'llama-compat[redis]'"
-            ) from None
-        try:
-            self._client = Redis.from_url(
-                self._url,
-                socket_timeout=self._answer_seconds,
-                socket_connect_timeout=max(CONNECT_SECONDS, self._answer_seconds),
-                # Once more on a new connection, as an idle one may have been closed.
-                retry=Retry(NoBackoff(), 1, (NoConnection,)),
-                decode_responses=True,
-            )
-        except ValueError:
-            # The URL is not repeated, as it may hold a password.
-            raise ProviderStartError(
-                "`server.limits` is no URL of a Redis: write redis://HOST:PORT/DATABASE"
-            ) from None
-        common = (_FOLDER / "common.lua").read_text("utf-8")
-        for name in ("take", "settle", "sync", "seed"):
-            text = (_FOLDER / f"{name}.lua").read_text("utf-8")
-            self._scripts[name] = self._client.register_script(common + text)
+        self._connect()
         self._process = f"{os.urandom(9).hex()}:"
         with suppress(CountersAway):
             await self._come_to_agree()
         self._tending = asyncio.create_task(self._tend())
 
     async def stop(self) -> None:
-        """Settle what is left, if Redis is there, and disconnect."""
+        """Settle what is left, if the store is there, and disconnect."""
         await asyncio.gather(*self._settling, return_exceptions=True)
         # Not cancelled: what is being asked takes no longer than it takes to give it up.
         self._stopping.set()
         self._agree.set()
         if self._tending is not None:
             await self._tending
-        if self._client is not None:
             with suppress(CountersAway):
                 await self._settle_what_is_left()
-            self._is_away = True
-            await self._client.aclose()
+        self._is_away = True
+        await self._disconnect()
         for each in self._unsettled:
             each.is_counted()
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
-        """Take all of `charges`, if there is room for each."""
+        """Take all of `charges`, if there is room for each.
+
+        Raises:
+            CountersAway: nobody knows whether there is, or whether they were taken; the caller
+                settles its lease, if it has one.
+        """
         if self._is_away:
             raise CountersAway
         lease = f"{self._process}{self._next}"
@@ -209,17 +233,50 @@ class RedisCounters:
         self._taking[lease] = charges
         try:
             taken, epoch, *amounts = await self._run("take", _keys(charges, lease), arguments)
-        except (CountersAway, asyncio.CancelledError):
+        except CountersAway as away:
             # It may have been taken all the same.
+            away.lease = lease
+            raise
+        except asyncio.CancelledError:
             self.settle(lease, charges, [0.0] * len(charges))
             raise
         finally:
             del self._taking[lease]
         if taken:
             self._live[lease] = charges
+            self._hold(charges, 1)
         self._note(epoch)
-        levels = zip(map(float, amounts[::2]), map(float, amounts[1::2]), strict=True)
-        return Taken(lease if taken else "", list(levels))
+        levels = list(zip(map(float, amounts[::2]), map(float, amounts[1::2]), strict=True))
+        for each, (used, reserved) in zip(charges, levels, strict=True):
+            if each.rule.resource is _BUDGET:
+                self._known[each.counter] = used + reserved, each.ends
+        return Taken(lease if taken else "", levels)
+
+    def later(self) -> str:
+        """A lease for what can't be taken now."""
+        lease = f"{self._process}{self._next}"
+        self._next += 1
+        return lease
+
+    def held(self, counter: str) -> float:
+        """How many of this process's requests run that `counter` counts at the same time."""
+        return self._held.get(counter, 0)
+
+    def known(self, counter: str) -> float:
+        """What was used and reserved of a budget when it was last heard here: in answers, or from
+        what has been kept."""
+        kept, _ = self._budgets.get(counter, (0.0, 0.0))
+        heard, _ = self._known.get(counter, (0.0, 0.0))
+        return max(kept, heard)
+
+    def _hold(self, charges: Sequence[Charge], more: int) -> None:
+        for each in charges:
+            if each.rule.resource is _CONCURRENT:
+                held = self._held.get(each.counter, 0) + more
+                if held:
+                    self._held[each.counter] = held
+                else:
+                    del self._held[each.counter]
 
     def settle(
         self,
@@ -227,10 +284,13 @@ class RedisCounters:
         charges: Sequence[Charge],
         used: Sequence[float],
         counted: Callable[[], None] = nothing,
+        *,
+        is_apart: bool = False,
     ) -> asyncio.Task[None]:
         """Free what a lease reserved, and count what was used; a second time changes nothing."""
-        self._live.pop(lease, None)
-        settlement = _Settlement(lease, charges, used, counted)
+        if (held := self._live.pop(lease, None)) is not None:
+            self._hold(held, -1)
+        settlement = _Settlement(lease, charges, used, counted, is_apart)
         settling = asyncio.create_task(self._settle_or_keep(settlement))
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
@@ -264,6 +324,7 @@ class RedisCounters:
         arguments: list[Any] = [lease, self._lease_seconds]
         for charge, amount in zip(charges, settlement.used, strict=True):
             arguments += [charge.rule.drains, charge.ends, amount]
+        arguments += [charge.use if settlement.is_apart else 0.0 for charge in charges]
         await self._run("settle", _keys(charges, lease), arguments)
         settlement.is_counted()
 
@@ -290,6 +351,10 @@ class RedisCounters:
         if now - self._forgot_at >= self._lease_seconds:
             self._forgot_at = now
             self._recent, self._older = {}, self._recent
+            wall = time.time()
+            over = [name for name, (_, ends) in self._known.items() if ends and ends < wall]
+            for name in over:
+                del self._known[name]
 
     async def _come_to_agree(self) -> None:
         """Tell Redis what it may have missed, and count there from then on.
@@ -299,6 +364,11 @@ class RedisCounters:
         """
         # Whoever can only be read, as a replica that has not taken over yet, is away too.
         self._epoch = await self._run("sync", _keys(()), [self._process, 0, 0, 0, self._next])
+        if self._is_away and self._tell is not None and self._budgets:
+            # What budgets have come to meanwhile is in the storage, or on its way there.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TELL_SECONDS):
+                    await self._tell()
         await self._seed()
         await self._settle_what_is_left()
         await self._sync()
@@ -335,7 +405,9 @@ class RedisCounters:
             arguments = [self._lease_seconds]
             for _, (used, ends) in some:
                 arguments += [used, ends]
-            await self._run("seed", [PREFIX + counter for counter, _ in some], arguments)
+            heard = await self._run("seed", [PREFIX + counter for counter, _ in some], arguments)
+            for (counter, (_, ends)), amount in zip(some, heard, strict=True):
+                self._known[counter] = float(amount), ends
 
     async def _settle_what_is_left(self) -> None:
         while self._unsettled:
@@ -354,32 +426,39 @@ class RedisCounters:
     # Questions ------------------------------------------------------------------------------------
 
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        return await self._ask(lambda: self._scripts[script](keys=keys, args=arguments))
+        question = partial(self._execute, script, keys, arguments)
+        # A request waits for this one alone: the time for an answer is then all that there is, with
+        # the wait for a place among those that ask.
+        return await self._ask(question, self._answer_seconds if script == "take" else None)
 
-    async def _ask(self, question: Callable[[], Awaitable[ScriptAnswer]]) -> ScriptAnswer:
-        from redis.exceptions import RedisError
-        from redis.exceptions import TimeoutError as NoAnswer
-
+    async def _ask(
+        self, question: Callable[[], Awaitable[ScriptAnswer]], patience: float | None
+    ) -> ScriptAnswer:
+        troubles = self._troubles()
         clock = asyncio.get_running_loop().time
         was_away = self._is_away
         for is_last in (False, True):
-            async with self._places:
-                # It may have turned out meanwhile.
-                if self._is_away and not was_away:
-                    raise CountersAway
-                asked = clock()
-                try:
+            began, asked = clock(), 0.0
+            try:
+                async with asyncio.timeout(patience), self._places:
+                    # It may have turned out meanwhile.
+                    if self._is_away and not was_away:
+                        raise CountersAway
+                    asked = clock()
                     return await question()
-                except (RedisError, OSError, TimeoutError) as error:
-                    # Who was busy for longer than that has not looked whether there is an answer.
-                    was_busy = clock() - asked > 1.2 * self._answer_seconds
-                    no_answer = isinstance(error, NoAnswer | TimeoutError)
-                    if is_last or not (no_answer and was_busy):
+            except troubles as error:
+                # Who was busy for longer than that has not looked whether there is an answer.
+                was_busy = clock() - (asked or began) > 1.2 * self._answer_seconds
+                no_answer = self._is_no_answer(error)
+                if is_last or not (no_answer and was_busy):
+                    # Who got no place knows nothing of the store but that others wait for it too.
+                    if asked:
                         self._lose(error)
-                        raise CountersAway from None
+                    raise CountersAway from None
         raise AssertionError
 
     def _lose(self, error: Exception) -> None:
+        self.outages += not self._is_away
         self._is_away = True
         self._agree.set()
         self._outage.failed(type(error).__name__)
@@ -389,6 +468,53 @@ class RedisCounters:
             # All was lost, though nobody noticed that it was away.
             self._epoch = epoch
             self._agree.set()
+
+
+class RedisCounters(SharedCounters):
+    """Counters in Redis, by scripts in Lua.
+
+    Args:
+        address: `redis://`, `rediss://` or `unix://`; it may hold a password.
+        lease_seconds, renew_seconds, answer_seconds: as in `SharedCounters`.
+    """
+
+    store = "Redis"
+
+    _client: Redis | None = None
+    _scripts: Mapping[str, Any] = {}
+
+    def _connect(self) -> None:
+        self._client = redis_client(
+            self._address,
+            self._answer_seconds,
+            purpose="to count limits in Redis",
+            setting="`server.fleet` (or `server.limits`) has",
+            connect_seconds=max(CONNECT_SECONDS, self._answer_seconds),
+            decode_responses=True,
+        )
+        common = (_FOLDER / "common.lua").read_text("utf-8")
+        scripts = {}
+        for name in ("take", "settle", "sync", "seed"):
+            text = (_FOLDER / f"{name}.lua").read_text("utf-8")
+            scripts[name] = self._client.register_script(common + text)
+        self._scripts = scripts
+
+    async def _disconnect(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _execute(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        return await self._scripts[script](keys=keys, args=arguments)
+
+    def _troubles(self) -> tuple[type[Exception], ...]:
+        from redis.exceptions import RedisError
+
+        return RedisError, OSError, TimeoutError
+
+    def _is_no_answer(self, error: Exception) -> bool:
+        from redis.exceptions import TimeoutError as NoAnswer
+
+        return isinstance(error, NoAnswer | TimeoutError)
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

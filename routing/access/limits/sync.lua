@@ -19,7 +19,7 @@ local said = {}
 for i = 4, #KEYS do
   local lease, reserve = ARGV[2 * i - 2], ARGV[2 * i - 1]
   said[lease] = true
-  if reserve ~= '' and redis.call('EXISTS', KEYS[i]) == 0 then
+  if reserve ~= '' and redis.call('GET', KEYS[i]) ~= SETTLED then
     if redis.call('HSETNX', counter.key, lease, reserve) == 1 then
       counter.reserved = counter.reserved + tonumber(reserve)
     end

@@ -1,4 +1,4 @@
-"""Anthropic's API: messages, the count of their tokens, and the list of models in its shape."""
+"""Anthropic's API: messages, the count of their tokens, batches, and models in its shape."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from routing.asgi import Scope
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
 from routing.ingress.apis.client_api import ClientAPI, is_below, is_shared
+from routing.ingress.apis.message_batches import add_message_batch_routes
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _add_routes(app: Application) -> None:
         model = await find_model(request, model_id)
         return _answer(request, render_model(model))
 
+    add_message_batch_routes(app)
     endpoints: dict[str, Callable[..., Any]] = {
         _MODELS_PATH: list_all,
         f"{_MODELS_PATH}/": list_all,

@@ -12,9 +12,9 @@ from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Principal
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.gemini import PREFIXES
+from routing.layers.keeping.background import BackgroundResponses
 from routing.runtime import runtime_of
 from routing.storage.kept import INTERACTIONS_KEPT
-from routing.storage.responses import ResponseStore
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -23,41 +23,39 @@ PATH = "/interactions"
 
 
 def _add_routes(app: Application) -> None:
-    def kept_by(request: Request, interaction_id: str) -> tuple[ResponseStore, Principal]:
-        store = runtime_of(request).responses
-        if store is None:
+    def kept_by(request: Request, interaction_id: str) -> tuple[BackgroundResponses, str]:
+        runtime = runtime_of(request)
+        if runtime.responses is None:
             error = INTERACTIONS_KEPT.not_found(interaction_id)
             error.message += f" {HOW_TO_KEEP}"
             raise error
-        return store, request.scope["principal"]
+        principal: Principal = request.scope["principal"]
+        return runtime.background, principal.id
 
     async def retrieve_interaction(
         request: Request, interaction_id: str, stream: bool = False, include_input: bool = False
     ) -> dict[str, Any]:
-        """One interaction that is kept here, with the steps of its input. What a vendor keeps is
-        not asked for."""
-        store, owner = kept_by(request, interaction_id)
+        """One interaction that is kept here, or that a vendor makes in the background, with the
+        steps of its input."""
+        kept, owner = kept_by(request, interaction_id)
         if stream:
             raise invalid_parameter(
                 "stream", "The events of an interaction are not kept; leave 'stream' out."
             )
-        kept = await store.get(owner.id, interaction_id, INTERACTIONS_KEPT)
-        asked = {"input": kept.input} if include_input else {}
-        return {**kept.response, **asked, "steps": [*kept.input, *kept.response["steps"]]}
+        one = await kept.get(owner, interaction_id, INTERACTIONS_KEPT)
+        asked = {"input": one.input} if include_input else {}
+        return {**one.response, **asked, "steps": [*one.input, *one.response["steps"]]}
 
     async def delete_interaction(request: Request, interaction_id: str) -> dict[str, Any]:
         """Forget an interaction; one that runs in the background ends."""
-        store, owner = kept_by(request, interaction_id)
-        await store.delete(owner.id, interaction_id, INTERACTIONS_KEPT)
-        runtime_of(request).background.cancel(interaction_id)
+        kept, owner = kept_by(request, interaction_id)
+        await kept.delete(owner, interaction_id, INTERACTIONS_KEPT)
         return {}
 
     async def cancel_interaction(request: Request, interaction_id: str) -> dict[str, Any]:
         """End an interaction that runs in the background."""
-        store, owner = kept_by(request, interaction_id)
-        interaction = await store.cancel(owner.id, interaction_id, INTERACTIONS_KEPT)
-        runtime_of(request).background.cancel(interaction_id)
-        return interaction
+        kept, owner = kept_by(request, interaction_id)
+        return await kept.cancel(owner, interaction_id, INTERACTIONS_KEPT)
 
     for prefix in PREFIXES:
         one = f"{prefix}{PATH}/{{interaction_id}}"

@@ -1,4 +1,5 @@
-"""OpenAI's API: completions, chat completions, embeddings, and the list of models."""
+"""OpenAI's API: completions, chat completions, embeddings, models, files, batches and vector
+stores."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from llama_compat.dialects.openai.media.operations import (
 from llama_compat.dialects.openai.models import render_model
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS, OPENAI
 from llama_compat.dialects.rerank.operations import RERANK, RERANK_V2
+from routing.ingress.apis.batches import add_batch_routes
 from routing.ingress.apis.client_api import ClientAPI
+from routing.ingress.apis.files import add_file_routes
+from routing.ingress.apis.vector_stores import add_vector_store_routes
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
@@ -66,6 +70,9 @@ def _add_routes(app: Application) -> None:
         app.add_api_route(f"{prefix}/models", list_all, tags=["models"])
         app.add_api_route(f"{prefix}/models/", list_all, include_in_schema=False)
         app.add_api_route(f"{prefix}/models/{{model_id:path}}", retrieve_model, tags=["models"])
+    add_file_routes(app, PREFIXES)
+    add_batch_routes(app, PREFIXES)
+    add_vector_store_routes(app, PREFIXES)
 
 
 OPENAI_API = ClientAPI(

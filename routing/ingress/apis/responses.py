@@ -18,9 +18,10 @@ from llama_compat.exchange import Principal
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.openai import PREFIXES
 from routing.ingress.websocket.session import open_websocket
+from routing.layers.keeping.background import BackgroundResponses
 from routing.runtime import runtime_of
 from routing.storage.kept import RESPONSES_KEPT
-from routing.storage.responses import Items, ResponseStore
+from routing.storage.responses import Items
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -32,38 +33,36 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 
 def _add_routes(app: Application) -> None:
-    def kept_by(request: Request, response_id: str) -> tuple[ResponseStore, Principal]:
-        store = runtime_of(request).responses
-        if store is None:
+    def kept_by(request: Request, response_id: str) -> tuple[BackgroundResponses, str]:
+        runtime = runtime_of(request)
+        if runtime.responses is None:
             error = RESPONSES_KEPT.not_found(response_id)
             error.message += f" {HOW_TO_KEEP}"
             raise error
-        return store, request.scope["principal"]
+        principal: Principal = request.scope["principal"]
+        return runtime.background, principal.id
 
     async def retrieve_response(
         request: Request, response_id: str, stream: bool = False
     ) -> dict[str, Any]:
         """One response that is kept here. What a vendor keeps is not asked for."""
-        store, owner = kept_by(request, response_id)
+        kept, owner = kept_by(request, response_id)
         if stream:
             raise invalid_parameter(
                 "stream", "The events of a response are not kept; leave 'stream' out."
             )
-        return (await store.get(owner.id, response_id)).response
+        return (await kept.get(owner, response_id, RESPONSES_KEPT)).response
 
     async def delete_response(request: Request, response_id: str) -> dict[str, Any]:
         """Forget a response; one that runs in the background ends."""
-        store, owner = kept_by(request, response_id)
-        await store.delete(owner.id, response_id)
-        runtime_of(request).background.cancel(response_id)
+        kept, owner = kept_by(request, response_id)
+        await kept.delete(owner, response_id, RESPONSES_KEPT)
         return {"id": response_id, "object": "response", "deleted": True}
 
     async def cancel_response(request: Request, response_id: str) -> dict[str, Any]:
         """End a response that runs in the background."""
-        store, owner = kept_by(request, response_id)
-        response = await store.cancel(owner.id, response_id)
-        runtime_of(request).background.cancel(response_id)
-        return response
+        kept, owner = kept_by(request, response_id)
+        return await kept.cancel(owner, response_id, RESPONSES_KEPT)
 
     async def list_input_items(
         request: Request,
@@ -73,8 +72,8 @@ def _add_routes(app: Application) -> None:
         order: Literal["asc", "desc"] = "desc",
     ) -> dict[str, Any]:
         """The items that a response was asked with; those of earlier responses are theirs."""
-        store, owner = kept_by(request, response_id)
-        items = (await store.get(owner.id, response_id)).input
+        kept, owner = kept_by(request, response_id)
+        items = (await kept.get(owner, response_id, RESPONSES_KEPT)).input
         return _page(items if order == "asc" else items[::-1], after, limit)
 
     for prefix in PREFIXES:

@@ -10,7 +10,7 @@ import msgspec
 from llama_compat.off_loop import off_loop
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json
-from routing.layers.recall import Recall
+from routing.layers.keeping.recall import Recall
 
 ENDS = frozenset({b"response.completed", b"response.incomplete", b"response.failed"})
 """The last event of a response; `error` is it where there is no response yet."""

@@ -20,7 +20,7 @@ from routing.ingress.body import parse_body
 from routing.ingress.edge import refuse, serve
 from routing.ingress.websocket.frames import Frames
 from routing.ingress.websocket.offer import check_origin
-from routing.layers.recall import ConnectionMemory, Recall
+from routing.layers.keeping.recall import ConnectionMemory, Recall
 
 if TYPE_CHECKING:
     from routing.http.websocket import WebSocket

@@ -41,11 +41,11 @@ async def export(storage: Storage, since: float, format: Format) -> AsyncGenerat
         StorageError: it can't be read.
     """
     if format == "csv":
-        yield _csv_lines([FIELDS])
+        yield csv_lines([FIELDS])
     async for page in record_pages(storage, since):
         members = [exported(record) for _, record in page]
         if format == "csv":
-            yield _csv_lines([[each[name] for name in FIELDS] for each in members])
+            yield csv_lines([[each[name] for name in FIELDS] for each in members])
         else:
             yield _json_lines(members)
 
@@ -81,7 +81,8 @@ def _json_lines(values: Sequence[dict[str, Any]]) -> str:
     return "".join(msgspec.json.encode(each).decode() + "\n" for each in values)
 
 
-def _csv_lines(rows: Sequence[Sequence[Any]]) -> str:
+def csv_lines(rows: Sequence[Sequence[Any]]) -> str:
+    """Rows as lines of CSV, none of whose cells a spreadsheet computes."""
     lines = io.StringIO()
     # All text in quotes: left to itself, the writer puts none around a carriage return.
     writer = csv.writer(lines, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")

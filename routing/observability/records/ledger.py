@@ -61,10 +61,11 @@ class Ledger:
     def cost(self, request: Request) -> int | None:
         """What that cost, in billionths of a dollar; None where nobody knows. The same from then
         on."""
-        spent = self.spent(request)
-        if spent.cost is UNSET:
-            spent.cost = self._cost(request, spent.usage)
-        return spent.cost
+        spent = request.spent or self.spent(request)
+        cost = spent.cost
+        if cost is UNSET:
+            cost = spent.cost = self._cost(request, spent.usage)
+        return cost
 
     def _cost(self, request: Request, usage: Usage | None) -> int | None:
         if usage is None:
@@ -75,7 +76,9 @@ class Ledger:
         name = "" if route is None else route.name
         if last is None:
             return self.prices.cost(name, "", "", usage)
-        return self.prices.cost(name, last.target.provider.id, last.target.model, usage)
+        provider, model = last.target.provider.id, last.target.model
+        in_batch = request.deferral is not None
+        return self.prices.cost(name, provider, model, usage, batch=in_batch)
 
     def record(self, request: Request) -> Record:
         """The record of `request`, which has ended."""
@@ -130,6 +133,7 @@ class Ledger:
             request.ended - begun,
             overhead,
             cost,
+            " ".join(sorted(map(":".join, request.verdicts))) if request.verdicts else "",
         )
 
 

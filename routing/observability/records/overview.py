@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.catalog.prices import NANO_DOLLARS
-from routing.observability.records.recorder import DAY_SECONDS
+from routing.observability.records.partitions import DAY_SECONDS
 from routing.observability.records.reports import GroupBy, Use, parse_since, usage
 from routing.storage.storage import Row, Storage
 
@@ -26,7 +26,8 @@ Days come from the sums that are kept for ever, which know of latency its mean a
 
 GROUPS: Sequence[GroupBy] = ("model", "key", "provider")
 MOST_GROUPS = 50
-MOST_ERRORS = 50
+MOST = 50
+"""Requests of a kind that are told of."""
 
 _SUMS = (
     "COUNT(*)",
@@ -49,7 +50,10 @@ _ERROR_COLUMNS = (
     "status",
     "error",
     "message",
+    "guardrails",
 )
+
+_VERDICT_COLUMNS = ("time", "request_id", "key", "api", "model", "status", "guardrails")
 
 
 async def overview(storage: Storage, span: str, now: float | None = None) -> dict[str, Any]:
@@ -89,11 +93,23 @@ async def last_errors(storage: Storage) -> list[dict[str, Any]]:
     Raises:
         StorageError: it can't be read.
     """
+    return await _last(storage, _ERROR_COLUMNS, "error <> ''")
+
+
+async def last_verdicts(storage: Storage) -> list[dict[str, Any]]:
+    """The last requests in which a guardrail came to a verdict, the newest first.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    return await _last(storage, _VERDICT_COLUMNS, "guardrails <> ''")
+
+
+async def _last(storage: Storage, columns: Sequence[str], which: str) -> list[dict[str, Any]]:
     rows = await storage.fetch(
-        f"SELECT {', '.join(_ERROR_COLUMNS)} FROM records WHERE error <> ''"
-        f" ORDER BY time DESC LIMIT {MOST_ERRORS}"
+        f"SELECT {', '.join(columns)} FROM records WHERE {which} ORDER BY time DESC LIMIT {MOST}"
     )
-    return [dict(zip(_ERROR_COLUMNS, row, strict=True)) for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 async def _points(storage: Storage, since: float, step: int) -> list[dict[str, Any]]:

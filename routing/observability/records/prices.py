@@ -50,14 +50,21 @@ class Prices:
         self._facts = {
             (each.provider, each.model): each.facts for _, each in targets if each.facts is not None
         }
-        self._known: dict[tuple[str, str], tuple[float, Rates | None]] = {}
+        self._known: dict[tuple[str, str, bool], tuple[float, Rates | None]] = {}
+        self._batch_shares = {
+            (route, each.provider, each.model): each.price.batch
+            for route, each in targets
+            if each.price is not None
+        }
 
     async def start(self) -> None:
         """Look up what the template's models cost; the list is large, so in a thread."""
         if any(self._vendors.get(provider) for provider, _ in self._wanted):
             await asyncio.to_thread(self._look_up_all, self._wanted)
 
-    def cost(self, route: str, provider: str, model: str, usage: Usage) -> int | None:
+    def cost(
+        self, route: str, provider: str, model: str, usage: Usage, *, batch: bool = False
+    ) -> int | None:
         """What a request cost, in billionths of a dollar; None where the price is not known.
 
         Args:
@@ -65,24 +72,28 @@ class Prices:
             provider: the id of the provider that answered.
             model: what that calls the model.
             usage: what was counted.
+            batch: whether in the vendor's own batch.
         """
-        rates = self._own.get((route, provider, model)) or self._listed(provider, model)
+        rates = self._own.get((route, provider, model))
+        if rates is not None and batch:
+            rates = rates.times(self._batch_shares[route, provider, model])
+        rates = rates or self._listed(provider, model, batch)
         return None if rates is None else rates.cost(usage)
 
-    def _listed(self, provider: str, model: str) -> Rates | None:
-        known = self._known.get((provider, model))
+    def _listed(self, provider: str, model: str, batch: bool = False) -> Rates | None:
+        known = self._known.get((provider, model, batch))
         if known is None or known[0] < time.monotonic():
-            known = time.monotonic() + KNOWN_SECONDS, self._look_up(provider, model)
-            self._known[provider, model] = known
+            known = time.monotonic() + KNOWN_SECONDS, self._look_up(provider, model, batch)
+            self._known[provider, model, batch] = known
         return known[1]
 
-    def _look_up(self, provider: str, model: str) -> Rates | None:
+    def _look_up(self, provider: str, model: str, batch: bool) -> Rates | None:
         settings, vendor = self._facts.get((provider, model)), self._vendors.get(provider)
         if settings is not None and settings.like is not None:
             vendor, _, model = settings.like.partition("/")
         if vendor is None:
             return None
-        return known_rates(vendor, model, self._catalog.facts(vendor, model).price)
+        return known_rates(vendor, model, self._catalog.facts(vendor, model).price, batch=batch)
 
     def _look_up_all(self, models: Iterable[tuple[str, str]]) -> None:
         for provider, model in models:

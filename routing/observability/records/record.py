@@ -39,6 +39,8 @@ class Record(Struct, gc=False):
         overhead: seconds of the wait for the first byte that were spent here, with no target at
             work on it; None where no target answered.
         cost: in billionths of a dollar; None where the price is not known.
+        guardrails: what the template's guardrails found: `NAME:VERDICT` of each, a blank between
+            two; the verdicts are `block`, `redact`, `monitor` and `error`.
     """
 
     time: float
@@ -68,6 +70,7 @@ class Record(Struct, gc=False):
     duration: float = 0.0
     overhead: float | None = None
     cost: int | None = None
+    guardrails: str = ""
 
 
 COLUMNS = Record.__struct_fields__
@@ -90,6 +93,49 @@ SUMS = (
 
 ROLLUP_KEYS = ("day", "key", "model", "provider")
 """What the sums of a day are by; `day` counts from 1970-01-01 in UTC."""
+
+HOURLY_KEYS = ("hour", *ROLLUP_KEYS[1:])
+"""What the sums of an hour are by; `hour` counts from 1970-01-01 in UTC."""
+
+
+def _in_partitions(table: str, *indexes: tuple[str, str]) -> str:
+    """The statement that has PostgreSQL keep a table in partitions by day, which are dropped whole;
+    what is in it becomes one partition (`routing.observability.records.partitions`)."""
+    whole = f"{table}_whole"
+    renamed = " ".join(
+        f"ALTER INDEX {name} RENAME TO {whole}_{column};" for name, column in indexes
+    )
+    indexed = " ".join(f"CREATE INDEX {name} ON {table} ({column});" for name, column in indexes)
+    return (
+        "{only_postgres}DO $$ DECLARE next BIGINT; ends BIGINT; BEGIN"
+        f" ALTER TABLE {table} RENAME TO {whole}; {renamed}"
+        f" ALTER TABLE {whole} ALTER COLUMN id DROP IDENTITY;"
+        f" SELECT COALESCE(MAX(id), 0) + 1, FLOOR(GREATEST(COALESCE(MAX(time), 0),"
+        f" EXTRACT(EPOCH FROM NOW())) / 86400) + 1 INTO next, ends FROM {whole};"
+        f" CREATE SEQUENCE {table}_ids; PERFORM setval('{table}_ids', next, false);"
+        f" CREATE TABLE {table} (LIKE {whole}) PARTITION BY RANGE (time);"
+        f" ALTER TABLE {table} ALTER COLUMN id SET DEFAULT nextval('{table}_ids'); {indexed}"
+        f" CREATE INDEX {table}_by_id ON {table} (id);"
+        f" CREATE TABLE {table}_rest PARTITION OF {table} DEFAULT;"
+        f" IF next = 1 THEN DROP TABLE {whole}; ELSE"
+        f" EXECUTE format('ALTER TABLE {table} ATTACH PARTITION {whole} FOR VALUES FROM (MINVALUE)"
+        f" TO (%s)', ends * 86400);"
+        f" EXECUTE format('ALTER TABLE {whole} RENAME TO {table}_until_%s', ends);"
+        " END IF; END $$"
+    )
+
+
+SUMS_OF_RECORDS = (
+    "COUNT(*)",
+    "SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END)",
+    *(f"COALESCE(SUM({each}), 0)" for each in SUMS[2:10]),
+    "SUM(CASE WHEN cost IS NULL AND input_tokens IS NOT NULL THEN 1 ELSE 0 END)",
+    "CAST(ROUND(SUM(duration) * 1000) AS BIGINT)",
+)
+"""`SUMS`, as SQL of a group of records."""
+
+# PostgreSQL rounds where it casts, SQLite cuts off: half an hour less is the same to both.
+HOUR_OF_RECORD = "CAST(ROUND((time - 1800) / 3600) AS BIGINT)"
 
 MIGRATIONS = Migrations(
     "records",
@@ -116,5 +162,19 @@ MIGRATIONS = Migrations(
             "CREATE INDEX bodies_by_request ON bodies (request_id)",
         ),
         (table_of_writers("record_writers"),),
+        (
+            "CREATE TABLE hourly_rollups (hour BIGINT NOT NULL, key TEXT NOT NULL,"
+            " model TEXT NOT NULL, provider TEXT NOT NULL, "
+            + ", ".join(f"{each} BIGINT NOT NULL" for each in SUMS)
+            + ", PRIMARY KEY (hour, key, model, provider))",
+            f"INSERT INTO hourly_rollups SELECT {HOUR_OF_RECORD}, key, route, provider,"
+            f" {', '.join(SUMS_OF_RECORDS)} FROM records"
+            f" GROUP BY {HOUR_OF_RECORD}, key, route, provider",
+            _in_partitions("records", ("records_by_time", "time")),
+            _in_partitions(
+                "bodies", ("bodies_by_time", "time"), ("bodies_by_request", "request_id")
+            ),
+        ),
+        ("ALTER TABLE records ADD COLUMN guardrails TEXT NOT NULL DEFAULT ''",),
     ],
 )

@@ -16,7 +16,8 @@ from msgspec import Struct, structs
 from llama_compat.distribution import RecordsSettings
 from routing.observability.drops import Drops
 from routing.observability.records.bodies import Body, Redaction
-from routing.observability.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
+from routing.observability.records.partitions import DAY_SECONDS, Partitions
+from routing.observability.records.record import COLUMNS, HOURLY_KEYS, ROLLUP_KEYS, SUMS, Record
 from routing.storage.once import BatchWriter
 from routing.storage.outage import Outage
 from routing.storage.storage import (
@@ -50,7 +51,15 @@ SWEEP_SECONDS = 3600.0
 SWEEP_ROWS = 2000
 """So many rows are deleted at a time, so that nobody has to wait long."""
 
-DAY_SECONDS = 86400
+SWEEP_PAUSE_SECONDS = 0.02
+"""Between two times, for those who write."""
+
+SWEEP_MOST = 100
+"""So many times in a row: what is left is for the next sweep, which comes sooner then."""
+
+SWEEP_AGAIN_SECONDS = 60.0
+
+HOUR_SECONDS = 3600
 
 QUEUED_BODIES_BYTES = 64 * 1024 * 1024
 """So much memory the bodies take that wait."""
@@ -62,12 +71,19 @@ BODY_BYTES = 512
 """What a body takes beside its bytes, about."""
 
 _BODY_COLUMNS = ("time", "request_id", "request", "reply")
-_ADD_UP = (
-    f"INSERT INTO rollups ({', '.join(ROLLUP_KEYS + SUMS)})"
-    f" VALUES ({', '.join('?' for _ in ROLLUP_KEYS + SUMS)})"
-    f" ON CONFLICT ({', '.join(ROLLUP_KEYS)}) DO UPDATE SET "
-    + ", ".join(f"{each} = rollups.{each} + excluded.{each}" for each in SUMS)
-)
+
+
+def _adding(table: str, keys: Sequence[str]) -> str:
+    return (
+        f"INSERT INTO {table} ({', '.join((*keys, *SUMS))})"
+        f" VALUES ({', '.join('?' for _ in (*keys, *SUMS))})"
+        f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET "
+        + ", ".join(f"{each} = {table}.{each} + excluded.{each}" for each in SUMS)
+    )
+
+
+_ADD_DAYS = _adding("rollups", ROLLUP_KEYS)
+_ADD_HOURS = _adding("hourly_rollups", HOURLY_KEYS)
 
 
 class _Batch(Struct):
@@ -76,13 +92,14 @@ class _Batch(Struct):
     Attributes:
         number: of the writer's.
         records, bodies: those that wait longest.
-        rows: of records, of the sums of days and of bodies; None while they are not worked out.
+        rows: of records, of the sums of hours and of days, and of bodies; None while they are not
+            worked out.
     """
 
     number: int
     records: Sequence[Record]
     bodies: Sequence[Body]
-    rows: tuple[list[Row], list[Row], list[Row]] | None = None
+    rows: tuple[list[Row], list[Row], list[Row], list[Row]] | None = None
 
 
 class Recorder:
@@ -314,18 +331,19 @@ class Recorder:
     async def _write_batch(self, batch: _Batch) -> None:
         if batch.rows is None:
             batch.rows = await asyncio.to_thread(self._rows, batch)
-        rows, sums, kept = batch.rows
+        rows, hours, days, kept = batch.rows
         async with self.storage.transaction() as transaction:
             # Where the answer to a COMMIT was lost, all of it is there already.
             if await self._writer.is_new(transaction, batch.number):
                 await transaction.insert("records", COLUMNS, rows)
-                await transaction.execute_many(_ADD_UP, sums)
+                await transaction.execute_many(_ADD_HOURS, hours)
+                await transaction.execute_many(_ADD_DAYS, days)
                 await transaction.insert("bodies", _BODY_COLUMNS, kept)
 
-    def _rows(self, batch: _Batch) -> tuple[list[Row], list[Row], list[Row]]:
+    def _rows(self, batch: _Batch) -> tuple[list[Row], list[Row], list[Row], list[Row]]:
         rows = [structs.astuple(each) for each in batch.records]
         kept = [self._redaction.row(each) for each in batch.bodies]
-        return rows, daily_sums(batch.records), kept
+        return rows, hourly_sums(batch.records), daily_sums(batch.records), kept
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -338,32 +356,60 @@ class Recorder:
     async def _sweep(self) -> None:
         # At once, as many a process does not live for as long as it is until the next.
         while True:
-            await self.sweep()
-            await asyncio.sleep(SWEEP_SECONDS)
+            is_done = await self.sweep()
+            await asyncio.sleep(SWEEP_SECONDS if is_done else SWEEP_AGAIN_SECONDS)
 
-    async def sweep(self) -> None:
-        """Forget what is older than the template says."""
-        for table, days in (
-            ("records", self._settings.keep_days),
-            ("bodies", self._settings.body_keep_days),
+    async def sweep(self) -> bool:
+        """Forget what is older than the template says, or some of it.
+
+        Where the storage has partitions, a day is forgotten as a whole once all of it is old.
+
+        Returns:
+            Whether that was all.
+        """
+        now, is_done = self._clock(), True
+        for table, column, days, unit in (
+            ("records", "time", self._settings.keep_days, 1),
+            ("bodies", "time", self._settings.body_keep_days, 1),
+            ("hourly_rollups", "hour", self._settings.keep_days, HOUR_SECONDS),
         ):
-            before = self._clock() - days * DAY_SECONDS
+            before = now - days * DAY_SECONDS
             try:
-                while await self._forget(table, before) == SWEEP_ROWS:
-                    pass
+                names = [table]
+                if self.storage.has_partitions and column == "time":
+                    partitions = Partitions(self.storage, table)
+                    await partitions.make(now)
+                    await partitions.drop(before)
+                    names = await partitions.with_rows()
+                for name in names:
+                    is_done = await self._forget(name, column, before / unit) and is_done
             except StorageError as error:
                 log.warning("old %s stay until they can be deleted: %s", table, error)
+        return is_done
 
-    async def _forget(self, table: str, before: float) -> int:
-        async with self.storage.transaction() as transaction:
-            return await _forget(transaction, table, before)
+    async def _forget(self, table: str, column: str, before: float) -> bool:
+        """Delete what is older, a few rows at a time; whether that was all."""
+        for _ in range(SWEEP_MOST):
+            async with self.storage.transaction() as transaction:
+                if await _forget(transaction, table, column, before) < SWEEP_ROWS:
+                    return True
+            await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+        return False
 
 
 def _size(body: Body) -> int:
     return len(body.request) + len(body.reply) + BODY_BYTES
 
 
-async def _forget(transaction: Transaction, table: str, before: float) -> int:
+async def _forget(transaction: Transaction, table: str, column: str, before: float) -> int:
+    if column == "hour":
+        # Few rows: those of one hour at a time.
+        deleted = await transaction.fetch(
+            "DELETE FROM hourly_rollups WHERE hour IN"
+            " (SELECT MIN(hour) FROM hourly_rollups WHERE hour < ?) RETURNING hour",
+            int(before),
+        )
+        return SWEEP_ROWS if deleted else 0
     deleted = await transaction.fetch(
         f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE time < ? LIMIT"
         f" {SWEEP_ROWS}) RETURNING id",
@@ -378,9 +424,18 @@ def daily_sums(records: Iterable[Record]) -> list[Row]:
     Two processes that add to several sums at once take them in the same order, or each would wait
     for the other.
     """
+    return _sums_of(records, DAY_SECONDS)
+
+
+def hourly_sums(records: Iterable[Record]) -> list[Row]:
+    """The same of hours."""
+    return _sums_of(records, HOUR_SECONDS)
+
+
+def _sums_of(records: Iterable[Record], seconds: int) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for each in records:
-        key = (int(each.time // DAY_SECONDS), each.key, each.route, each.provider)
+        key = (int(each.time // seconds), each.key, each.route, each.provider)
         group = groups.get(key)
         if group is None:
             group = groups[key] = []

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from llama_compat.catalog.prices import NANO_DOLLARS
-from routing.observability.records.record import COLUMNS, ROLLUP_KEYS, SUMS, Record
-from routing.observability.records.recorder import DAY_SECONDS, daily_sums
+from routing.observability.records.partitions import DAY_SECONDS
+from routing.observability.records.record import (
+    COLUMNS,
+    ROLLUP_KEYS,
+    SUMS,
+    SUMS_OF_RECORDS,
+    Record,
+)
+from routing.observability.records.recorder import HOUR_SECONDS
 from routing.storage.storage import Row, Storage
 
 GroupBy = Literal["key", "model", "provider", "day"]
@@ -25,7 +33,7 @@ _UNIT_SECONDS = {"m": 60, "h": 3600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
 
 
 class Since(Struct, frozen=True):
-    """From when on records count.
+    """From when on records count, or until when.
 
     Attributes:
         time: in seconds since 1970.
@@ -78,9 +86,8 @@ def parse_since(text: str, now: float | None = None) -> Since:
         ValueError: it is none of these.
     """
     now = time.time() if now is None else now
-    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-        day = datetime.fromisoformat(text).replace(tzinfo=UTC)
-        return Since(day.timestamp(), True)
+    if _DAY.fullmatch(text):
+        return Since(_midnight(text), True)
     match = re.fullmatch(r"([1-9]\d{0,5})([mhdw])", text)
     if match is None:
         raise ValueError(f"'{text}' is no time such as 7d, 4w, 12h, 30m or 2026-03-01")
@@ -91,23 +98,110 @@ def parse_since(text: str, now: float | None = None) -> Since:
     return Since((now // DAY_SECONDS - days + 1) * DAY_SECONDS, True)
 
 
-async def usage(storage: Storage, by: Sequence[GroupBy], since: Since) -> list[Use]:
+def parse_until(text: str, now: float | None = None) -> Since:
+    """The end of a day such as `2026-03-01`, or as `parse_since`: what begins at `7d` with that
+    ends there with this.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if _DAY.fullmatch(text):
+        return Since(_midnight(text) + DAY_SECONDS, True)
+    return parse_since(text, now)
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def _midnight(day: str) -> float:
+    return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+
+
+async def usage(
+    storage: Storage,
+    by: Sequence[GroupBy],
+    since: Since,
+    until: Since | None = None,
+    keys: Sequence[str] | None = None,
+) -> list[Use]:
     """What was used since then, told apart by `by`; the dearest first, days in their order.
 
-    Whole days come from the sums that are kept for ever, hours from the records themselves.
+    Whole days come from the sums that are kept for ever, hours from those of hours, and the part of
+    an hour from the records themselves: it takes no longer the more records there are.
+
+    Args:
+        storage: of the records.
+        by: what it is told apart by.
+        since: from when on.
+        until: before when; None for no end.
+        keys: of whom alone, by id; None for everybody.
 
     Raises:
         StorageError: it can't be read.
     """
-    if since.whole_days:
-        columns = ", ".join(ROLLUP_KEYS + SUMS)
-        day = int(since.time // DAY_SECONDS)
-        rows = await storage.fetch(f"SELECT {columns} FROM rollups WHERE day >= ?", day)
-    else:
-        rows = []
-        async for page in record_pages(storage, since.time):
-            rows += daily_sums(record for _, record in page)
-    return sorted(_grouped(rows, by), key=lambda use: _place(use, by))
+    source, values = _source(since, until)
+    sums = [f"CAST(SUM({each}) AS BIGINT)" for each in SUMS]
+    where = ""
+    if keys is not None:
+        where = f" WHERE key IN ({', '.join('?' * len(keys))})" if keys else " WHERE 1 = 0"
+        values += keys
+    grouped = f" GROUP BY {', '.join(by)}" if by else ""
+    rows = await storage.fetch(
+        f"SELECT {', '.join([*by, *sums])} FROM ({source}) AS found{where}{grouped}", *values
+    )
+    # Where nothing is told apart, nothing comes to one row of nothing.
+    uses = [_use(row, by) for row in rows if row[len(by)]]
+    return in_order(uses, [name == "day" for name in by])
+
+
+def in_order(uses: Sequence[Use], days: Sequence[bool]) -> list[Use]:
+    """The dearest first, days in their order; `days` says which of the keys are days."""
+
+    def place(use: Use) -> tuple[Any, ...]:
+        dated = tuple(value for value, is_day in zip(use.keys, days, strict=True) if is_day)
+        return (*dated, -use.cost, -use.requests, *map(str, use.keys))
+
+    return sorted(uses, key=place)
+
+
+def summed(uses: Sequence[Use], keys: tuple[Any, ...]) -> Use:
+    """All of them as one, which has these `keys`."""
+    sums = zip(*(structs.astuple(use)[1:] for use in uses), strict=True)
+    return Use(keys, *map(sum, sums))
+
+
+def _source(since: Since, until: Since | None) -> tuple[str, list[Any]]:
+    """The sums of the time in between, as SQL, and its values."""
+    values: list[Any]
+    if since.whole_days and (until is None or until.whole_days):
+        source = f"SELECT {', '.join(ROLLUP_KEYS + SUMS)} FROM rollups WHERE day >= ?"
+        values = [int(since.time // DAY_SECONDS)]
+        if until is not None:
+            source += " AND day < ?"
+            values.append(int(until.time // DAY_SECONDS))
+        return source, values
+    first = math.ceil(since.time / HOUR_SECONDS)
+    source = (
+        f"SELECT hour / 24 AS day, {', '.join(ROLLUP_KEYS[1:] + SUMS)} FROM hourly_rollups"
+        " WHERE hour >= ?"
+    )
+    values = [first]
+    begins = [(since.time, float(first * HOUR_SECONDS))]
+    if until is not None:
+        last = math.floor(until.time / HOUR_SECONDS)
+        source += " AND hour < ?"
+        values.append(last)
+        begins.append((float(last * HOUR_SECONDS), until.time))
+        if last < first:  # within an hour
+            begins = [(since.time, until.time)]
+    for begin, end in begins:
+        source += (
+            f" UNION ALL SELECT {int(begin // DAY_SECONDS)}, key, route, provider,"
+            f" {', '.join(SUMS_OF_RECORDS)} FROM records WHERE time >= ? AND time < ?"
+            " GROUP BY key, route, provider"
+        )
+        values += [begin, end]
+    return source, values
 
 
 async def record_pages(
@@ -132,23 +226,9 @@ async def record_pages(
         yield [(row[0], Record(**dict(zip(COLUMNS, row[1:], strict=True)))) for row in rows]
 
 
-def _grouped(rows: Iterable[Row], by: Sequence[GroupBy]) -> Iterable[Use]:
-    places = [ROLLUP_KEYS.index(each) for each in by]
-    groups: dict[tuple[Any, ...], Use] = {}
-    for row in rows:
-        keys = tuple(_shown(row, place) for place in places)
-        use = groups.setdefault(keys, Use(keys))
-        for name, value in zip(SUMS, row[len(ROLLUP_KEYS) :], strict=True):
-            setattr(use, name, getattr(use, name) + value)
-    return groups.values()
-
-
-def _shown(row: Row, place: int) -> Any:
-    if ROLLUP_KEYS[place] == "day":
-        return date(1970, 1, 1) + row[place] * date.resolution
-    return row[place]
-
-
-def _place(use: Use, by: Sequence[GroupBy]) -> tuple[Any, ...]:
-    days = tuple(value for value, name in zip(use.keys, by, strict=True) if name == "day")
-    return (*days, -use.cost, -use.requests, *map(str, use.keys))
+def _use(row: Row, by: Sequence[GroupBy]) -> Use:
+    keys = [
+        date(1970, 1, 1) + value * date.resolution if name == "day" else value
+        for name, value in zip(by, row[: len(by)], strict=True)
+    ]
+    return Use(tuple(keys), *row[len(by) :])

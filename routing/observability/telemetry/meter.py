@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from routing.observability.observers import Batch
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.metrics import metrics
+from routing.policy.targets import host_of
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution
     from providers.base import Provider
+    from routing.access.access import Access
+    from routing.fleet.fleet import Fleet
     from routing.observability.records.recorder import Recorder
-    from routing.policy.targets import States
+    from routing.policy.targets import States, TargetSnapshot
     from routing.request import Request
 
 LOOK_SECONDS = 1.0
@@ -53,11 +57,22 @@ class Meter:
         self._providers = providers
         self._states = states
         self._recorder = recorder
+        self._replicas: set[tuple[str, str, str]] = set()
+        self._replicated: set[tuple[str, str]] = set()
         self._running: Collection[Request] = ()
+        self._fleet: Fleet | None = None
+        self._access: Access | None = None
         self._looking: asyncio.Task[None] | None = None
 
-    def watch(self, running: Collection[Request]) -> None:
-        """Count those that run, from now until `stop`."""
+    def watch(
+        self,
+        running: Collection[Request],
+        fleet: Fleet | None = None,
+        access: Access | None = None,
+    ) -> None:
+        """Count the requests that run, from now until `stop`; and tell of the other gateways, and
+        of what lets requests in."""
+        self._fleet, self._access = fleet, access
         self._running = running
         self._metrics.running.append(running)
 
@@ -100,15 +115,35 @@ class Meter:
         self._look_at_targets()
         self._look_at_engines()
         self._look_at_records()
+        self._look_at_store()
 
     def _look_at_targets(self) -> None:
         told = self._metrics
+        listed: dict[str, list[TargetSnapshot]] = {}
         for each in self._states.snapshots(time.monotonic()):
-            if each.id not in self._targets:
-                continue
-            told.target_in_flight.labels(each.id).set(each.in_flight)
-            told.target_cooling.labels(each.id).set(each.cooling_seconds)
-            told.target_queue.labels(each.provider).set(each.waiting)
+            if (name := f"{each.provider}/{each.model}") in self._targets:
+                listed.setdefault(name, []).append(each)
+        for name, replicas in listed.items():
+            told.target_in_flight.labels(name).set(sum(each.in_flight for each in replicas))
+            # All replicas are one target, which can be asked as long as one of them can.
+            told.target_cooling.labels(name).set(min(each.cooling_seconds for each in replicas))
+            told.target_queue.labels(replicas[0].provider).set(replicas[0].waiting)
+        self._look_at_replicas(
+            [each for replicas in listed.values() for each in replicas if each.place]
+        )
+
+    def _look_at_replicas(self, replicas: Sequence[TargetSnapshot]) -> None:
+        told = self._metrics
+        there = Counter((each.provider, each.model) for each in replicas)
+        for labels in there.keys() | self._replicated:
+            told.replicas.labels(*labels).set(there[labels])
+        self._replicated |= there.keys()
+        labelled = {(each.provider, each.model, each.place): each for each in replicas}
+        for gone in self._replicas - labelled.keys():
+            told.replica_gone(*gone)
+        self._replicas = set(labelled)
+        for place, each in labelled.items():
+            told.replica_in_flight.labels(*place).set(each.in_flight)
 
     def _look_at_engines(self) -> None:
         told, follow = self._metrics, self._metrics.follower.follow
@@ -124,6 +159,12 @@ class Meter:
                 follow(told.engine_generated, stats.generated_tokens, *labels)
                 follow(told.engine_steps, stats.steps, *labels)
                 follow(told.engine_preempted, stats.preempted, *labels)
+            for (model, place), stats in provider.replica_stats().items():
+                if (at := (provider.id, model, host_of(place))) in self._replicas:
+                    told.replica_running.labels(*at).set(stats.running)
+                    told.replica_waiting.labels(*at).set(stats.waiting)
+                    told.replica_used.labels(*at).set(stats.used_blocks)
+                    told.replica_blocks.labels(*at).set(stats.total_blocks)
 
     def _look_at_records(self) -> None:
         recorder, told = self._recorder, self._metrics
@@ -132,3 +173,12 @@ class Meter:
             told.follower.follow(told.records_written, recorder.written)
             told.follower.follow(told.records_dropped, recorder.dropped)
             told.follower.follow(told.bodies_dropped, recorder.bodies_dropped)
+
+    def _look_at_store(self) -> None:
+        told = self._metrics
+        if self._fleet is not None:
+            told.fleet_gateways.set(self._fleet.gateways)
+            told.fleet_away.set(self._fleet.is_away)
+        if self._access is not None:
+            told.limits_away.set(self._access.counters.is_away)
+            told.follower.follow(told.limits_apart, self._access.limiter.apart)

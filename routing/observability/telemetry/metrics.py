@@ -8,10 +8,11 @@ none of the name.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter as Counts
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache, partial
+from contextlib import suppress
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -59,8 +60,15 @@ class BatchHistogram(Histogram):
             for value in values:
                 self.observe(value)
             return
-        for place, count in Counts(map(partial(bisect_left, self._upper_bounds), values)).items():
-            self._buckets[place].inc(count)
+        # A bound is looked for among the values: that is a step for each bound, not for each value.
+        ordered, below = sorted(values), 0
+        for bound, bucket in zip(self._upper_bounds, self._buckets, strict=True):
+            up_to = bisect_right(ordered, bound)
+            if up_to > below:
+                bucket.inc(up_to - below)
+                below = up_to
+                if below == len(ordered):
+                    break
         self._sum.inc(sum(values))
 
 
@@ -133,6 +141,11 @@ class Metrics:
         self.cancelled = self._counter(
             "cancelled", "Requests that were left by their client.", by_route
         )
+        self.guardrails = self._counter(
+            "guardrails",
+            "Requests in which a guardrail came to a verdict.",
+            ("model", "guardrail", "verdict"),
+        )
         self.tokens = self._counter("tokens", "Tokens, by what they were.", (*by_route, "type"))
         self.cost = self._counter("cost_dollars", "What requests cost, where known.", by_route)
         self.overhead = self._histogram(
@@ -167,6 +180,18 @@ class Metrics:
             ("target",),
             "livemax",
         )
+        self.fleet_gateways = self._gauge(
+            "fleet_gateways", "Gateways seen last, this one among them.", mode="livemax"
+        )
+        self.fleet_away = self._gauge(
+            "fleet_store_away", "1 while the fleet's store can't be asked.", mode="livemax"
+        )
+        self.limits_away = self._gauge(
+            "limits_store_away", "1 while limits can't be counted together.", mode="livemax"
+        )
+        self.limits_apart = self._counter(
+            "limits_apart", "Requests let in while limits could not be counted together."
+        )
         self.records_waiting = self._gauge("records_waiting", "Records that are to be written.")
         self.records_written = self._counter("records_written", "Records that were written.")
         self.records_dropped = self._counter("records_dropped", "Records that were dropped.")
@@ -197,6 +222,44 @@ class Metrics:
         self.engine_preempted = self._counter(
             "engine_preempted_sequences", "Sequences that had to make room.", engine
         )
+
+        self._define_replicas()
+
+    def _define_replicas(self) -> None:
+        self.replicas = self._gauge(
+            "replicas", "Replicas of a model that take requests now.", ("provider", "model")
+        )
+        replica = ("provider", "model", "replica")
+        self.replica_in_flight = self._gauge(
+            "replica_in_flight_requests", "Requests that run at a replica now.", replica
+        )
+        self.replica_running = self._gauge(
+            "replica_batch_size", "Sequences that a replica's engine works on now.", replica
+        )
+        self.replica_waiting = self._gauge(
+            "replica_waiting_sequences", "Sequences that wait for a replica's engine.", replica
+        )
+        self.replica_used = self._gauge(
+            "replica_used_blocks", "Blocks of a replica's KV cache in use.", replica
+        )
+        self.replica_blocks = self._gauge(
+            "replica_blocks", "Blocks that a replica's KV cache has.", replica
+        )
+
+    def replica_gone(self, *labels: str) -> None:
+        """Say no more of a replica that is gone; of several processes, that it has nothing."""
+        for gauge in (
+            self.replica_in_flight,
+            self.replica_running,
+            self.replica_waiting,
+            self.replica_used,
+            self.replica_blocks,
+        ):
+            if self.shared:
+                gauge.labels(*labels).set(0)
+            else:
+                with suppress(KeyError):
+                    gauge.remove(*labels)
 
     def _counter(self, name: str, told: str, labels: Iterable[str] = ()) -> Counter:
         return Counter(f"llama_compat_{name}", told, labels, registry=self.registry)
@@ -232,6 +295,9 @@ class Metrics:
                 self._of(self.refused, route, error).inc(len(records))
         if first.cancelled:
             self._of(self.cancelled, route, provider).inc(len(records))
+        for found in first.guardrails.split():
+            name, _, verdict = found.rpartition(":")
+            self._of(self.guardrails, route, name, verdict).inc(len(records))
         served = "" if route.endswith("/*") else first.served
         genai = (semconv.OPERATIONS[batch.kind], provider_name, route, served)
         self._of(self._duration, *genai, error).observe_all([each.duration for each in records])
@@ -295,7 +361,7 @@ class Metrics:
 
     def _failed(self, attempt: Attempt, route: str) -> None:
         target = attempt.target
-        name = f"{target.provider.id}/*" if route.endswith("/*") else target.id
+        name = f"{target.provider.id}/*" if route.endswith("/*") else target.name
         until = target.cooldown.until
         if until > max(attempt.ended, self._cooling_until.get(name, 0.0)):
             self._cooling_until[name] = until
@@ -324,7 +390,7 @@ _INPUT, _OUTPUT = _TOKENS.index("input"), _TOKENS.index("output")
 _measures = attrgetter(
     "overhead", "first_content", "duration", "cost", *(f"{kind}_tokens" for kind in _TOKENS)
 )
-_outcome = attrgetter("target.provider.id", "target.id", "why._value_", "outcome._value_")
+_outcome = attrgetter("target.provider.id", "target.name", "why._value_", "outcome._value_")
 
 
 class Follower:

@@ -65,7 +65,7 @@ def _value(value: Any) -> dict[str, Any]:
 
 def text(value: str) -> str:
     """A string in JSON; half a character is a question mark."""
-    return _encode(_whole(value)).decode()
+    return _encode(value if value.isascii() else _whole(value)).decode()
 
 
 def _whole(value: str) -> str:

@@ -7,7 +7,8 @@ import { keyForm } from "./key_form.js";
 const HOW = `server:
   admin_key: "\${env.ADMIN_KEY}"
   records: {}          # for the overview
-  stored_keys: true    # for keys`;
+  stored_keys: true    # for keys
+  batches: {}          # for batches`;
 
 /** Say in `main` why `title` can't be shown; `again` shows it. A wrong key is asked for once more. */
 export function explain(main, title, error, again) {

@@ -1,11 +1,12 @@
 // The views, by what stands after the `#` of the address.
 
+import { batches } from "./batches.js";
 import { element } from "./dom.js";
 import { keys } from "./keys.js";
 import { overview } from "./overview.js";
 import { playground } from "./playground.js";
 
-const VIEWS = { "#/playground": playground, "#/overview": overview, "#/keys": keys };
+const VIEWS = { "#/playground": playground, "#/overview": overview, "#/batches": batches, "#/keys": keys };
 const FIRST = "#/playground";
 const THEME_KEY = "llama-compat-theme";
 

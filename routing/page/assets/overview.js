@@ -4,6 +4,7 @@ import { explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { chart } from "./chart.js";
 import { dollars, element, labelled, number, seconds, table } from "./dom.js";
+import { every } from "./looking.js";
 
 const LIVE_MS = 2000;
 const HISTORY_MS = 15000;
@@ -55,41 +56,32 @@ class Overview {
     this.past = element("div", { class: "past-view" });
     this.now = element("div", { class: "now-view" });
     this.errors = element("div", {});
+    this.verdicts = element("div", {});
     this.main.replaceChildren(
       element("div", { class: "row head" }, element("h2", {}, "Overview"), labelled("The last", this.span), leave()),
       this.now,
       this.past,
       this.errors,
+      this.verdicts,
     );
     this.#showLive(live);
     await this.#history();
-    this.#every(LIVE_MS, async () => this.#showLive(await this.#ask("live")));
-    this.#every(HISTORY_MS, () => this.#history());
+    every(LIVE_MS, async () => this.#showLive(await this.#ask("live")), this.ended);
+    every(HISTORY_MS, () => this.#history(), this.ended);
   }
 
   #ask(path) {
     return askAdmin(path, { signal: this.ended });
   }
 
-  /** Do it again and again while somebody looks. */
-  #every(ms, work) {
-    const timer = setInterval(async () => {
-      if (document.hidden) return;
-      try {
-        await work();
-      } catch (error) {
-        if (!this.ended.aborted && !(error instanceof Failure)) throw error;
-        // The server is away for a moment, or restarts: the next look tells.
-      }
-    }, ms);
-    this.ended.addEventListener("abort", () => clearInterval(timer));
-  }
-
   async #history() {
     try {
-      const [told, errors] = await Promise.all([this.#ask(`overview?span=${this.span.value}`), this.#ask("errors")]);
+      const [told, errors, verdicts] = await Promise.all([
+        this.#ask(`overview?span=${this.span.value}`), this.#ask("errors"), this.#ask("guardrails"),
+      ]);
       this.#showPast(told);
       this.#showErrors(errors);
+      this.#showVerdicts(verdicts);
     } catch (error) {
       if (this.ended.aborted) return;
       if (!(error instanceof Failure)) throw error;
@@ -115,10 +107,10 @@ class Overview {
     const { process, requests, targets, engines, names } = told;
     keepingScroll(this.now, () => this.now.replaceChildren(
       table(`Running now (process ${process})`,
-        ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts"],
+        ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts", "Guardrails"],
         requests.map((each) => [
           element("code", {}, each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
-          seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts,
+          seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts, each.guardrails,
         ]),
         { empty: "No requests are running." }),
       table("Targets",
@@ -131,10 +123,10 @@ class Overview {
       table("Engines",
         ["Model", "Running", "Waiting", "KV blocks", "Prompt tokens", "From cache", "Generated", "Steps", "Preempted"],
         engines.map((each) => [
-          `${each.provider}/${each.model}`, each.running, each.waiting, blocks(each),
+          `${each.provider}/${each.model}${each.place ? `@${each.place}` : ""}`, each.running, each.waiting, blocks(each),
           ...["prompt_tokens", "cached_tokens", "generated_tokens", "steps", "preempted"].map((name) => number(each[name])),
         ]),
-        { empty: "No models run in this process." }),
+        { empty: "No models run here." }),
     ));
   }
 
@@ -147,6 +139,18 @@ class Overview {
           each.error, each.model, each.target, names[each.key] ?? each.key, element("span", { class: "long" }, each.message),
         ]),
         { empty: "Nothing went wrong." }),
+    ));
+  }
+
+  #showVerdicts({ data, names }) {
+    keepingScroll(this.verdicts, () => this.verdicts.replaceChildren(
+      table("Last verdicts of guardrails",
+        ["When", "Request", "Verdicts", "Status", "Model", "Key", "API"],
+        data.map((each) => [
+          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id),
+          each.guardrails, each.status, each.model, names[each.key] ?? each.key, each.api,
+        ]),
+        { empty: "No guardrail has found anything." }),
     ));
   }
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llama_compat.distribution.routing import PrefixSettings
 from llama_compat.extent import BYTES_PER_TOKEN
+from llama_compat.prefixes.chain import BLOCK_BYTES, Chain
 from routing.policy.balance import LeastBusy
 from routing.policy.group import Group, Random
-from routing.policy.prefix.chain import BLOCK_BYTES, Chain
 from routing.policy.prefix.sent import SentPrefixes
 from routing.policy.targets import LiveTarget, TargetState
 from routing.policy.wanted import Key
@@ -29,7 +29,8 @@ class PrefixAffinity(LeastBusy):
     (`--balance-abs-threshold 64`, `--balance-rel-threshold 1.5`: smg's
     docs/getting-started/load-balancing.md, read 2026-11-23).
 
-    What a target has is known from what was sent there and nothing else, so it may be any vendor's.
+    What a target has is known from what it tells, where it does (our own engines, vLLM and SGLang),
+    and else from what was sent there and nothing else, so it may be any vendor's.
 
     Args:
         random: gives numbers from 0 up to 1.

@@ -383,7 +383,8 @@ class OllamaClient(Client):
             for call in message.tool_calls or ():
                 said.calls.append((call.function.name, dict(call.function.arguments)))
             if reply.done:
-                said.stop = {"stop": "end", "length": "length"}[str(reply.done_reason)]
+                reasons = {"stop": "end", "length": "length", "content_filter": "filter"}
+                said.stop = reasons[str(reply.done_reason)]
                 said.tokens = (reply.prompt_eval_count or 0, reply.eval_count or 0)
         if said.calls and said.stop == "end":
             said.stop = "calls"  # Ollama has no other word for it

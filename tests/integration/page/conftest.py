@@ -24,8 +24,9 @@ ARTIFACTS = Path(__file__).parents[3] / ".artifacts" / "page"
 ADMIN_KEY, API_KEY = "the-admin-key", "sk-of-the-page"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """It ends before a test elsewhere begins, as the loop of Playwright has to."""
     reason = missing()
     if reason is not None:
         pytest.skip(reason)

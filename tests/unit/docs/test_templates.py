@@ -62,12 +62,15 @@ NOT_RUN = {
     "ANTHROPIC_BASE_URL=http://localhost:8321": "Claude Code",
     "CODEX_OSS_BASE_URL=http://localhost:8321/v1": "tests.clients.codex does it",
     "GOOGLE_GEMINI_BASE_URL=http://localhost:8321": "Gemini CLI",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED=1": "a cluster of several machines",
     "codex": "tests.clients.codex does it",
     "docker": "there is none",
     "kill": "tests/integration/test_reload.py does it",
+    "kubectl": "there is no Kubernetes",
     "llama-compat": "of a model that is not pulled",
     "make": "makes an environment",
     "pip": "changes the environment",
+    "serve": "tests/integration/test_ray.py does it",
 }
 """The commands that the pages show and no test of theirs runs, and why."""
 

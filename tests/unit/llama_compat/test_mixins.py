@@ -335,6 +335,7 @@ async def test_a_provider_that_only_chats_answers_a_prompt_as_if_a_user_said_it(
         stream=False,
         request_id="req_1",
         prepared=asked.prepared,
+        mark=asked.mark,
     )
 
 

@@ -11,6 +11,7 @@ from llama_compat.dialects.anthropic_messages.input.conversations import (
     parse_messages,
     parse_system,
 )
+from llama_compat.dialects.anthropic_messages.input.hosted import parse_hosted
 from llama_compat.dialects.anthropic_messages.input.parameters import (
     parse_effort,
     parse_format,
@@ -71,16 +72,18 @@ def parse_token_count(body: Mapping[str, Any], model: str) -> TokenCountCall:
 
 def _parse(body: Mapping[str, Any], model: str) -> ChatCompletionRequest:
     tools = parse_tools(body.get("tools"))
+    hosted = parse_hosted(body, {each.tool_name for each in tools})
     choice, parallel = parse_tool_choice(body.get("tool_choice"))
     return ChatCompletionRequest(
         model=model,
         messages=(*parse_system(body.get("system")), *parse_messages(body.get("messages"))),
         sampling=parse_settings(body),
         tools=tools,
-        tool_choice=choice if tools else None,
-        parallel_tool_calls=parallel if tools else None,
+        tool_choice=choice if tools or hosted else None,
+        parallel_tool_calls=parallel if tools or hosted else None,
         response_format=parse_format(body),
         reasoning_effort=parse_effort(body),
         stream=bool(body.get("stream")),
         service_tier=parse_service_tier(body.get("service_tier")),
+        hosted=hosted,
     )

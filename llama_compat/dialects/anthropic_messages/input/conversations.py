@@ -10,6 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.anthropic_messages.hosted_blocks import (
+    CALLS,
+    RESULTS,
+    result_text,
+    used_name,
+)
 from llama_compat.dialects.anthropic_messages.seals import parse_seal
 from llama_compat.dialects.members import (
     as_object,
@@ -199,13 +205,51 @@ def _parse_document(block: Mapping[str, Any], path: str) -> list[ContentPart]:
 def _parse_assistant(content: Any, path: str) -> Sequence[Message]:
     if isinstance(content, str):
         return [CompletionMessage.of(content)]
-    parts = [
-        _parse_said(block, where)
-        for block, where in _blocks(content, path)
-        # It marks where one model gave way to another, and is shown to none.
-        if block.get("type") != "fallback"
-    ]
-    return [CompletionMessage(tuple(with_call_seals(parts)))] if parts else []
+    said = _Said()
+    for block, where in _blocks(content, path):
+        kind = block.get("type")
+        if kind == "fallback":
+            continue  # It marks where one model gave way to another, and is shown to none.
+        if kind in RESULTS:
+            said.answer(text_in(block, "tool_use_id", where), *result_text(block))
+        else:
+            said.add(_parse_said(block, where), is_hosted=kind in CALLS)
+    return said.ended()
+
+
+class _Said:
+    """One turn of the model's, in which a server has run calls of its: what is behind a result is
+    another message of the same turn."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._parts: list[MessagePart] = []
+        self._answers: list[ToolResponseMessage] = []
+        self._waiting: dict[str, None] = {}
+
+    def add(self, part: MessagePart, *, is_hosted: bool) -> None:
+        if self._answers and not (isinstance(part, ToolCall) and self._waiting):
+            self._end_message()
+        self._parts.append(part)
+        if is_hosted and isinstance(part, ToolCall | UnparseableToolCall):
+            self._waiting[part.call_id] = None
+
+    def answer(self, call_id: str, text: str, is_error: bool) -> None:
+        if call_id in self._waiting:
+            del self._waiting[call_id]
+            self._answers.append(ToolResponseMessage(call_id, text, is_error))
+
+    def ended(self) -> list[Message]:
+        self._end_message()
+        return self._messages
+
+    def _end_message(self) -> None:
+        for call_id in self._waiting:
+            self._answers.append(ToolResponseMessage(call_id, "It was not run.", is_error=True))
+        if self._parts:
+            self._messages.append(CompletionMessage(tuple(with_call_seals(self._parts))))
+            self._messages += self._answers
+        self._parts, self._answers, self._waiting = [], [], {}
 
 
 def _parse_said(block: Mapping[str, Any], path: str) -> MessagePart:
@@ -219,6 +263,8 @@ def _parse_said(block: Mapping[str, Any], path: str) -> MessagePart:
             return parse_seal("", text_in(block, "data", path), redacted=True)
         case "tool_use":
             return _parse_call(block, path)
+        case kind if kind in CALLS:
+            return _parse_call({**block, "name": used_name(block)}, path)
         case None:
             raise missing_parameter(f"{path}.type")
         case kind:

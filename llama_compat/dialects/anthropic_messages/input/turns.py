@@ -14,7 +14,7 @@ from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse
 from llama_compat.dialects.anthropic_messages.requests import dropping_unbound, render_said
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
-from llama_compat.dialects.base import Restored, WireTurns
+from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
@@ -186,7 +186,14 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
 
 TURNS = WireTurns(
     restore=_restore,
-    said=_said,
     called=re.compile(rb'"tool_use"'),
     ended=re.compile(rb'"message_stop"'),
+)
+
+REPLIES = WireReplies(
+    finished=with_reasons(
+        re.compile(rb'"stop_reason"\s*:\s*"(\w*)"'),
+        frozenset({b"end_turn", b"stop_sequence", b"tool_use"}),
+    ),
+    said=_said,
 )

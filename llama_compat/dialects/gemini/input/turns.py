@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import Restored, WireTurns
+from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
 from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.members import member, spelling
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply
@@ -178,7 +178,11 @@ def _responses(body: bytes) -> Sequence[Mapping[str, Any]]:
 
 TURNS = WireTurns(
     restore=_restore,
-    said=_said,
     called=re.compile(rb'"functionCall"'),
     ended=re.compile(rb'"finishReason"\s*:\s*"'),
+)
+
+REPLIES = WireReplies(
+    finished=with_reasons(re.compile(rb'"finishReason"\s*:\s*"(\w*)"'), frozenset({b"STOP"})),
+    said=_said,
 )

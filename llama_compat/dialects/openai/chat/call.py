@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.members import optional_text_in
+from llama_compat.dialects.openai.chat.hosted import parse_hosted
 from llama_compat.dialects.openai.chat.replies import render_reply
 from llama_compat.dialects.openai.chat.requests import (
     parse_messages,
@@ -52,7 +53,13 @@ class ChatCall(Struct, frozen=True):
 
     def stream_renderer(self, labels: Labels) -> EncodedChunks:
         """A renderer of `chat.completion.chunk` objects."""
-        return EncodedChunks(StreamRenderer(**_said_of(labels), include_usage=self.include_usage))
+        return EncodedChunks(
+            StreamRenderer(
+                **_said_of(labels),
+                include_usage=self.include_usage,
+                cites=bool(self.request.hosted),
+            )
+        )
 
 
 def _said_of(labels: Labels) -> dict[str, Any]:
@@ -70,11 +77,12 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         APIError: 400 naming the message or tool that is malformed.
     """
     wanted = body.get("logprobs")
+    tools = parse_tools(body.get("tools"))
     request = ChatCompletionRequest(
         model=model,
         messages=parse_messages(body.get("messages")),
         sampling=parse_sampling(body),
-        tools=parse_tools(body.get("tools")),
+        tools=tools,
         tool_choice=parse_tool_choice(body.get("tool_choice")),
         parallel_tool_calls=body.get("parallel_tool_calls"),
         response_format=parse_response_format(body.get("response_format")),
@@ -86,6 +94,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         service_tier=parse_service_tier(body),
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
+        hosted=parse_hosted(body, {each.tool_name for each in tools}),
     )
     return ChatCall(
         request=request,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from llama_compat.dialects.openai.chat.hosted import render_citations
 from llama_compat.dialects.openai.chat.requests import (
     render_call,
     render_image,
@@ -79,6 +80,8 @@ def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, An
     }
     if message.reasoning is not None:
         rendered["reasoning_content"] = message.reasoning
+    if cited := list(render_citations(message.parts)):
+        rendered["annotations"] = cited
     if images:
         # OpenAI has no place for them; this is OpenRouter's.
         rendered["images"] = [render_image(image) for image in images]

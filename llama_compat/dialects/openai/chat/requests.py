@@ -175,14 +175,20 @@ def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
         return ()
     if not isinstance(value, list):
         raise invalid_parameter("tools", "'tools' must be an array.")
-    return tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(value))
+    return tuple(
+        _parse_tool(tool, f"tools[{index}]")
+        for index, tool in enumerate(value)
+        # That one the server runs, or it would have been taken out.
+        if not (isinstance(tool, dict) and tool.get("type") == "file_search")
+    )
 
 
 def _parse_tool(value: Any, path: str) -> ToolDefinition:
     tool = as_object(value, path)
     if tool.get("type") != "function":
+        kind = tool.get("left_out") or tool.get("type")
         raise invalid_parameter(
-            f"{path}.type", f"Invalid value: {tool.get('type')!r}. Only 'function' is supported."
+            f"{path}.type", f"Invalid value: {kind!r}. Only 'function' is supported."
         )
     function = as_object(tool.get("function"), f"{path}.function")
     return ToolDefinition(

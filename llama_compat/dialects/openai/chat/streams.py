@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.openai.chat.hosted import TextPlaces, render_citation
 from llama_compat.dialects.openai.chat.replies import (
     call_id_of,
     parse_images,
@@ -22,6 +24,7 @@ from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.usage import service_tier
 from llama_compat.events import ReplyParts
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
@@ -49,20 +52,32 @@ class StreamRenderer(ChunkRenderer):
     Args:
         reply_id, model, created: what every chunk says.
         include_usage: whether the client asked for a last chunk with the usage.
+        cites: whether what is said may name what was found.
     """
 
     object = "chat.completion.chunk"
 
-    def __init__(self, *, reply_id: str, model: str, created: int, include_usage: bool) -> None:
+    def __init__(
+        self,
+        *,
+        reply_id: str,
+        model: str,
+        created: int,
+        include_usage: bool,
+        cites: bool = False,
+    ) -> None:
         super().__init__(
             reply_id=reply_id, model=model, created=created, include_usage=include_usage
         )
         self._calls: dict[int, _CallsSent] = {}
+        self._places: defaultdict[int, TextPlaces] | None = (
+            defaultdict(TextPlaces) if cites else None
+        )
 
     def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
         """The chunks that `event` of the choice `choice` makes, none to two."""
         if isinstance(event, StreamProgress):
-            delta = self._render_delta(choice, event.delta)
+            delta = self._render_delta(choice, event.delta, event.part)
             if delta or event.logprobs or event.token_ids:
                 yield self._render_chunk(
                     choice, delta, logprobs=event.logprobs, ids=event.token_ids
@@ -93,15 +108,24 @@ class StreamRenderer(ChunkRenderer):
             }
         )
 
-    def _render_delta(self, choice: int, delta: Delta) -> dict[str, Any]:
+    def _render_delta(self, choice: int, delta: Delta, part: int) -> dict[str, Any]:
         if isinstance(delta, TextDelta):
-            return {"content": delta.text} if delta.text else {}
+            if not delta.text:
+                return {}
+            if self._places is not None:
+                self._places[choice].say(part, delta.text)
+            return {"content": delta.text}
         if isinstance(delta, ReasoningDelta):
             return {"reasoning_content": delta.text} if delta.text else {}
         if isinstance(delta, RefusalDelta):
             return {"refusal": delta.text} if delta.text else {}
         if isinstance(delta, ImageDelta):
             return {"images": [render_image(delta.image)]}
+        if isinstance(delta, HostedCallDelta):
+            return {}
+        if isinstance(delta, CitationDelta):
+            before = 0 if self._places is None else self._places[choice].before(part)
+            return {"annotations": [render_citation(delta.citation, before)]}
         return self._calls.setdefault(choice, _CallsSent()).render(delta)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import Restored, WireTurns
+from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
 from llama_compat.dialects.openai.chat.reasoning_fields import DETAILS, EXTRA, TEXTS
 from llama_compat.dialects.openai.chat.replies import call_id_of, parse_reply
 from llama_compat.dialects.openai.chat.requests import parse_messages
 from llama_compat.dialects.openai.chat.streams import StreamParser
+from llama_compat.dialects.openai.finish_reasons import FINISH_REASON
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
@@ -121,7 +122,11 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
 
 TURNS = WireTurns(
     restore=_restore,
-    said=_said,
     called=re.compile(rb'"tool_calls"'),
     ended=re.compile(rb'"finish_reason"\s*:\s*"'),
+)
+
+REPLIES = WireReplies(
+    finished=with_reasons(FINISH_REASON, frozenset({b"stop", b"tool_calls", b"function_call"})),
+    said=_said,
 )

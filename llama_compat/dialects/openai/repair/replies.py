@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from llama_compat.dialects.openai.embeddings import base64_of
 from llama_compat.dialects.openai.repair.fields import (
@@ -52,10 +54,40 @@ def mend_completion(fields: JSONFields, kind: ReplyKind, model: Raw) -> None:
         fields["created"] = created_now()
     if not is_null(fields.get("usage")):
         fields["usage"] = mended_usage(fields["usage"])
+    if kind is CHAT and _are_usual(fields["choices"]):
+        return
     choices = parse_objects(fields["choices"])
     mended = [_mend_whole_choice(choice, place, kind) for place, choice in enumerate(choices)]
     if any(mended):
         fields["choices"] = encode(choices)
+
+
+class _UsualMessage(Struct):
+    role: Literal["assistant"]
+    content: str | None = None
+    reasoning: None = None
+    reasoning_content: None = None
+    tool_calls: None = None
+
+
+class _UsualChoice(Struct):
+    """A choice of nothing but text, in which there is nothing to mend."""
+
+    index: int
+    message: _UsualMessage
+    finish_reason: Literal["stop", "length", "content_filter"]
+
+
+_usual_choices = msgspec.json.Decoder(list[_UsualChoice])
+
+
+def _are_usual(choices: Raw) -> bool:
+    """Whether nothing has to be mended in any of `choices`, which is looked at in one go."""
+    try:
+        _usual_choices.decode(choices)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
 
 
 def mend_embeddings(fields: JSONFields, model: Raw, *, as_base64: bool = False) -> None:

@@ -18,6 +18,7 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.dialects.openai_responses.input.custom_tools import wrap
+from llama_compat.dialects.openai_responses.input.hosted import call_result, called_name
 from llama_compat.dialects.openai_responses.input.tools import model_name
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
 from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
@@ -89,7 +90,11 @@ def unsupported_items(value: Any) -> Iterator[str]:
     for index, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, dict):
             kind = item_type(item)
-            if kind not in _KINDS or (kind == "compaction" and _summary(item) is None):
+            if (
+                kind not in _KINDS
+                or kind in _HOSTED
+                or (kind == "compaction" and _summary(item) is None)
+            ):
                 yield f"input[{index}].{kind}"
 
 
@@ -109,6 +114,8 @@ class _Conversation:
         self._entries: list[_Turn | Message] = []
         self._open: _Turn | None = None
         self._calls: dict[str, tuple[_Turn, int]] = {}
+        self._waiting: dict[str, _Turn] = {}
+        self._approved: set[str] = set()
 
     def add(self, item: Mapping[str, Any], path: str) -> None:
         add = _KINDS.get(item_type(item))
@@ -116,6 +123,10 @@ class _Conversation:
             add(self, item, path)
 
     def messages(self) -> tuple[Message, ...]:
+        for call_id, turn in self._waiting.items():
+            if call_id not in self._approved:
+                told = "The user has not let this call be made."
+                turn.answers.append(ToolResponseMessage(call_id, told, is_error=True))
         messages: list[Message] = []
         for entry in self._entries:
             if isinstance(entry, _Turn):
@@ -196,6 +207,47 @@ class _Conversation:
         if summary is not None:
             self._say(UserMessage(SUMMARY_INTRODUCTION + summary.text))
 
+    def add_hosted_call(self, item: Mapping[str, Any], path: str) -> None:
+        """A call of a server's tool, with what it gave."""
+        call_id, (told, failed) = text_in(item, "id", path), call_result(item)
+        asked = optional_text_in(item, "approval_request_id", path)
+        if asked is not None and asked in self._waiting:
+            self._waiting.pop(asked).answers.append(ToolResponseMessage(asked, told, failed))
+            self._open = None
+            return
+        turn = self._turn()
+        call = parse_tool_call(call_id, called_name(item, path), text_in(item, "arguments", path))
+        turn.parts.append(call)
+        turn.answers.append(ToolResponseMessage(call_id, told, failed))
+        self._open = None
+
+    def add_approval_request(self, item: Mapping[str, Any], path: str) -> None:
+        """A call that waits for the user's word; what it gave comes when it has been run."""
+        call_id = text_in(item, "id", path)
+        call = parse_tool_call(call_id, called_name(item, path), text_in(item, "arguments", path))
+        turn = self._turn()
+        self._waiting[call_id] = turn
+        turn.parts.append(call)
+
+    def add_approval(self, item: Mapping[str, Any], path: str) -> None:
+        """The user's word: a call that is let run has its result from there."""
+        call_id = text_in(item, "approval_request_id", path)
+        turn = self._waiting.get(call_id)
+        if turn is None:
+            raise invalid_parameter(
+                f"{path}.approval_request_id",
+                f"No request for approval with the id '{call_id}' comes before the answer to it.",
+            )
+        if item.get("approve") is not True:
+            why = optional_text_in(item, "reason", path)
+            told = "The user did not let this call be made." + (f" Why: {why}" if why else "")
+            self._waiting.pop(call_id).answers.append(
+                ToolResponseMessage(call_id, told, is_error=True)
+            )
+        else:
+            self._approved.add(call_id)
+        self._open = None
+
     def add_nothing(self, item: Mapping[str, Any], path: str) -> None:
         """For an item that is read elsewhere."""
 
@@ -233,7 +285,19 @@ _KINDS = {
     "item_reference": _Conversation.add_reference,
     "compaction": _Conversation.add_compaction,
     "additional_tools": _Conversation.add_nothing,
+    # What a search has found is in what the model said of it.
+    "web_search_call": _Conversation.add_nothing,
+    "file_search_call": _Conversation.add_nothing,
+    "mcp_list_tools": _Conversation.add_nothing,
+    "mcp_call": _Conversation.add_hosted_call,
+    "mcp_approval_request": _Conversation.add_approval_request,
+    "mcp_approval_response": _Conversation.add_approval,
 }
+
+_HOSTED = frozenset(
+    kind for kind in _KINDS if kind.startswith(("web_search_", "file_search_", "mcp_"))
+)
+"""Items of tools that a server runs, which is asked for with them."""
 
 
 def _summary(item: Mapping[str, Any]) -> Summary | None:

@@ -9,6 +9,12 @@ from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
+from llama_compat.dialects.openai_responses.input.hosted import (
+    allowed_hosted,
+    approved_calls,
+    hosted_choice,
+    parse_hosted,
+)
 from llama_compat.dialects.openai_responses.input.items import (
     item_type,
     parse_input,
@@ -35,19 +41,23 @@ from llama_compat.types import (
 
 LOGPROBS = "message.output_text.logprobs"
 
+SOURCES = "web_search_call.action.sources"
+
+RESULTS = "file_search_call.results"
+
 INCLUDABLE = frozenset(
     {
         LOGPROBS,
         "reasoning.encrypted_content",
         "message.input_image.image_url",
-        "file_search_call.results",
+        RESULTS,
         "web_search_call.results",
-        "web_search_call.action.sources",
+        SOURCES,
         "computer_call_output.output.image_url",
         "code_interpreter_call.outputs",
     }
 )
-"""What `include` may name. Reasoning is sealed in any case; there are no calls of hosted tools."""
+"""What `include` may name. Reasoning is sealed in any case."""
 
 
 class ResponsesCall(StreamedChoice, frozen=True):
@@ -74,7 +84,14 @@ def parse_request(
         APIError: 400 naming what is malformed, or what is not kept here.
     """
     refuse_unkept(body, is_kept=keeping is not None)
-    choice, toolbox = parse_tool_choice(body.get("tool_choice"), parse_toolbox(body))
+    offered = parse_toolbox(body)
+    taken = {each.tool_name for each in offered.definitions}
+    hosted = parse_hosted(body.get("tools"), taken)
+    named = hosted_choice(body.get("tool_choice"), hosted)
+    if named is None:
+        choice, toolbox = parse_tool_choice(body.get("tool_choice"), offered, bool(hosted))
+    else:
+        choice, toolbox = named, offered
     text = body.get("text") or {}
     reasoning = body.get("reasoning") or {}
     verbosity = optional_text_in(text, "verbosity", "text")
@@ -84,7 +101,7 @@ def parse_request(
         messages=parse_messages(body, keeping),
         sampling=parse_sampling({**body, "max_tokens": body.get("max_output_tokens")}),
         tools=toolbox.definitions,
-        tool_choice=choice if toolbox.definitions else None,
+        tool_choice=choice if toolbox.definitions or hosted else None,
         parallel_tool_calls=False if body.get("parallel_tool_calls") is False else None,
         response_format=_parse_format(text.get("format")),
         reasoning_effort=optional_text_in(reasoning, "effort", "reasoning"),
@@ -94,6 +111,9 @@ def parse_request(
         service_tier=parse_service_tier(body),
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
+        hosted=allowed_hosted(body.get("tool_choice"), hosted),
+        approved=approved_calls(body.get("input")),
+        max_hosted_calls=body.get("max_tool_calls"),
     )
     shown = Shown(
         said=repeated(body),
@@ -102,6 +122,8 @@ def parse_request(
         with_logprobs=wants_logprobs,
         obfuscate=(body.get("stream_options") or {}).get("include_obfuscation") is True,
         previous_response_id=body.get("previous_response_id"),
+        with_sources=SOURCES in (body.get("include") or ()),
+        with_results=RESULTS in (body.get("include") or ()),
     )
     return ResponsesCall(request, shown, keeping)
 
@@ -234,7 +256,7 @@ _NOTHING_ASKED = frozenset(
         "client_metadata",
     }
 )
-"""`max_tool_calls` bounds the calls of hosted tools, of which there are none."""
+"""`max_tool_calls` bounds the calls of tools that the server runs."""
 
 _OPENAI_NAMES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "max_output_tokens": ("max_tokens", ()),

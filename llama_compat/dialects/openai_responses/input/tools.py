@@ -17,6 +17,7 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.openai_responses.input.custom_tools import PARAMETERS
 from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.vocabulary import kind_of
 from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import ToolChoice, ToolDefinition
 
@@ -216,8 +217,15 @@ def _unsupported_members(
         yield f"{path}.allowed_callers", UNKNOWN
 
 
-def parse_tool_choice(value: Any, toolbox: Toolbox) -> tuple[ToolChoice | None, Toolbox]:
+def parse_tool_choice(
+    value: Any, toolbox: Toolbox, has_hosted: bool = False
+) -> tuple[ToolChoice | None, Toolbox]:
     """The `tool_choice` of a request, and those of its tools that the model is offered.
+
+    Args:
+        value: it.
+        toolbox: the client's own tools.
+        has_hosted: whether there are tools that the server runs.
 
     Raises:
         APIError: 400, it is none, or names what there is not.
@@ -233,7 +241,7 @@ def parse_tool_choice(value: Any, toolbox: Toolbox) -> tuple[ToolChoice | None, 
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
             allowed = as_list(value.get("tools"), f"{path}.tools")
             offered = toolbox.only(allowed, f"{path}.tools")
-            if not offered.definitions:
+            if not offered.definitions and not has_hosted:
                 if mode == "auto":
                     return None, offered
                 raise invalid_parameter(
@@ -266,5 +274,13 @@ def described(tools: Any) -> list[Any]:
     return [
         {**unset, **tool} if tool["type"] == "function" else tool
         for tool in tools or ()
-        if isinstance(tool, dict) and tool.get("type") in ("function", "custom", "namespace")
+        if isinstance(tool, dict) and _is_offered(tool.get("type"))
     ]
+
+
+def _is_offered(kind: Any) -> bool:
+    """Whether a model is offered tools of this type; those that the server does not run have been
+    taken out before."""
+    if kind in ("function", "custom", "namespace"):
+        return True
+    return isinstance(kind, str) and kind_of(kind) is not None

@@ -93,6 +93,7 @@ class MessageItem(Item):
         )
         self._said: list[str] = []
         self._logprobs: list[dict[str, Any]] = []
+        self._annotations: list[dict[str, Any]] = []
         self._is_refusal = False
         self._template: DeltaTemplate | None = None
 
@@ -119,6 +120,16 @@ class MessageItem(Item):
         )
         return self._writer.event("response.output_text.delta", members)
 
+    def annotate(self, annotation: dict[str, Any]) -> bytes:
+        """Something is to be known of a place in the open part."""
+        members = self._at(
+            content_index=len(self.item["content"]),
+            annotation_index=len(self._annotations),
+            annotation=annotation,
+        )
+        self._annotations.append(annotation)
+        return self._writer.event("response.output_text.annotation.added", members)
+
     def end_part(self) -> bytes:
         """The open part is whole, if there is one."""
         if self._template is None:
@@ -132,6 +143,7 @@ class MessageItem(Item):
             done = self._writer.event("response.output_text.done", {**at, **whole})
         self.item["content"].append(part)
         self._template, self._said, self._logprobs = None, [], []
+        self._annotations = []
         return done + self._writer.event("response.content_part.done", {**at, "part": part})
 
     def end(self, status: str) -> bytes:
@@ -142,7 +154,12 @@ class MessageItem(Item):
         said = "".join(self._said)
         if self._is_refusal:
             return {"type": "refusal", "refusal": said}
-        return {"type": "output_text", "text": said, "annotations": [], "logprobs": self._logprobs}
+        return {
+            "type": "output_text",
+            "text": said,
+            "annotations": self._annotations,
+            "logprobs": self._logprobs,
+        }
 
 
 class ReasoningItem(Item):

@@ -16,6 +16,7 @@ from llama_compat.dialects.openai_responses.errors import error_event, response_
 from llama_compat.dialects.openai_responses.input.tools import Toolbox
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.output.events import EventWriter
+from llama_compat.dialects.openai_responses.output.hosted import HostedItem, render_citation
 from llama_compat.dialects.openai_responses.output.items import (
     CallItem,
     CustomCallItem,
@@ -29,6 +30,7 @@ from llama_compat.dialects.openai_responses.output.items import (
 from llama_compat.dialects.openai_responses.output.response_object import response_object
 from llama_compat.dialects.openai_responses.sealed import CallSeal
 from llama_compat.errors import APIError
+from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.types import (
     ReasoningDelta,
     RefusalDelta,
@@ -63,6 +65,8 @@ class Shown:
         with_logprobs: whether log probabilities are wanted.
         obfuscate: whether deltas hide their length.
         previous_response_id: the response that this one goes on from.
+        with_sources: whether a search of the web says what it has found.
+        with_results: whether a search in files does.
     """
 
     said: Mapping[str, Any]
@@ -71,6 +75,8 @@ class Shown:
     with_logprobs: bool = False
     obfuscate: bool = False
     previous_response_id: str | None = None
+    with_sources: bool = False
+    with_results: bool = False
 
 
 class StreamRenderer:
@@ -115,6 +121,10 @@ class StreamRenderer:
                 return self._render_call(delta, event.part)
             if isinstance(delta, RefusalDelta):
                 return self._begin() + self._message(event.part, is_refusal=True, text=delta.text)
+            if isinstance(delta, HostedCallDelta):
+                return self._render_hosted(delta.call, event.part)
+            if isinstance(delta, CitationDelta):
+                return self._render_citation(delta.citation, event.part)
             # No image gets here: there is no place for one.
             return (
                 self._render_reasoning(delta, event.part)
@@ -240,6 +250,25 @@ class StreamRenderer:
             begun += item.end("completed")
         # Whether one that failed was cut off is known when the reply has ended.
         return begun
+
+    def _render_hosted(self, call: HostedCall, part: int) -> bytes:
+        begun = self._begin()
+        item = self._by_part.get(part)
+        if not isinstance(item, HostedItem):
+            begun += self._end_talk()
+            is_in_files = call.kind == "file_search"
+            wanted = self._shown.with_results if is_in_files else self._shown.with_sources
+            item = HostedItem(self._place(), call, with_sources=wanted)
+            self._output.append(item)
+            self._by_part[part] = item
+            begun += item.begin_with(call)
+        return begun if call.status == "in_progress" else begun + item.end_with(call)
+
+    def _render_citation(self, citation: Citation, part: int) -> bytes:
+        talk = self._talk
+        if part != self._part or not isinstance(talk, MessageItem):
+            return b""
+        return talk.annotate(render_citation(citation))
 
     def _place(self) -> Place:
         return Place(

@@ -141,7 +141,6 @@ def sample_kernel(
         enough = tl.maximum(1.0, tl.ceil((wanted - above) / each)).to(tl.int32)
         ties = tl.where(low == bits, tl.minimum(ties, enough), enough)
         bits = low
-        whole = above + ties * each
 
     first = tl.load(settings + 4 * settings_stride + row).to(tl.uint32, bitcast=True)
     second = tl.load(settings + 5 * settings_stride + row).to(tl.uint32, bitcast=True)

@@ -7,8 +7,10 @@ import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llama_compat.types import CAN_WAIT
 from providers.local.block_manager import BlockManager
 from providers.local.torch_engine.model.rope_lengths import LongRope
+from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 
@@ -79,6 +81,8 @@ class TorchScheduler:
         self._waiting: list[tuple[int, int, TorchSequence]] = []
         self._arrivals = itertools.count()
         self._places: dict[TorchSequence, tuple[int, int]] = {}
+        self._courtesy = Courtesy(limits.tokens)
+        self._patient = 0
 
     @property
     def waiting(self) -> int:
@@ -88,6 +92,7 @@ class TorchScheduler:
     def add(self, sequence: TorchSequence) -> None:
         """Queue a sequence."""
         self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
+        self._patient += self._can_wait(sequence)
         self._queue(sequence)
 
     def drop(self, sequences: set[TorchSequence]) -> None:
@@ -99,15 +104,15 @@ class TorchScheduler:
         for sequence in sequences:
             if sequence in self.running:
                 self.end(sequence)
-            else:
-                self._places.pop(sequence, None)
+            elif sequence in self._places:
+                self._forget(sequence)
         if len(self._waiting) > 2 * self.waiting:
             self._waiting = [item for item in self._waiting if item[2] in self._places]
             heapq.heapify(self._waiting)
 
     def end(self, sequence: TorchSequence) -> None:
         """A sequence is complete, or has failed."""
-        del self._places[sequence]
+        self._forget(sequence)
         # One whose last token was chosen ahead may have been sent back meanwhile.
         if sequence in self.running:
             del self.running[sequence]
@@ -123,26 +128,39 @@ class TorchScheduler:
         """The next step; without chunks if nothing can be done.
 
         Those that decode come first, so that a long prompt does not hold them up; prompts share
-        what is left of the step.
+        what is left of the step. What can wait has no part in a step that computes the prompt of
+        what can't.
         """
         batch = StepBatch()
         budget = self.limits.tokens
         self._send_back_outgrown()
+        paused = self._give_way()
+        for_patient = self._for_patient(paused=paused)
         for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
             # It may have had to give way to one before it.
             if budget > 0 and sequence in self.running and not sequence.awaits_last:
-                budget -= self._take(batch, sequence, budget)
+                if not self._can_wait(sequence):
+                    budget -= self._take(batch, sequence, budget)
+                elif for_patient > 0:
+                    taken = self._take(batch, sequence, min(budget, for_patient))
+                    budget, for_patient = budget - taken, for_patient - taken
         while budget > 0 and self._waiting and len(self.running) < self.limits.sequences:
             sequence = self._waiting[0][2]
             if sequence not in self._places:
                 heapq.heappop(self._waiting)
                 continue
+            can_wait = self._can_wait(sequence)
+            if can_wait and for_patient <= 0:
+                break
             # One that was sent back a moment ago waits until its last token is known.
             if sequence.awaits_token or not self._admit(sequence):
                 break
             heapq.heappop(self._waiting)
             self.running[sequence] = None
-            budget -= self._take(batch, sequence, budget)
+            taken = self._take(batch, sequence, min(budget, for_patient) if can_wait else budget)
+            budget -= taken
+            for_patient -= taken if can_wait else 0
+        self._note(batch)
         return batch
 
     def register(self, batch: StepBatch, chunk: Chunk) -> None:
@@ -178,6 +196,59 @@ class TorchScheduler:
         return True
 
     # ----------------------------------------------------------------------------------------------
+
+    def _can_wait(self, sequence: TorchSequence) -> bool:
+        return self._places[sequence][0] >= CAN_WAIT
+
+    def _forget(self, sequence: TorchSequence) -> None:
+        self._patient -= self._can_wait(sequence)
+        del self._places[sequence]
+
+    def _for_patient(self, *, paused: bool) -> int:
+        """How many tokens of what can wait the step may have."""
+        if not self._patient:
+            return 0
+        allowed = self._courtesy.tokens(people=len(self._places) > self._patient)
+        return 0 if paused else allowed
+
+    def _note(self, batch: StepBatch) -> None:
+        """Tell what is in a step, so that the next ones are as long as they should be."""
+        if not self._patient:
+            self._courtesy.begins(StepKind.other, 0)
+            return
+        patient = [chunk for chunk in batch.chunks if self._can_wait(chunk.sequence)]
+        others = [chunk for chunk in batch.chunks if not self._can_wait(chunk.sequence)]
+        if any(chunk.tokens > 1 or not chunk.samples for chunk in others):
+            self._courtesy.begins(StepKind.prompt, 0)
+        elif patient:
+            self._courtesy.begins(StepKind.patient, sum(chunk.tokens for chunk in patient))
+
+    def _give_way(self) -> bool:
+        """Send what can wait to the back, as far as what can't needs its places and its memory.
+
+        Returns:
+            Whether the prompt of something that can't wait is to be computed.
+        """
+        while self._waiting and self._waiting[0][2] not in self._places:
+            heapq.heappop(self._waiting)
+        somebody_waits = bool(self._waiting) and self._waiting[0][0] < CAN_WAIT
+        patient = [each for each in self.running if self._can_wait(each)]
+        if not patient:
+            return False
+        if not somebody_waits:
+            return any(each.uncomputed > 1 and not self._can_wait(each) for each in self.running)
+        patient.sort(key=self._places.__getitem__)
+        waiting = sum(priority < CAN_WAIT for priority, _ in self._places.values())
+        waiting -= len(self.running) - len(patient)
+        places = waiting - (self.limits.sequences - len(self.running))
+        first = self._waiting[0][2]
+        while patient:
+            needed = self._blocks.blocks_for(len(first.token_ids)) + len(self.running)
+            if places <= 0 and self._blocks.available >= needed:
+                break
+            self._preempt(patient.pop())
+            places -= 1
+        return True
 
     def _queue(self, sequence: TorchSequence) -> None:
         heapq.heappush(self._waiting, (*self._places[sequence], sequence))

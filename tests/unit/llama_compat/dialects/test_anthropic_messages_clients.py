@@ -300,7 +300,7 @@ CITED = {"type": "document", "source": {"type": "text", "data": "a"}, "citations
             "messages[0].content[0].content[0].type",
         ),
         (
-            {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use"}]}]},
+            {"messages": [{"role": "assistant", "content": [{"type": "container_upload"}]}]},
             "messages[0].content[0].type",
         ),
         (
@@ -365,7 +365,7 @@ def test_what_is_wrong_is_named(members: dict[str, Any], param: str) -> None:
 def test_tool_choices(choice: Any, expected: tuple[ToolChoice | None, bool | None]) -> None:
     request = parsed(tools=[TOOL], tool_choice=choice)
     assert (request.tool_choice, request.parallel_tool_calls) == expected
-    without = parsed(tools=[WEB_SEARCH], tool_choice=choice)
+    without = parsed(tools=[{"type": "bash_20250124", "name": "bash"}], tool_choice=choice)
     assert (without.tools, without.tool_choice, without.parallel_tool_calls) == ((), None, None)
 
 

@@ -625,8 +625,9 @@ def test_token_counts() -> None:
     asked_of_gemini = gemini.render_count_request(request)
     assert asked_of_gemini == {"generateContentRequest": {"model": "models/own", "contents": HI}}
     assert gemini.parse_token_count({"totalTokens": 7}) == 7
-    with pytest.raises(ValueError, match="totalTokens"):
-        gemini.parse_token_count({})
+    for no_count in ({}, {"totalTokens": -1}, {"totalTokens": True}, {"totalTokens": "7"}):
+        with pytest.raises(ValueError, match="totalTokens"):
+            gemini.parse_token_count(no_count)
 
 
 def embed(text: str, **members: Any) -> dict[str, Any]:

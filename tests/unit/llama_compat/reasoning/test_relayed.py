@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llama_compat.dialects.openai.chat.turns import TURNS
+from llama_compat.dialects.openai.chat.turns import REPLIES, TURNS
 from llama_compat.exchange import Reply
 from llama_compat.reasoning.memory import ReasoningMemory
 from llama_compat.reasoning.recollection import ReasoningRule, Recollection, TurnPlace
@@ -58,7 +58,8 @@ async def streamed(first: bytes, *pieces: bytes) -> Reply:
 
 
 async def test_it_is_kept_before_the_end_is_told(recollection: Recollection) -> None:
-    reply = await watched(await streamed(THOUGHT, CALLED, END), TURNS, recollection, TurnPlace())
+    came = await streamed(THOUGHT, CALLED, END)
+    reply = await watched(came, TURNS, REPLIES.said, recollection, TurnPlace())
     assert reply.first == THOUGHT
     assert not isinstance(reply.body, bytes)
     assert await anext(reply.body) == CALLED
@@ -69,13 +70,15 @@ async def test_it_is_kept_before_the_end_is_told(recollection: Recollection) -> 
 
 
 async def test_a_stream_may_be_there_at_once(recollection: Recollection) -> None:
-    reply = await watched(await streamed(THOUGHT + CALLED + END), TURNS, recollection, TurnPlace())
+    came = await streamed(THOUGHT + CALLED + END)
+    reply = await watched(came, TURNS, REPLIES.said, recollection, TurnPlace())
     assert kept(recollection) == "Hm."
     await reply.aclose()
 
 
 async def test_one_that_broke_off_is_not_kept(recollection: Recollection) -> None:
-    reply = await watched(await streamed(THOUGHT, CALLED), TURNS, recollection, TurnPlace())
+    came = await streamed(THOUGHT, CALLED)
+    reply = await watched(came, TURNS, REPLIES.said, recollection, TurnPlace())
     assert not isinstance(reply.body, bytes)
     async for _ in reply.body:
         pass
@@ -94,13 +97,13 @@ async def test_closing_it_closes_what_it_reads(recollection: Recollection) -> No
 
     began = body()
     await anext(began)
-    reply = await watched(Reply(began, THOUGHT), TURNS, recollection, TurnPlace())
+    reply = await watched(Reply(began, THOUGHT), TURNS, REPLIES.said, recollection, TurnPlace())
     await reply.aclose()
     assert closed == [True]
 
 
 @pytest.mark.parametrize("body", [b'{"tool_calls": 7}', b'{"choices": [{"tool_calls"'])
 async def test_what_cant_be_read_goes_by(recollection: Recollection, body: bytes) -> None:
-    reply = await watched(Reply(body), TURNS, recollection, TurnPlace())
+    reply = await watched(Reply(body), TURNS, REPLIES.said, recollection, TurnPlace())
     assert reply.body == body
     assert len(recollection.memory) == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llama_compat.dialects.openai.operations import COMPLETIONS
+from llama_compat.dialects.openai.operations import COMPLETIONS, EMBEDDINGS
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.exchange import Reply, Target
@@ -372,3 +372,25 @@ async def test_choices_run_at_the_same_time() -> None:
     await first.aclose()
     await second.aclose()
     assert echo.running == 0
+
+
+async def embedded(*texts: str, **more: Any) -> list[list[float]]:
+    body = {"model": "echo", "input": list(texts), **more}
+    reply = await provider().openai_embeddings(call_of(body, EMBEDDINGS), ECHO)
+    assert isinstance(reply.body, bytes)
+    return [each["embedding"] for each in json.loads(reply.body)["data"]]
+
+
+async def test_vectors_are_alike_where_words_are() -> None:
+    def alike(one: list[float], other: list[float]) -> float:
+        return sum(map(float.__mul__, one, other))
+
+    first, same, other, nothing = await embedded("the red car", "Car, the RED", "blue sky", "?!")
+    assert alike(first, same) == pytest.approx(1)
+    assert alike(first, other) < 0.5
+    assert len(first) == 256
+    assert not any(nothing)
+    assert [len(each) for each in await embedded("a", dimensions=8)] == [8]
+    with pytest.raises(APIError) as caught:
+        await embedded("a", dimensions=10**9)
+    assert caught.value.param == "dimensions"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from llama_compat.types import (
 from providers.base import ProviderModel
 from providers.local.echo import EchoConfig, EchoProvider
 from tests.unit.calls import call_of
+from tests.virtual_time import in_virtual_time
 
 FAST = {"step_seconds": 0.0001, "block_tokens": 4}
 
@@ -60,11 +60,11 @@ async def test_a_prompt_that_it_had_before_is_cached() -> None:
     assert await cached(echo, "three four", system, "salt") == 8
 
 
+@in_virtual_time
 async def test_it_takes_the_time_of_an_engine() -> None:
-    echo = provider(step_seconds=0.01, prefill_tokens_per_second=100)
-    begun = time.perf_counter()
+    echo = provider(step_seconds=0.01, step_seconds_per_sequence=0, prefill_tokens_per_second=100)
     await asked(echo, "one two three four")
-    assert 0.04 + 4 * 0.01 <= time.perf_counter() - begun < 1.0
+    assert asyncio.get_running_loop().time() == pytest.approx(0.04 + 4 * 0.01)
 
 
 async def test_a_client_that_leaves_frees_the_engine() -> None:

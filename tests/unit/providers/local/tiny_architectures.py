@@ -10,7 +10,8 @@ VOCABULARY = 120
 WINDOW = 24
 
 _SIZES: dict[tuple[str, ...], Any] = {
-    ("vocab_size",): VOCABULARY,
+    ("vocab_size", "vocab_size_per_layer_input", "shape_vocab_size"): VOCABULARY,
+    ("pronunciation_vocab_size",): VOCABULARY,
     (
         *("hidden_size", "d_model", "n_embd", "n_embed", "dim", "embedding_size", "emb_dim"),
         "word_embed_proj_dim",
@@ -35,8 +36,10 @@ _SIZES: dict[tuple[str, ...], Any] = {
     (
         *("head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"),
         *("v_head_dim", "state_size", "ssm_state_size", "mamba_d_state", "mamba_n_heads"),
-        "mamba_d_head",
+        *("mamba_d_head", "linear_head_dim", "linear_key_head_dim", "linear_value_head_dim"),
     ): 8,
+    ("linear_num_heads", "linear_num_value_heads"): 4,
+    ("linear_num_key_heads",): 2,
     ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"): 4,
     ("num_experts_per_tok", "num_experts_per_token"): 2,
     ("n_group", "topk_group", "mamba_n_groups", "n_groups"): 1,
@@ -79,7 +82,6 @@ OWN: dict[str, dict[str, Any]] = {
             "per_layer_config": {},
             "head_dim": 8,
             "hidden_size_per_layer_input": 8,
-            "vocab_size_per_layer_input": VOCABULARY,
         }
         for key in ("gemma4_text", "gemma4_unified_text")
     },
@@ -100,11 +102,15 @@ OWN: dict[str, dict[str, Any]] = {
         "num_kv_shared_layers": 2,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
         "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": VOCABULARY,
         "laurel_rank": 8,
         "activation_sparsity_pattern": [0.0] * 4,
     },
     "codegen": {"rotary_dim": 8},
+    "dots3_note_text": {
+        **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "index_n_heads"), 4),
+        **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "index_head_dim"), 8),
+        "shared_experts_intermediate_size": 24,
+    },
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "falcon_h1": {"mamba_d_ssm": 64},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},

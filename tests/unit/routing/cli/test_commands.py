@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import socket
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -21,8 +16,7 @@ from llama_compat.distribution import list_templates
 from routing.cli import app
 from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
-
-COMMAND = str(Path(sys.executable).with_name("llama-compat"))
+from tests.unit.routing.cli.terminals import COMMAND
 
 
 def llama_compat(*arguments: str, stdin: str = "", env: dict[str, str] | None = None) -> Result:
@@ -173,194 +167,3 @@ def test_pulling_what_has_no_source_is_refused(tmp_path: Path) -> None:
     result = llama_compat("pull", "startr", env={"LLAMA_COMPAT_HOME": str(tmp_path)})
     assert result.exit_code == 1
     assert result.stderr.startswith("'startr' can't be pulled: give 'starter'")
-
-
-# chat --------------------------------------------------------------------------------------------
-
-
-class ChatServer:
-    """Answers each chat with what is in `answers`, as pieces of deltas.
-
-    Attributes:
-        requests: the bodies of the chats so far.
-        keys: the Authorization headers of all requests.
-        hold: a stream sends its last piece when it is set.
-        hung_up: set when a client leaves a stream that is held.
-    """
-
-    def __init__(self) -> None:
-        self.answers: list[list[dict[str, str]]] = []
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.hold = threading.Event()
-        self.hold.set()
-        self.hung_up = threading.Event()
-        self.url = ""
-
-    def answer(self, handler: Handler) -> None:
-        self.keys.append(handler.headers.get("authorization"))
-        if handler.path == "/v1/models":
-            two_models(handler)
-        elif handler.path != "/v1/chat/completions":
-            send(handler, 404, b'{"error": {"message": "no such route"}}')
-        else:
-            body = handler.rfile.read(int(handler.headers["content-length"]))
-            self.requests.append(json.loads(body))
-            if self.answers:
-                self._stream(handler, self.answers.pop(0))
-            else:
-                send(handler, 429, b'{"error": {"message": "Enough for today."}}')
-
-    def _stream(self, handler: Handler, deltas: list[dict[str, str]]) -> None:
-        handler.send_response(200)
-        handler.send_header("content-type", "text/event-stream")
-        handler.send_header("connection", "close")
-        handler.end_headers()
-        *first, last = deltas
-        for delta in first:
-            handler.wfile.write(event(delta))
-        if not self.hold.is_set():
-            handler.rfile.read(1)  # until the client hangs up
-            self.hung_up.set()
-            return
-        handler.wfile.write(event(last) + b"data: [DONE]\n\n")
-        handler.close_connection = True
-
-    def said(self, index: int) -> list[tuple[str, str]]:
-        """The messages of a request: role and content."""
-        return [(each["role"], each["content"]) for each in self.requests[index]["messages"]]
-
-
-def event(delta: dict[str, str]) -> bytes:
-    chunk = {
-        "id": "chat",
-        "object": "chat.completion.chunk",
-        "created": 0,
-        "model": "one",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
-    }
-    return f"data: {json.dumps(chunk)}\n\n".encode()
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    server = ChatServer()
-    with serving(server.answer) as url:
-        server.url = f"{url}/v1"
-        yield server
-
-
-def test_chat_through_a_pipe_prints_the_answers_alone(server: ChatServer) -> None:
-    server.answers = [[{"content": "Hel"}, {"content": "lo."}], [{"content": "Bye."}]]
-    result = llama_compat("chat", "--base-url", server.url, stdin="Hi\n\nGo\n")
-    assert (result.exit_code, result.stdout) == (0, "Hello.\nBye.\n")
-    assert server.requests[0] == {
-        "model": "one",
-        "messages": [{"role": "user", "content": "Hi"}],
-        "stream": True,
-    }
-    assert server.said(1) == [("user", "Hi"), ("assistant", "Hello."), ("user", "Go")]
-
-
-def test_chat_sends_what_it_is_told_to(server: ChatServer) -> None:
-    server.answers = [[{"content": "Arr."}]]
-    options = ["--model", "two", "--system", "A pirate.", "--temperature", "0"]
-    options += ["--max-tokens", "5", "--api-key", "secret"]
-    result = llama_compat("chat", "--base-url", server.url, *options, stdin="Hi\n")
-    assert result.exit_code == 0
-    assert server.keys == ["Bearer secret"]
-    assert server.said(0) == [("system", "A pirate."), ("user", "Hi")]
-    [request] = server.requests
-    assert (request["model"], request["temperature"], request["max_tokens"]) == ("two", 0, 5)
-
-
-def test_chat_resets_and_exits(server: ChatServer) -> None:
-    server.answers = [[{"content": "One."}], [{"content": "Two."}], [{"content": "Three."}]]
-    stdin = "first\n/reset\nsecond\n/exit\nnever sent\n"
-    result = llama_compat("chat", "--base-url", server.url, "--system", "Be brief.", stdin=stdin)
-    assert (result.exit_code, result.stdout) == (0, "One.\nTwo.\n")
-    assert server.said(1) == [("system", "Be brief."), ("user", "second")]
-
-
-def test_chat_shows_reasoning_apart_and_does_not_send_it_back(server: ChatServer) -> None:
-    server.answers = [[{"reasoning_content": "Hm."}, {"content": "4"}], [{"content": "5"}]]
-    result = llama_compat("chat", "--base-url", server.url, stdin="2+2\n2+3\n")
-    assert result.stdout == "Hm.\n\n4\n5\n"
-    assert server.said(1)[1] == ("assistant", "4")
-
-
-def test_chat_lets_no_model_control_the_terminal(server: ChatServer) -> None:
-    server.answers = [[{"content": "a\x1b[2J\x07b\tc\n[bold]d"}]]
-    result = llama_compat("chat", "--base-url", server.url, stdin="Hi\n")
-    assert result.stdout == "a[2Jb\tc\n[bold]d\n"
-
-
-def test_chat_ends_with_what_the_server_said_was_wrong(server: ChatServer) -> None:
-    result = llama_compat("chat", "--base-url", server.url, stdin="Hi\nAgain\n")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "The server answered 429: Enough for today.\n"
-    assert len(server.requests) == 1
-
-
-def test_chat_without_a_server_is_one_sentence_with_what_mends_it() -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-        result = llama_compat("chat", "--base-url", url, stdin="Hi\n")
-    assert result.exit_code == 1
-    [sentence] = result.stderr.splitlines()
-    assert sentence.startswith(f"No server answers at {url}. Start one (llama-compat run ")
-
-
-def test_chat_at_the_wrong_path_says_so(server: ChatServer) -> None:
-    url = server.url.removesuffix("/v1")
-    result = llama_compat("chat", "--base-url", url, stdin="Hi\n")
-    assert result.exit_code == 1
-    assert result.stderr == f"There is no OpenAI API at {url}: should that end in /v1?\n"
-
-
-def test_ctrl_c_stops_the_answer_and_not_the_chat(server: ChatServer) -> None:
-    server.answers = [[{"content": "half"}, {"content": "never"}], [{"content": "whole"}]]
-    server.hold.clear()
-    terminal = Terminal("chat", "--base-url", server.url)
-    terminal.read_until("> ")
-    terminal.type("one\n")
-    terminal.read_until("half")
-    terminal.type("\x03")
-    terminal.read_until("[stopped]")
-    assert server.hung_up.wait(30)
-    server.hold.set()
-    terminal.type("two\n")
-    terminal.read_until("whole")
-    terminal.read_until("> ")
-    terminal.type("\x04")
-    assert terminal.wait() == 0
-    assert server.said(1) == [("user", "one"), ("assistant", "half"), ("user", "two")]
-
-
-class Terminal:
-    """A `llama-compat` process with a terminal of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._pid, self._terminal = pty.fork()
-        if self._pid == 0:
-            environment = {**os.environ, "TERM": "dumb", "OPENAI_API_KEY": "none"}
-            os.execve(COMMAND, [COMMAND, *arguments], environment)
-        self._unread = ""
-
-    def type(self, keys: str) -> None:
-        os.write(self._terminal, keys.encode())
-
-    def read_until(self, text: str) -> None:
-        """Read until `text` has been printed; fails if the process ends first."""
-        while text not in self._unread:
-            try:
-                self._unread += os.read(self._terminal, 4096).decode()
-            except OSError:
-                pytest.fail(f"{text!r} was never printed; what was: {self._unread!r}")
-        self._unread = self._unread.split(text, 1)[1]
-
-    def wait(self) -> int:
-        _, status = os.waitpid(self._pid, 0)
-        os.close(self._terminal)
-        return os.waitstatus_to_exitcode(status)

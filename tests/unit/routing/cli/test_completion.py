@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from llama_compat.distribution import list_templates
 from routing.cli import app
 from tests.local_server import Handler, send, serving
-from tests.unit.routing.cli.test_commands import COMMAND
+from tests.unit.routing.cli.terminals import COMMAND
 
 
 def offered(line: str, folder: Path | None = None) -> Sequence[str]:

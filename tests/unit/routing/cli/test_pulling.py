@@ -13,7 +13,7 @@ from tests.conftest import needs_torch
 from tests.integration.server_process import write_template
 from tests.local_server import serving
 from tests.unit.providers.local.models.test_store import Hub
-from tests.unit.routing.cli.test_commands import COMMAND, Terminal
+from tests.unit.routing.cli.terminals import COMMAND, Terminal
 
 
 @pytest.fixture

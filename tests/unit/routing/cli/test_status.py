@@ -180,6 +180,14 @@ def test_a_watched_table_is_renewed_until_ctrl_c_whatever_becomes_of_the_server(
     assert b"Traceback" not in output
 
 
+def test_who_watches_without_the_key_is_told_so_once(server: Told) -> None:
+    server.health = {"status": "ok"}
+    result = status("--watch", "--url", server.url)
+    assert result.exit_code == 1
+    assert result.output.count("its metrics_key, its admin_key or one of its api_keys") == 1
+    assert len(server.asked) == 1
+
+
 def _read_all(terminal: int, output: bytearray) -> None:
     while True:
         try:

@@ -122,3 +122,40 @@ async def test_a_server_that_tells_cancels_what_the_block_awaits() -> None:
     assert task is not None
     assert not task.cancelling()
     assert server.tell is None
+
+
+async def test_a_block_that_others_want_goes_on_to_its_end() -> None:
+    server, done = Leaving(), asyncio.Event()
+
+    async def serve() -> str:
+        with ClientWatch(nobody_asks, server.watch, lambda desert: True):
+            assert server.tell is not None
+            server.tell()
+            await done.wait()
+        return "it has to say that nobody is there"
+
+    serving = asyncio.ensure_future(serve())
+    await asyncio.sleep(0)
+    assert not serving.done()
+    done.set()
+    with pytest.raises(ClientGone):
+        await serving
+
+
+async def test_a_block_that_nobody_wants_any_more_is_cancelled() -> None:
+    server = Leaving()
+    deserts: list[Callable[[], None]] = []
+
+    def stays(desert: Callable[[], None]) -> bool:
+        deserts.append(desert)
+        return True
+
+    async def serve() -> None:
+        with ClientWatch(nobody_asks, server.watch, stays):
+            assert server.tell is not None
+            server.tell()
+            asyncio.get_running_loop().call_soon(deserts[0])
+            await asyncio.Event().wait()
+
+    with pytest.raises(ClientGone):
+        await serve()

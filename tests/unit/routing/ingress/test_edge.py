@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec import Raw
@@ -21,9 +22,9 @@ def estimates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     threads: list[str] = []
     estimate = extent._tokens
 
-    def noted(parts: list[bytes]) -> int:
+    def noted(fields: Mapping[str, Raw], names: Sequence[str]) -> int:
         threads.append(threading.current_thread().name)
-        return estimate(parts)
+        return estimate(fields, names)
 
     monkeypatch.setattr(extent, "_tokens", noted)
     return threads

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from llama_compat.distribution import ExactCacheSettings
+from llama_compat.distribution import CacheSettings, ExactCacheSettings, ServerSettings
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Principal, Reply, Target
 from llama_compat.types import Usage
 from providers.base import Provider, ProviderConfig
-from routing.layers.cache import CacheLayer, ExactCache
+from routing.cache.exact import ExactCache
+from routing.cache.store import MemoryReplies
+from routing.layers.cache import CacheLayer
 from routing.layers.chain import Owner
 from routing.models import Route
 from routing.policy.attempts import Attempts
@@ -57,8 +59,11 @@ class Chain:
         self.go: asyncio.Queue[bytes | APIError] = asyncio.Queue()
         self.start: asyncio.Queue[APIError | None] = asyncio.Queue()
         self.held = 0
-        cache = ExactCache.of(ExactCacheSettings(sampled=True, **settings))
+        cache = ExactCache.of(
+            CacheSettings(exact=ExactCacheSettings(sampled=True, **settings)), ServerSettings(), ""
+        )
         owner = Owner(lambda _: None, lambda _: None, self._hold, self._release)
+        assert isinstance(cache.store, MemoryReplies)
         self.store = cache.store
         self.layer = CacheLayer(self._vendor, {"": cache, "none": None}, owner)
 
@@ -173,6 +178,58 @@ async def test_who_asked_leaves_and_the_others_are_told_all_the_same(begun: bool
     assert (leader.reply.usage, leader.reply.is_complete, leader.cancelled) == (USAGE, True, False)
     assert len(chain.asked) == 1
     assert len(chain.store) == 1
+
+
+async def test_of_whole_replies_too_one_is_asked_for() -> None:
+    chain = Chain()
+    requests = [chain.request(stream=False) for _ in range(4)]
+    answers = [asyncio.ensure_future(chain.layer(each)) for each in requests]
+    await settled()
+    chain.start.put_nowait(None)
+    replies = [await each for each in answers]
+    assert [each.body for each in replies] == [WHOLE] * 4
+    assert [each.usage for each in replies] == [USAGE] * 4
+    assert [each.cached for each in requests] == [False, True, True, True]
+    assert [each.headers["x-llama-compat-cache"] for each in replies] == ["miss", *["hit"] * 3]
+    assert len(chain.asked) == 1
+    assert not chain.layer._flights
+
+
+async def test_where_a_whole_one_fails_the_others_ask_for_themselves() -> None:
+    chain = Chain()
+    requests = [chain.request(stream=False) for _ in range(3)]
+    answers = [asyncio.ensure_future(chain.layer(each)) for each in requests]
+    await settled()
+    for each in (upstream_error("up", "is down"), None, None):
+        chain.start.put_nowait(each)
+    with pytest.raises(APIError, match="is down"):
+        await answers[0]
+    assert [(await each).body for each in answers[1:]] == [WHOLE] * 2
+    assert len(chain.asked) == 3
+    assert not chain.layer._flights
+
+
+async def test_who_asked_for_a_whole_one_stays_while_others_wait() -> None:
+    chain = Chain()
+    deserted: list[bool] = []
+
+    def desert() -> None:
+        deserted.append(True)
+
+    first, second = (chain.request(stream=False) for _ in range(2))
+    leading = asyncio.ensure_future(chain.layer(first))
+    await settled()
+    assert not first.is_wanted(desert)  # by nobody else
+    following = asyncio.ensure_future(chain.layer(second))
+    await settled()
+    assert first.is_wanted(desert)
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert deserted == [True]
+    chain.start.put_nowait(None)
+    assert (await leading).body == WHOLE
+    assert not first.is_wanted(desert)
 
 
 async def test_when_all_have_left_nothing_goes_on() -> None:

@@ -131,6 +131,7 @@ async def test_what_runs_is_told_until_it_ends() -> None:
         "target": "echo/echo",
         "attempts": 1,
         "sent_bytes": 0,
+        "guardrails": "",
     }
     [target] = live["targets"]
     assert (target["id"], target["in_flight"]) == ("echo/echo", 1)

@@ -152,3 +152,25 @@ def test_no_order_of_events_loses_a_place() -> None:
                 raise AssertionError(f"after {events}") from error
 
     asyncio.run(all_of_them())
+
+
+async def test_what_can_wait_comes_after_all_others_and_is_never_too_much() -> None:
+    gate = Gate("p", 1, 1)
+    await gate.enter()
+    order: list[str] = []
+
+    async def come(name: str, can_wait: bool) -> None:
+        await gate.enter(can_wait=can_wait)
+        order.append(name)
+        gate.leave()
+
+    tasks = [asyncio.create_task(come(f"patient {n}", True)) for n in range(3)]
+    await asyncio.sleep(0)
+    tasks.append(asyncio.create_task(come("somebody", False)))
+    await asyncio.sleep(0)
+    assert (gate.waiting, gate.is_full) == (1, True)
+    tasks[1].cancel()
+    gate.leave()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == ["somebody", "patient 0", "patient 2"]
+    assert gate.running == 0

@@ -65,6 +65,7 @@ def test_a_snapshot_says_how_a_target_is() -> None:
         provider="a",
         model="m",
         in_flight=2,
+        in_flight_elsewhere=0,
         attempts=4,
         errors=2,
         recent_failures=2,

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from llama_compat.distribution import ServerSettings, load_distribution
-from llama_compat.distribution.watched_file import WatchedFile
 from providers.local.echo import EchoProvider
 from providers.registry import config_model
 from routing.app import Application
 from routing.process import reload
 from routing.process.reload import RESTART_FOR, Reloader, needs_restart
+from routing.process.watched_file import WatchedFile
 from tests.conftest import needs_torch
 from tests.integration.server_process import write_template
 
@@ -28,19 +28,24 @@ LIVE = {
     "admin_key",
     "metrics_key",
     "api_keys",
+    "batches",
     "cache",
     "cors",
+    "files",
+    "fleet",
     "limits",
     "log_usage",
     "max_bodies_bytes",
     "max_body_bytes",
     "max_choices",
     "reasoning_memory",
+    "tools",
     "records",
     "responses_store",
     "storage",
     "stored_keys",
     "traces",
+    "vector_stores",
 }
 """The settings that a reload changes."""
 
@@ -236,7 +241,7 @@ async def test_what_nobody_expects_to_go_wrong_does_not_end_reloading(
     path = template(tmp_path, "old")
     async with serving(path) as app, reloading(app, path) as reloader:
         with monkeypatch.context() as patched:
-            patched.setattr(reload, "load_distribution", lambda *_: 1 / 0)
+            patched.setattr(reload, "distribution_of", lambda *_: 1 / 0)
             reloader.ask()
             await told(caplog, "is not reloaded; all goes on as it was")
         template(tmp_path, "new")

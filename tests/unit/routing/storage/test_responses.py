@@ -19,9 +19,9 @@ import pytest
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
-from routing.layers.background import MAX_RUNNING, BackgroundResponses
+from routing.layers.keeping.background import MAX_RUNNING, BackgroundResponses
 from routing.storage import responses as module
-from routing.storage.kept import INTERACTIONS_KEPT
+from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT
 from routing.storage.responses import ALIVE_SECONDS, ResponseStore
 from routing.storage.storage import StorageError
 
@@ -304,8 +304,7 @@ async def test_work_in_the_background_ends_in_the_store(store: ResponseStore) ->
         await save(store, response_id, background=True, status="queued")
         queued = response(response_id, background=True, status="queued")
         tasks.append(background.run(queued, work))
-    await store.cancel(OWNER, "r3")
-    background.cancel("r3")
+    assert (await background.cancel(OWNER, "r3", RESPONSES_KEPT))["status"] == "cancelled"
     await asyncio.gather(*tasks[:3], return_exceptions=True)
     await background.stop()
     ended = [(await store.get(OWNER, each)).response for each in works]

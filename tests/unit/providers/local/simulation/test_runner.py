@@ -10,6 +10,7 @@ import pytest
 from providers.local.simulation.config import SimulationConfig
 from providers.local.simulation.engine import SimulatedSequence
 from providers.local.simulation.runner import SimulationRunner
+from tests.virtual_time import in_virtual_time
 
 FAST = SimulationConfig(step_seconds=0.001)
 
@@ -27,12 +28,12 @@ async def test_tokens_are_said_one_by_one_and_nothing_is_left_running() -> None:
     assert [tokens async for tokens in runner.said(sequence(1))] == [1]  # it begins again
 
 
+@in_virtual_time
 async def test_it_takes_its_time() -> None:
-    runner = SimulationRunner(SimulationConfig(step_seconds=0.02, prefill_tokens_per_second=1000))
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
+    speeds = {"step_seconds": 0.02, "step_seconds_per_sequence": 0.005}
+    runner = SimulationRunner(SimulationConfig(**speeds, prefill_tokens_per_second=1000))
     assert [tokens async for tokens in runner.said(sequence())] == [1, 2, 3]
-    assert 0.07 <= loop.time() - begun < 0.5
+    assert asyncio.get_running_loop().time() == pytest.approx(10 / 1000 + 3 * 0.02 + 2 * 0.005)
 
 
 async def test_who_leaves_gives_its_place_to_others() -> None:

@@ -618,6 +618,16 @@ async def test_a_device_that_is_not_there(folder: str) -> None:
         await started(folder, device="cuda:99")
 
 
+def test_a_model_that_is_not_there_is_told_before_torch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # so that to import it is an error
+    absent = str(tmp_path / "absent")
+    provider = TorchProvider("local", TorchConfig(device="cpu"), [ProviderModel(absent)])
+    with pytest.raises(ProviderStartError, match="no model folder"):
+        provider._open_engine(absent, None)
+
+
 async def test_a_folder_without_weights(folder: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((Path(folder) / "config.json").read_text())
     with pytest.raises(ProviderStartError, match="can't be loaded"):

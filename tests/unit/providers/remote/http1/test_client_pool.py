@@ -317,12 +317,12 @@ async def test_what_a_server_sends_unasked_answers_nobody() -> None:
 
 async def test_what_was_sent_unasked_counts_before_the_loop_has_seen_it() -> None:
     """It lies in the socket when the next request is about to go out."""
+    more = asyncio.Event()
 
     async def says_more(peer: Peer) -> None:
         await peer.request()
         await peer.send(OK)
-        await asyncio.sleep(0.005)
-        peer.writer.get_extra_info("socket")
+        await more.wait()
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad")
         await peer.left()
 
@@ -332,8 +332,9 @@ async def test_what_was_sent_unasked_counts_before_the_loop_has_seen_it() -> Non
         assert idle._transport is not None
         idle._transport.pause_reading()
         assert idle.is_usable()
-        await asyncio.sleep(0.05)
-        assert not idle.is_usable()
+        more.set()
+        await until(lambda: not idle.is_usable())
+        more.clear()
         assert await ask(client, server) == b"ok"
         assert server.connections == 2
 
@@ -447,3 +448,44 @@ async def test_closing_ends_what_runs() -> None:
         with pytest.raises(http1.ClosedError):
             await ask(client, server)
         await server.all_left()
+
+
+async def test_who_leaves_as_the_answer_comes_takes_nobody_s_connection_along() -> None:
+    asked = asyncio.Event()
+
+    async def once_not(peer: Peer) -> None:
+        await peer.request()
+        asked.set()
+        await answers(peer)
+
+    async with serving(once_not) as server, client_with() as client:
+        leaving = asyncio.create_task(ask(client, server))
+        await asked.wait()
+        (connection,) = client._open
+        staying = asyncio.create_task(ask(client, server, b"hello"))
+        leaving.cancel()
+        connection.data_received(OK)  # before either of them goes on
+        assert await staying == b"hello"
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert server.connections == 1
+
+
+async def test_who_leaves_with_a_new_connection_leaves_the_others_theirs() -> None:
+    others: list[asyncio.Task[bytes]] = []
+
+    async with serving(answers) as server, client_with() as client:
+        leaving = asyncio.create_task(ask(client, server))
+        offer = client._offer
+
+        def offer_late(connection: connection_module.HTTPConnection, *, was_idle: bool) -> None:
+            client._offer = offer  # type: ignore[method-assign]
+            others.extend(asyncio.create_task(ask(client, server, b"hello")) for _ in range(2))
+            offer(connection, was_idle=was_idle)
+            leaving.cancel()
+
+        client._offer = offer_late  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*others) == [b"hello", b"hello"]

@@ -11,11 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
+from llama_compat.dialects.openai.usage import wants_usage
 from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.wire.json_fields import encode_fields, parse_fields
 from providers.registry import config_model, provider_type
-from providers.remote.openai.requests import vendor_fields, wants_usage
+from providers.remote.openai.requests import vendor_fields
 from providers.remote.openai.vendors import VENDORS
 from tests.unit.calls import call_of
 

@@ -22,7 +22,8 @@ from llama_compat.types import (
 )
 from providers.remote.http1 import dialing
 from providers.remote.upstream import images
-from providers.remote.upstream.images import MAX_REDIRECTS, ImageDownloader, ImageLimits, is_public
+from providers.remote.upstream.images import ImageDownloader, ImageLimits
+from providers.remote.upstream.public_web import MAX_REDIRECTS, is_public
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
@@ -184,7 +185,7 @@ async def test_redirections_are_looked_at_as_well(
             raise PermissionError(13, "not on the public internet")
 
     asked: list[str] = []
-    monkeypatch.setattr(images, "_refuse_private", refuse)
+    monkeypatch.setattr(images, "refuse_private", refuse)
     image = [UserMessage((ImageContent(f"{server}/elsewhere"),))]
     async with ImageDownloader(ImageLimits()) as downloader:
         with pytest.raises(APIError, match="not on the public internet"):

@@ -40,6 +40,8 @@ GRANT = KeyGrant.model_validate(
         "limits": {"concurrent": 3},
         "budget": {"amount": 5, "period": "day"},
         "metadata": {"mail": "a@b"},
+        "tools": ["web_*"],
+        "guardrails": [{"name": "pii", "patterns": ["emails"], "mode": "redact"}],
     }
 )
 
@@ -114,6 +116,14 @@ async def test_a_key_that_would_not_open_what_it_says_is_refused(
     assert await store.list() == [made]
     with pytest.raises(KeyRefused, match="add --template"):
         await KeyStore(store._storage).create(KeyGrant(name="x", team="tools"))
+
+
+async def test_what_is_secret_of_a_check_is_not_kept(store: KeyStore) -> None:
+    hook = {"url": "https://checks.example", "headers": {"authorization": "secret"}}
+    checked = {"guardrails": [{"name": "ours", "http": hook}]}
+    with pytest.raises(KeyRefused, match="in clear") as refused:
+        await store.create(KeyGrant.model_validate({"name": "other", **checked}))
+    assert refused.value.member == "guardrails.0.http.headers"
 
 
 async def test_an_expired_key_is_changed_and_not_rotated(store: KeyStore) -> None:

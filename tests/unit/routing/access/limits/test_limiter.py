@@ -170,11 +170,11 @@ class Away(MemoryCounters):
 async def test_what_to_do_while_nobody_counts() -> None:
     spent: list[float] = []
     counters = Away()
-    closed = Limiter(counters, "closed")
+    closed = Limiter(counters, "refuse")
     error = await refusal(closed, RULES, Demand())
     assert (error.status, error.code) == (503, "limits_unavailable")
     assert error.headers["retry-after"] == "1"
-    opened = Limiter(counters, "open", on_spent=lambda charge, cost: spent.append(cost))
+    opened = Limiter(counters, "allow", on_spent=lambda charge, cost: spent.append(cost))
     admission = await opened.admit(RULES, Demand(1, cost=1))
     counters.is_away = False
     # What it cost is known all the same, and nothing is freed that was never taken.

@@ -7,15 +7,16 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
+from llama_compat.distribution import OnOutage
 from llama_compat.errors import APIError
 from routing.access.keys.keeper import Keeper
 from routing.access.limits.limiter import Limiter
 from routing.access.limits.memory import CountersAway
-from routing.access.limits.rules import Charge, Demand, Resource, Rule, Rules
+from routing.access.limits.rules import NO_DEMAND, Charge, Demand, Resource, Rule, Rules
 from routing.access.limits.shared import MAX_QUESTIONS, RedisCounters
 from tests.redis_server import RedisServer, needs_redis, redis_server
 
@@ -188,17 +189,62 @@ async def gateway(
     server: RedisServer,
     storage: Path,
     answer_seconds: float = 0.2,
-    when_away: Literal["open", "closed"] = "open",
+    on_outage: OnOutage = "allow",
 ) -> AsyncIterator[tuple[Limiter, Any, Keeper]]:
     counters: Any = RedisCounters(server.url, renew_seconds=0.05, answer_seconds=answer_seconds)
     keeper = Keeper(f"sqlite:{storage}", counters, look_seconds=0.02)
     await counters.start()
     await keeper.start()
     try:
-        yield Limiter(counters, when_away, on_spent=keeper.spent), counters, keeper
+        yield Limiter(counters, on_outage, on_spent=keeper.spent), counters, keeper
     finally:
         await counters.stop()
         await keeper.stop()
+
+
+@pytest.mark.parametrize("was_heard", [True, False])
+async def test_a_request_that_finds_out_that_redis_is_away_is_counted_once(
+    server: RedisServer, was_heard: bool
+) -> None:
+    """Its question has come to Redis or has not: there is no answer either way."""
+    rule = Rule("key:r", Resource.requests, 2.0, "key 'r'")  # which drains in a minute
+    rules = Rules([rule, CONCURRENT])
+    async with counting(server, BUSY_SECONDS) as counters:
+        limiter = Limiter(counters, "allow")
+        execute = counters._execute
+
+        async def without_an_answer(script: str, keys: Any, arguments: Any) -> Any:
+            if script == "take" and was_heard:
+                await execute(script, keys, arguments)
+            raise ConnectionError("cut")
+
+        counters._execute = without_an_answer
+        admission = await limiter.admit(rules, NO_DEMAND)
+        assert counters.is_away
+        counters._execute = execute
+        await until_back(counters)
+        settling = admission.settle(0, 0)
+        assert settling is not None
+        await settling
+        assert await reserved(counters) == 0
+        assert await used(counters, rule.counter) == pytest.approx(1.0, abs=0.3)
+
+
+async def test_a_take_of_what_is_used_at_once_that_is_asked_twice_is_taken_once(
+    server: RedisServer,
+) -> None:
+    rule = Rule("key:r", Resource.requests, 2.0, "key 'r'")
+    async with counting(server, BUSY_SECONDS) as counters:
+        run = counters._run
+
+        async def twice(script: str, keys: Any, arguments: Any) -> Any:
+            await run(script, keys, arguments)
+            return await run(script, keys, arguments)
+
+        counters._run = twice
+        charge = Charge(rule, rule.counter, use=1.0)
+        assert await take(counters, charge)
+        assert await used(counters, rule.counter) == pytest.approx(1.0, abs=0.3)
 
 
 @pytest.mark.parametrize("forgets", [True, False])
@@ -253,9 +299,9 @@ async def test_what_a_redis_never_heard_of_is_kept_at_the_end(
         assert await used(counters) == 0.5
 
 
-@pytest.mark.parametrize("when_away", ["open", "closed"])
+@pytest.mark.parametrize("on_outage", ["allow", "refuse", "local_share"])
 async def test_two_gateways_and_a_redis_in_trouble_count_every_cent_once(
-    server: RedisServer, tmp_path: Path, when_away: Literal["open", "closed"]
+    server: RedisServer, tmp_path: Path, on_outage: OnOutage
 ) -> None:
     dice = random.Random(1)
     rule = Rule("key:b", Resource.budget, 1e9, "key 'b'")
@@ -275,7 +321,7 @@ async def test_two_gateways_and_a_redis_in_trouble_count_every_cent_once(
     async with AsyncExitStack() as stack:
         gateways = [
             await stack.enter_async_context(
-                gateway(server, tmp_path / "keys.sqlite", 0.1, when_away)
+                gateway(server, tmp_path / "keys.sqlite", 0.1, on_outage)
             )
             for _ in range(2)
         ]

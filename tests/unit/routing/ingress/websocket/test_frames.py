@@ -7,7 +7,7 @@ from typing import Any
 
 from routing.ingress.body import Bodies
 from routing.ingress.websocket.frames import Frames
-from routing.layers.recall import ConnectionMemory, Known, Recall
+from routing.layers.keeping.recall import ConnectionMemory, Known, Recall
 
 SSE = (b"content-type", b"text/event-stream; charset=utf-8")
 JSON = (b"content-type", b"application/json")

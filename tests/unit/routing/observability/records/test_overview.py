@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from routing.observability.records.overview import MOST_ERRORS, MOST_GROUPS, last_errors, overview
+from routing.observability.records.overview import (
+    MOST,
+    MOST_GROUPS,
+    last_errors,
+    last_verdicts,
+    overview,
+)
 from routing.observability.records.recorder import DAY_SECONDS
 from tests.unit.routing.observability.records.records import NOON, record
 from tests.unit.routing.observability.records.test_reports import filled
@@ -91,16 +97,28 @@ async def test_groups_have_an_end(address: str) -> None:
 async def test_the_last_errors_come_first(address: str) -> None:
     failed = [
         record(time=NOON + each, request_id=f"req-{each}", error="timeout", status=504)
-        for each in range(MOST_ERRORS + 2)
+        for each in range(MOST + 2)
     ]
     left = record(time=NOON + 100, cancelled=1, status=499)
     storage = await filled(address, [*failed, left, record(time=NOON + 101)])
     found = await last_errors(storage)
     await storage.stop()
     assert [each["request_id"] for each in found] == [
-        f"req-{each}" for each in range(MOST_ERRORS + 1, 1, -1)
+        f"req-{each}" for each in range(MOST + 1, 1, -1)
     ]
     assert (found[0]["status"], found[0]["error"], found[0]["key"]) == (504, "timeout", "key-1")
+
+
+async def test_the_last_verdicts_come_first(address: str) -> None:
+    found = [
+        record(time=NOON + each, request_id=f"req-{each}", guardrails="pii:redact ours:monitor")
+        for each in range(2)
+    ]
+    storage = await filled(address, [*found, record(time=NOON + 9)])
+    told = await last_verdicts(storage)
+    await storage.stop()
+    assert [each["request_id"] for each in told] == ["req-1", "req-0"]
+    assert (told[0]["guardrails"], told[0]["key"]) == ("pii:redact ours:monitor", "key-1")
 
 
 async def test_a_series_begins_with_a_whole_step(address: str) -> None:

@@ -193,7 +193,8 @@ def test_each_target_has_a_price() -> None:
         ],
     )
     prices = Prices(served)
-    costs = [prices.cost("m", *target, Usage(1, 0)) for target in ("am", "bm", ("c", "cheap"))]
+    targets = (("a", "m"), ("b", "m"), ("c", "cheap"))
+    costs = [prices.cost("m", provider, model, Usage(1, 0)) for provider, model in targets]
     assert costs == [2000, 3000, 1000]
     assert prices.cost("m", "c", "m", Usage(1, 0)) is None
 
@@ -278,3 +279,37 @@ def test_what_genai_prices_lacks_has_the_price_of_models_dev() -> None:
     listed = Price(input=1, output=2)
     assert known_rates("huggingface", "some/model", listed) == Rates(Rate(1), Rate(2))
     assert known_rates("huggingface", "some/model") is None
+
+
+def test_a_vendor_s_own_batch_costs_less() -> None:
+    usage = Usage(1_000_000, 1_000_000)
+    provider = ProviderSettings(id="v", type="remote::openai")
+    models = [
+        ModelSettings(id="a", provider="v", price=PriceSettings(input=1, output=3)),
+        ModelSettings(id="b", provider="v", price=PriceSettings(input=1, output=3, batch=0.25)),
+    ]
+    prices = Prices(Distribution(providers=[provider], models=models))
+    assert prices.cost("a", "v", "a", usage) == 4_000_000_000
+    assert prices.cost("a", "v", "a", usage, batch=True) == 2_000_000_000
+    assert prices.cost("b", "v", "b", usage, batch=True) == 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [("anthropic", "claude-haiku-4-5"), ("openai", "gpt-4o-mini"), ("google", "gemini-2.5-flash")],
+)
+def test_the_list_knows_what_batches_cost(vendor: str, model: str) -> None:
+    usual, batch = known_rates(vendor, model), known_rates(vendor, model, batch=True)
+    assert usual is not None
+    assert batch is not None
+    assert batch.input.base == pytest.approx(usual.input.base / 2)
+    assert batch.output.base == pytest.approx(usual.output.base / 2)
+
+
+def test_what_the_list_does_not_know_is_a_share() -> None:
+    listed = Price(input=2, output=4, cached_input=1)
+    batch = known_rates("mistral", "nobody-has-this", listed, batch=True)
+    assert batch == Rates(Rate(1.0), Rate(2.0), Rate(0.5))
+    assert known_rates("togetherai", "nobody-has-this", listed, batch=True) == known_rates(
+        "togetherai", "nobody-has-this", listed
+    )

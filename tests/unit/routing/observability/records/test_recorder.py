@@ -16,8 +16,9 @@ from msgspec import structs
 from llama_compat.distribution import RecordsSettings
 from routing.observability.records import recorder as module
 from routing.observability.records.bodies import Body
+from routing.observability.records.partitions import DAY_SECONDS
 from routing.observability.records.record import COLUMNS, MIGRATIONS, ROLLUP_KEYS, SUMS, Record
-from routing.observability.records.recorder import DAY_SECONDS, SWEEP_ROWS, Recorder, daily_sums
+from routing.observability.records.recorder import SWEEP_ROWS, Recorder, daily_sums
 from routing.storage.sqlite import SQLiteStorage
 from routing.storage.storage import Storage, open_storage
 from tests.postgres import LossyWay, PostgresServer, emptied, read_only
@@ -224,13 +225,35 @@ async def test_what_is_old_is_forgotten_and_its_sums_stay(address: str) -> None:
     assert sum(row[4] for row in await sums(address)) == SWEEP_ROWS + 3
 
 
+async def test_a_sweep_is_bounded_and_the_next_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWEEP_ROWS", 10)
+    monkeypatch.setattr(module, "SWEEP_MOST", 3)
+    address = f"sqlite:{tmp_path / 'records.sqlite'}"
+    async with recording(address, keep_days=3) as recorder:
+        for number in range(50):
+            recorder.put(record(request_id=f"old{number}", time=NOON - 4 * DAY_SECONDS))
+        recorder.put(record(request_id="new"))
+        await until_idle(recorder)
+        assert not await recorder.sweep()
+        left = len(await ids(address))
+        assert left >= 51 - 2 * 30
+        while not await recorder.sweep():
+            assert len(await ids(address)) < left
+            left = len(await ids(address))
+    assert await ids(address) == ["new"]
+    assert await found(address, "SELECT hour FROM hourly_rollups") == [(int(NOON // 3600),)]
+
+
 async def test_what_is_old_is_forgotten_soon_after_the_start(address: str) -> None:
     """A process that is started each day for an hour forgets too."""
     async with recording(address) as recorder:
         recorder.put(record(request_id="old", time=NOON))
-        recorder.put(record(request_id="new", time=NOON + 3 * DAY_SECONDS))
+        recorder.put(record(request_id="new", time=NOON + 4 * DAY_SECONDS))
         recorder.put_body(body("old", NOON))
-    async with recording(address, lambda: NOON + 3 * DAY_SECONDS + 1, keep_days=3) as recorder:
+    # Where days are forgotten as a whole, the day has to be over.
+    async with recording(address, lambda: NOON + 4 * DAY_SECONDS + 1, keep_days=3) as recorder:
         for _ in range(2000):
             if await ids(address) == ["new"]:
                 break
@@ -418,7 +441,7 @@ async def test_what_nobody_heard_was_kept_is_kept_once(postgres_server: Postgres
 
 
 def test_records_are_what_the_table_has() -> None:
-    created = MIGRATIONS.versions[0][0]
+    created = " ".join(each for version in MIGRATIONS.versions for each in version)
     for name in Record.__struct_fields__:
         assert f" {name} " in created.replace("(", " ").replace(",", " ")
 

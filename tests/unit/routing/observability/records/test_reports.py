@@ -15,8 +15,9 @@ import pytest
 from llama_compat.distribution import RecordsSettings
 from routing.observability.records.bodies import Body
 from routing.observability.records.export import FIELDS, export, export_bodies
+from routing.observability.records.partitions import DAY_SECONDS
 from routing.observability.records.record import MIGRATIONS, Record
-from routing.observability.records.recorder import DAY_SECONDS, Recorder
+from routing.observability.records.recorder import Recorder
 from routing.observability.records.reports import PAGE, GroupBy, Since, Use, parse_since, usage
 from routing.storage.storage import Storage, open_storage
 from tests.unit.routing.observability.records.records import NOON, record
@@ -228,3 +229,23 @@ async def test_bodies(address: str) -> None:
         "request": "asks",
         "reply": "says \ufffd",
     }
+
+
+async def test_hours_come_from_their_sums_and_the_first_part_of_one_from_records(
+    address: str,
+) -> None:
+    """At any second of an hour the use is that of the records since then."""
+    times = [NOON + each for each in (0, 1799, 1800, 3599, 3600, 3601, 90_000)]
+    storage = await filled(address, [record(time=each, duration=0.1) for each in times])
+    for since in (NOON - 1, NOON, NOON + 0.5, NOON + 1800, NOON + 3599.5, NOON + 3600, NOON + 3601):
+        (use,) = await usage(storage, ["model"], Since(since, False))
+        later = [each for each in times if each >= since]
+        assert (use.requests, use.milliseconds) == (len(later), 100 * len(later))
+        days = await usage(storage, ["day"], Since(since, False))
+        assert [each.requests for each in days] == [len(later) - 1, 1]
+    # What is whole comes from the sums.
+    async with storage.transaction() as transaction:
+        await transaction.fetch("DELETE FROM records")
+    (use,) = await usage(storage, ["model"], Since(NOON, False))
+    assert use.requests == len(times)
+    await storage.stop()

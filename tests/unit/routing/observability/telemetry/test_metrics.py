@@ -122,12 +122,14 @@ def test_what_failed_and_what_was_refused() -> None:
         record(error="timeout", status=504),
         record(error="rate_limit", status=429, attempts=0),
         record(error="rate_limit", status=429, attempts=1),
-        record(cancelled=1),
+        record(cancelled=1, guardrails="pii:redact secrets:monitor"),
     )
     assert value(metrics, "llama_compat_errors_total", error="timeout") == 1
     assert value(metrics, "llama_compat_errors_total", error="rate_limit") == 2
     assert value(metrics, "llama_compat_limits_refused_total") == 1
     assert value(metrics, "llama_compat_cancelled_total") == 1
+    labels = {"model": "m", "guardrail": "pii", "verdict": "redact"}
+    assert value(metrics, "llama_compat_guardrails_total", **labels) == 1
 
 
 def test_what_a_vendor_lists_is_one_series() -> None:

@@ -139,6 +139,7 @@ def test_what_is_not_known_is_left_out_and_the_rest_is_there() -> None:
         stream=1,
         estimated=1,
         cancelled=1,
+        guardrails="pii:redact",
         route="",
         key="",
     )
@@ -152,6 +153,7 @@ def test_what_is_not_known_is_left_out_and_the_rest_is_there() -> None:
     assert found["gen_ai.request.stream"] == ("boolValue", True)
     assert found["llama_compat.estimated"] == ("boolValue", True)
     assert found["llama_compat.cancelled"] == ("boolValue", True)
+    assert found["llama_compat.guardrails"] == ("stringValue", "pii:redact")
     for name in ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"):
         assert name not in found
     assert "llama_compat.cost_usd" not in found

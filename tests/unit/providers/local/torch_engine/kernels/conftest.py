@@ -1,8 +1,11 @@
-"""A tiny model, and a check of its kernels that the interpreter gets through soon."""
+"""A tiny model, and what has Triton's interpreter get through kernels soon."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,3 +23,47 @@ def quick_check(monkeypatch: pytest.MonkeyPatch) -> None:
     from providers.local.torch_engine.loading import self_check
 
     monkeypatch.setattr(self_check, "SEQUENCES", ((1, 1), (1, 40), (20, 25), (18, 18)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def language_put_in_place_once() -> Iterator[None]:
+    """Functions that a kernel calls find the language as the kernel found it.
+
+    The interpreter puts its own in the place of every member of Triton's language when a kernel is
+    launched, and goes through all of them again for each call of a function by that kernel, where
+    nothing is left to replace: half of the time that a kernel of small functions takes.
+    """
+    interpreter: Any = pytest.importorskip("triton.runtime.interpreter")
+    if not hasattr(interpreter, "_patch_lang"):  # another version, which does it otherwise
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_patch_lang", _once_a_launch(interpreter))
+        yield
+
+
+def _once_a_launch(interpreter: Any) -> Callable[[Any], Any]:
+    whole, scope_of = interpreter._patch_lang, interpreter._LangPatchScope
+    in_place: set[str] = set()
+
+    class Launch(scope_of):  # type: ignore[misc, valid-type]
+        """What a launch replaced, with what the functions it calls replaced beside that."""
+
+        def restore(self) -> None:
+            super().restore()
+            in_place.clear()
+
+    def patch_lang(fn: Any) -> Any:
+        names = {value.__name__ for value in fn.__globals__.values() if inspect.ismodule(value)}
+        languages = names & {"triton.language", "triton.language.core"}
+        if languages and languages <= in_place:
+            return scope_of()
+        first, scope = not in_place, whole(fn)
+        in_place.update(languages)
+        if first:
+            launch = Launch()
+            launch._changes = scope._changes
+            return launch
+        return scope
+
+    return patch_lang

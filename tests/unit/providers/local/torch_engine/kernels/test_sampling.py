@@ -135,6 +135,12 @@ def test_greedy_beside_others_over_many_tiles(device: Any, monkeypatch: pytest.M
     assert found.tolist() == [choice.token_id for choice in expected if choice]
 
 
+def test_equals_are_counted_over_all_tiles(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("providers.local.torch_engine.kernels.sampling.LARGEST_TILE", 16)
+    drawn = draws(device, [1.0] * 40, rows=6, strategy=TopKSamplingStrategy(17))
+    assert max(drawn) == 16  # the last that is kept, and the first of its tile
+
+
 def test_all_greedy(device: Any) -> None:
     logits = torch.tensor([LOGITS, LOGITS[::-1]], device=device)
     rows = [sequence(9, strategy=GreedySamplingStrategy()) for _ in range(2)]

@@ -1,0 +1,96 @@
+"""The searches that a chat request asks a server for, and what they have found: wire <->
+vocabulary.
+
+https://platform.openai.com/docs/guides/tools-web-search?api-mode=chat, 2026-11-23. OpenAI has no
+search in files there; where others have one, it is among the tools as in the Responses API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_compat.dialects.members import as_object
+from llama_compat.hosted.asked import parse_location
+from llama_compat.hosted.file_search import parse_file_search
+from llama_compat.hosted.vocabulary import (
+    Citation,
+    FileSource,
+    HostedTool,
+    WebSearchTool,
+    free_name,
+)
+from llama_compat.types import MessagePart, TextContent
+
+
+def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, ...]:
+    """The tools of a request that the server is to run.
+
+    Args:
+        body: the request.
+        taken: the names of the client's own tools.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    taken = set(taken)
+    hosted: list[HostedTool] = []
+    path = "web_search_options"
+    if body.get(path) is not None:
+        options = as_object(body[path], path)
+        where = parse_location(options.get("user_location"), f"{path}.user_location")
+        hosted.append(WebSearchTool(free_name("web_search", taken), location=where))
+    tools = body.get("tools")
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and tool.get("type") == "file_search":
+            hosted.append(parse_file_search(tool, f"tools[{index}]", taken))
+    return tuple(hosted)
+
+
+def render_citation(citation: Citation, before: int = 0) -> dict[str, Any]:
+    """An annotation of a message, whose text has `before` characters before the part."""
+    if isinstance(citation.source, FileSource):
+        return {
+            "type": "file_citation",
+            "file_citation": {
+                "index": citation.end + before,
+                "file_id": citation.source.file_id,
+                "filename": citation.source.filename,
+            },
+        }
+    return {
+        "type": "url_citation",
+        "url_citation": {
+            "start_index": citation.start + before,
+            "end_index": citation.end + before,
+            "url": citation.source.url,
+            "title": citation.source.title,
+        },
+    }
+
+
+def render_citations(parts: Sequence[MessagePart]) -> Iterator[dict[str, Any]]:
+    """Those of all the texts among the parts of a message, which are one text there."""
+    before = 0
+    for part in parts:
+        if isinstance(part, TextContent):
+            for citation in part.citations:
+                yield render_citation(citation, before)
+            before += len(part.text)
+
+
+class TextPlaces:
+    """Where in the text of a message its parts begin, as they come."""
+
+    def __init__(self) -> None:
+        self._begins: dict[int, int] = {}
+        self._said = 0
+
+    def say(self, part: int, text: str) -> None:
+        """More of a part."""
+        self._begins.setdefault(part, self._said)
+        self._said += len(text)
+
+    def before(self, part: int) -> int:
+        """How many characters come before it."""
+        return self._begins.get(part, self._said)

@@ -1,0 +1,102 @@
+"""The checks that one request has to pass, as they are put together once for a model and a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from llama_compat.guardrails.named import NAMED
+from llama_compat.guardrails.patterns import Pattern, Search, own_pattern
+from llama_compat.guardrails.settings import PLACES, CheckSettings, Mode, Place
+
+END = 1 << 62
+"""More characters than a reply has."""
+
+
+class Sought(Struct, frozen=True, eq=False):
+    """The patterns of all checks of one mode that look through one place.
+
+    Attributes:
+        mode: what is done with what they find.
+        search: finds them.
+        checks: whose each pattern is.
+    """
+
+    mode: Mode
+    search: Search
+    checks: Sequence[CheckSettings]
+
+
+class Checks:
+    """What one request has to pass.
+
+    Args:
+        settings: of all checks that count for it.
+
+    Attributes:
+        settings: the same, in their order.
+        told_apart: the same for two that do the same.
+    """
+
+    def __init__(self, settings: Iterable[CheckSettings]) -> None:
+        self.settings = sorted(settings, key=lambda each: each.order)
+        told = repr([each.model_dump() for each in self.settings]).encode()
+        self.told_apart = blake2b(told, digest_size=16).hexdigest()
+        self._sought: Mapping[Place, Sequence[Sought]] = {
+            place: _sought(place, self.settings) for place in PLACES
+        }
+
+    def sought(self, place: Place) -> Sequence[Sought]:
+        """What is looked for in a text of `place`."""
+        return self._sought[place]
+
+    def asked(self, place: Place) -> Sequence[CheckSettings]:
+        """The checks that are asked about a text of `place` as a whole."""
+        return [each for each in self.settings if not each.has_patterns and place in each.places]
+
+    @property
+    def asks_about_requests(self) -> bool:
+        """Whether any of them is asked about what is asked as a whole."""
+        return any(self.asked(place) for place in PLACES)
+
+    @property
+    def asks_about_replies(self) -> bool:
+        """Whether any of them is asked about what a model says as a whole."""
+        return bool(self.asked("output") or self.asked("tool_arguments"))
+
+    @property
+    def window(self) -> int:
+        """Characters of a reply that are asked about together."""
+        asked = (*self.asked("output"), *self.asked("tool_arguments"))
+        if any(each.valid_json for each in asked):
+            return END
+        return min((each.window for each in asked), default=END)
+
+    @property
+    def watches_replies(self) -> bool:
+        """Whether any of them looks through what a model says."""
+        return any({"output", "tool_arguments"} & set(each.places) for each in self.settings)
+
+
+def _patterns(check: CheckSettings) -> list[Pattern]:
+    named = [pattern for name in check.patterns for pattern in NAMED[name]]
+    own = [own_pattern(label, each) for label, each in check.expressions.items()]
+    return [*named, *own]
+
+
+def _sought(place: Place, settings: Sequence[CheckSettings]) -> list[Sought]:
+    sought: list[Sought] = []
+    modes: tuple[Mode, ...] = ("block", "redact", "monitor")
+    for mode in modes:
+        found = [
+            (pattern, check)
+            for check in settings
+            if check.mode == mode and place in check.places
+            for pattern in _patterns(check)
+        ]
+        if found:
+            patterns, checks = zip(*found, strict=True)
+            sought.append(Sought(mode, Search(patterns), checks))
+    return sought

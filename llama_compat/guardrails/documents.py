@@ -1,0 +1,156 @@
+"""Each text in the JSON of a request or of a whole reply, whichever API's it is.
+
+Every string is one, and every name of a member: a vendor may be told something by members that
+nobody here knows. Left out is what nobody reads as text: images, sound, and seals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from llama_compat.guardrails.settings import Place
+
+Visit = Callable[[Place, str], str]
+"""Told of a text and of where it stands; what is to be there instead."""
+
+SEALS = frozenset(
+    {"signature", "thoughtSignature", "thought_signature", "encrypted_content", "encryptedContent"}
+)
+"""What a vendor has sealed, in one API or another."""
+
+_FILES = frozenset(
+    {"data", "images", "image", "bytes", "b64_json", "file_data", "partial_image_b64", "result"}
+)
+"""Members that may hold a file in base64."""
+
+_ARGUMENTS = frozenset({"arguments", "args"})
+_CALLS = ("_use", "_call")
+_RESULTS = ("_result", "_output")
+_RESULT_ROLES = ("tool", "function")
+_RESULT_MEMBERS = frozenset({"functionResponse", "function_response"})
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{64,}")
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
+
+_LARGE_NUMBER = 1_000_000
+
+
+def mapped(value: Any, place: Place, visit: Visit, name: str = "") -> Any:
+    """`value` with what `visit` makes of its texts; the same object where it changes none.
+
+    Args:
+        value: decoded from JSON.
+        place: of its texts, unless they are what a tool is given or gave.
+        visit: told of each text.
+        name: of the member that it is.
+    """
+    if isinstance(value, str):
+        return value if _is_no_text(value, name) else visit(place, value)
+    if isinstance(value, list):
+        items = [mapped(each, place, visit, name) for each in value]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    if isinstance(value, dict):
+        return _mapped_object(value, place, visit)
+    if type(value) is int and value >= _LARGE_NUMBER and place.startswith("tool_"):
+        digits = str(value)
+        instead = visit(place, digits)
+        return value if instead == digits else instead
+    return value
+
+
+def _mapped_object(value: dict[str, Any], place: Place, visit: Visit) -> dict[str, Any]:
+    kind = value.get("type")
+    kind = kind if isinstance(kind, str) else ""
+    if kind.endswith(_RESULTS) or value.get("role") in _RESULT_ROLES:
+        place = "tool_results"
+    sealed = kind == "redacted_thinking"
+    changed: dict[str, Any] = {}
+    same = True
+    for member, each in value.items():
+        if member in SEALS or (sealed and member == "data"):
+            changed[member] = each
+            continue
+        at = _place_of(member, kind, place)
+        new_name = visit(place, member)
+        # A text that is given as data is one however long its words are.
+        new = mapped(each, at, visit, "" if kind == "text" else member)
+        same = same and new is each and new_name == member
+        changed[new_name] = new
+    return value if same else changed
+
+
+def _place_of(member: str, kind: str, place: Place) -> Place:
+    if member in _RESULT_MEMBERS or (member == "output" and kind.endswith(_CALLS)):
+        return "tool_results"
+    if member in _ARGUMENTS or (member == "input" and kind.endswith(_CALLS)):
+        return "tool_arguments"
+    return place
+
+
+def _is_no_text(text: str, name: str) -> bool:
+    if name in _FILES and len(text) >= 64 and _BASE64.fullmatch(text):
+        return True
+    return text.startswith("data:") and _DATA_URL.match(text) is not None
+
+
+def texts_of(value: Any, place: Place) -> list[tuple[Place, str]]:
+    """Every text in `value`, decoded from JSON, with where it stands."""
+    found: list[tuple[Place, str]] = []
+
+    def note(at: Place, text: str) -> str:
+        found.append((at, text))
+        return text
+
+    mapped(value, place, note)
+    return found
+
+
+_FRAME = frozenset(
+    {
+        "cache_control",
+        "call_id",
+        "detail",
+        "format",
+        "id",
+        "media_type",
+        "mimeType",
+        "mime_type",
+        "name",
+        "object",
+        "role",
+        "status",
+        "tool_call_id",
+        "tool_name",
+        "tool_use_id",
+        "type",
+    }
+)
+"""Members that say what a text is, or whose, in one API or another."""
+
+
+def said_in(value: Any, place: Place, name: str = "") -> Iterator[tuple[Place, str]]:
+    """What somebody says in `value`, decoded from JSON: its texts without what is around them."""
+    if isinstance(value, str):
+        if value and not _is_no_text(value, name):
+            yield place, value
+    elif isinstance(value, list):
+        for each in value:
+            yield from said_in(each, place, name)
+    elif isinstance(value, dict):
+        kind = value.get("type")
+        kind = kind if isinstance(kind, str) else ""
+        if kind.endswith(_RESULTS) or value.get("role") in _RESULT_ROLES:
+            place = "tool_results"
+        for member, each in value.items():
+            if member not in _FRAME and member not in SEALS:
+                yield from said_in(each, _place_of(member, kind, place), member)
+
+
+def is_text(value: Any) -> bool:
+    """Whether a prompt is text, and not the ids of tokens."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return type(value) is not int

@@ -1,0 +1,379 @@
+"""The checks at work on one request: what they found, and what its texts become."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Raw, structs
+
+from llama_compat.guardrails.checks import Checks, Sought
+from llama_compat.guardrails.documents import is_text, mapped
+from llama_compat.guardrails.hidden import Hidden, Restorer
+from llama_compat.guardrails.json_text import JSONText, escaped
+from llama_compat.guardrails.patterns import TooManyNearMisses
+from llama_compat.guardrails.scanner import TextScanner, Watch
+from llama_compat.guardrails.settings import CheckSettings, Place
+from llama_compat.tools.calls import parse_tool_call
+from llama_compat.types import (
+    ChatCompletionRequest,
+    CompletionMessage,
+    CompletionRequest,
+    Content,
+    Message,
+    ReasoningContent,
+    RefusalContent,
+    TextContent,
+    ToolCall,
+    ToolDefinition,
+    ToolResponseMessage,
+    UnparseableToolCall,
+)
+from llama_compat.wire.json_fields import from_raw, to_raw
+
+log = logging.getLogger(__name__)
+
+_PROMPTS = ("prompt", "input")
+"""What may be the ids of tokens, in which nobody here can read."""
+
+ERROR = "error"
+"""The verdict on a text that a check could not tell."""
+
+
+Ask = Callable[[CheckSettings, Place, str], Awaitable[bool]]
+"""Asks a check about a text; whether it found anything."""
+
+
+class Blocked(Exception):
+    """A check has stopped what it looked through.
+
+    Args:
+        check: its name.
+    """
+
+    def __init__(self, check: str) -> None:
+        super().__init__(check)
+        self.check = check
+
+
+class Guard:
+    """Has the texts of one request and of its reply looked through, each of them once.
+
+    Args:
+        checks: what they have to pass.
+        ask: asks a check about a whole text; whether it found anything.
+
+    Attributes:
+        checks: the same.
+        verdicts: how often each check came to each verdict, by its name and that: `block`,
+            `redact`, `monitor` or `error`.
+    """
+
+    def __init__(self, checks: Checks, ask: Ask | None = None) -> None:
+        self.checks = checks
+        self._ask = ask
+        self.verdicts: dict[tuple[str, str], int] = {}
+        self._hidden = Hidden()
+        self._seen: dict[tuple[Place, str], str] = {}
+
+    @property
+    def changes_replies(self) -> bool:
+        """Whether a reply may be another when it has been looked through."""
+        return self.checks.watches_replies or self._hidden.comes_back
+
+    @property
+    def puts_back(self) -> bool:
+        """Whether a reply may have words in it in whose place something is put back."""
+        return self._hidden.comes_back
+
+    @property
+    def hid(self) -> list[str]:
+        """The names of the checks that have hidden something."""
+        return [name for name, verdict in self.verdicts if verdict == "redact"]
+
+    # Texts ----------------------------------------------------------------------------------------
+
+    def text(self, place: Place, text: str) -> str:
+        """What is shown of a whole text.
+
+        Raises:
+            Blocked: nothing is.
+        """
+        if self.has_nothing(place, text):
+            return text
+        key = (place, text)
+        known = self._seen.get(key)
+        if known is None:
+            guarded = GuardedText(self, place, in_json=_is_json(place, text))
+            known = self._seen[key] = guarded.push(text) + guarded.flush()
+            self._seen[place, known] = known
+        return known
+
+    def has_nothing(self, place: Place, text: str) -> bool:
+        """Whether there is nothing in a whole text, as far as that is quick to tell."""
+        sought = self.checks.sought(place)
+        return "\\" not in text and all(each.search.has_nothing(text) for each in sought)
+
+    def watches(self, place: Place) -> list[Watch]:
+        """What is looked for in a text of `place`, and noted here."""
+        return [self._watch(each) for each in self.checks.sought(place)]
+
+    def _watch(self, sought: Sought) -> Watch:
+        def found(of: int, text: str) -> str:
+            check = sought.checks[of]
+            self.note(check.name, sought.mode)
+            if sought.mode == "block":
+                raise Blocked(check.name)
+            if sought.mode == "monitor":
+                return text
+            label = sought.search.patterns[of].label
+            return self._hidden.word(label, text, restore=check.restore)
+
+        return Watch(sought.search, found, hides=sought.mode == "redact")
+
+    def restorer(self, *, in_json: bool) -> Restorer | None:
+        """Puts back what was hidden, in a text of the reply; None where nothing is put back."""
+        return Restorer(self._hidden, in_json=in_json) if self._hidden.comes_back else None
+
+    def note(self, check: str, verdict: str) -> None:
+        """A check has come to a verdict."""
+        key = (check, verdict)
+        self.verdicts[key] = self.verdicts.get(key, 0) + 1
+
+    async def ask(self, place: Place, text: str, answer: str | None = None) -> None:
+        """Have the checks asked about `text` that are asked about whole ones.
+
+        Args:
+            place: where it stands.
+            text: what is said there.
+            answer: of a reply, the same without what the model thought.
+
+        Raises:
+            Blocked: it may not go by.
+        """
+        if self._ask is None:
+            return
+        for check in self.checks.asked(place):
+            asked = answer if check.valid_json and answer is not None else text
+            if not asked:
+                continue
+            try:
+                async with asyncio.timeout(check.seconds):
+                    found = await self._ask(check, place, asked)
+            except Exception as error:
+                log.warning("guardrail '%s' could not tell: %s", check.name, error or "too late")
+                self.note(check.name, ERROR)
+                found = False
+                if check.on_error == "block":
+                    raise Blocked(check.name) from None
+            if found:
+                self.note(check.name, check.mode)
+                if check.mode == "block":
+                    raise Blocked(check.name)
+
+    def undecided(self, place: Place) -> None:
+        """Nobody could look through a text of `place`.
+
+        Raises:
+            Blocked: a check wants nothing to go by then.
+        """
+        for check in self._patterned(place):
+            self.note(check.name, ERROR)
+            if check.on_error == "block":
+                raise Blocked(check.name)
+
+    def _patterned(self, place: Place) -> list[CheckSettings]:
+        named = {each.name: each for sought in self.checks.sought(place) for each in sought.checks}
+        return list(named.values())
+
+    # What is asked --------------------------------------------------------------------------------
+
+    def fields(self, fields: Mapping[str, Raw]) -> Mapping[str, Raw]:
+        """The members of a request as they may go on.
+
+        Raises:
+            Blocked: they may not.
+        """
+        changed: dict[str, Raw] = {}
+        for name, raw in fields.items():
+            value = from_raw(raw)
+            if name in _PROMPTS and not is_text(value):
+                self.undecided("input")
+            new = mapped(value, "input", self.text, name)
+            if new is not value:
+                changed[name] = to_raw(new)
+        return {**fields, **changed} if changed else fields
+
+    def requests(
+        self, requests: list[ChatCompletionRequest | CompletionRequest]
+    ) -> list[ChatCompletionRequest | CompletionRequest]:
+        """The requests of one call's choices, whose messages are the same, with what earlier turns
+        bring that are kept here and were not in the call.
+
+        Raises:
+            Blocked: they may not go on.
+        """
+        first = requests[0]
+        if not isinstance(first, ChatCompletionRequest):
+            return requests
+        messages = tuple(self._message(each) for each in first.messages)
+        tools = tuple(self._tool(each) for each in first.tools)
+        if messages == first.messages and tools == first.tools:
+            return requests
+        return [structs.replace(each, messages=messages, tools=tools) for each in requests]
+
+    def _tool(self, tool: ToolDefinition) -> ToolDefinition:
+        """One that the model is offered, of which a server of tools may say anything."""
+        description = tool.description and self.text("input", tool.description)
+        parameters = mapped(tool.parameters, "input", self.text)
+        if description == tool.description and parameters is tool.parameters:
+            return tool
+        return structs.replace(tool, description=description, parameters=parameters)
+
+    def _message(self, message: Message) -> Message:
+        if isinstance(message, CompletionMessage):
+            return structs.replace(message, parts=tuple(map(self._part, message.parts)))
+        place: Place = "tool_results" if isinstance(message, ToolResponseMessage) else "input"
+        return structs.replace(message, content=self._content(place, message.content))
+
+    def _content(self, place: Place, content: Content) -> Content:
+        if isinstance(content, str):
+            return self.text(place, content)
+        return tuple(
+            TextContent(self.text(place, each.text)) if isinstance(each, TextContent) else each
+            for each in content
+        )
+
+    def _part(self, part: Any) -> Any:
+        if isinstance(part, ToolCall | UnparseableToolCall):
+            return guarded_call(part, self.text("tool_arguments", part.arguments_json))
+        if isinstance(part, TextContent | RefusalContent | ReasoningContent):
+            text = self.text("input", part.text)
+            if text == part.text:
+                return part
+            if isinstance(part, ReasoningContent):
+                return structs.replace(part, text=text, signature=None)
+            return structs.replace(part, text=text)
+        return part
+
+    # What is said ---------------------------------------------------------------------------------
+
+    def said(self, value: Any, known: dict[str, str] | None = None) -> Any:
+        """A whole reply, decoded from JSON, or what an event of one says, as the client may have
+        it.
+
+        Args:
+            value: that.
+            known: texts that were looked through before, with what is shown of each; those in
+                which something is found come to it.
+
+        Raises:
+            Blocked: it may not.
+        """
+
+        def visit(place: Place, text: str) -> str:
+            place = "output" if place == "input" else place
+            if known is not None and text in known:
+                return known[text]
+            if not self._hidden.comes_back and self.has_nothing(place, text):
+                return text
+            in_json = _is_json(place, text)
+            said = GuardedText(self, place, in_json=in_json, is_reply=True)
+            shown = said.push(text) + said.flush()
+            if not said.may_differ:
+                shown = text  # escapes that were taken out need not come back
+            if known is not None:
+                known[text] = shown
+            return shown
+
+        return mapped(value, "output", visit)
+
+
+class GuardedText:
+    """One text that comes in pieces, on its way through the checks.
+
+    Args:
+        guard: of its request.
+        place: where it stands.
+        in_json: whether it is JSON, which is looked through as what it says.
+        is_reply: whether it is a part of the reply, in which what was hidden is put back.
+    """
+
+    __slots__ = ("_escapes", "_guard", "_hides", "_place", "_restorer", "_scanner")
+
+    def __init__(
+        self, guard: Guard, place: Place, *, in_json: bool = False, is_reply: bool = False
+    ) -> None:
+        self._guard = guard
+        self._place = place
+        watches = guard.watches(place)
+        self._scanner = TextScanner(watches) if watches else None
+        self._escapes = JSONText() if in_json and watches else None
+        self._restorer = guard.restorer(in_json=in_json) if is_reply else None
+        self._hides = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything of it is held back."""
+        parts = (self._escapes, self._scanner, self._restorer)
+        return any(each is not None and each.holds for each in parts)
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether it may be another than the one that came."""
+        return self._restorer is not None or self._hides
+
+    def push(self, text: str) -> str:
+        """More of it; what can be shown now.
+
+        Raises:
+            Blocked: no more of it may be shown.
+        """
+        if self._escapes is not None:
+            text = self._escapes.push(text)
+        if self._scanner is not None:
+            text = self._shown(text, self._scanner.push)
+        return self._finished(text)
+
+    def flush(self) -> str:
+        """It has ended: what was held back of it; as `push`."""
+        text = ""
+        scanner = self._scanner
+        if scanner is not None:
+            rest = self._escapes.flush() if self._escapes is not None else ""
+            text = self._shown(rest, lambda rest: scanner.push(rest) + scanner.flush())
+        text = self._finished(text)
+        return text if self._restorer is None else text + self._restorer.flush()
+
+    def _shown(self, text: str, scan: Callable[[str], str]) -> str:
+        scanner = self._scanner
+        assert scanner is not None
+        try:
+            shown = scan(text)
+            self._hides = scanner.hidden > 0
+            return shown
+        except TooManyNearMisses:
+            self._guard.undecided(self._place)
+            self._scanner = None
+            return text
+
+    def _finished(self, text: str) -> str:
+        if self._escapes is not None:
+            text = escaped(text)
+        return text if self._restorer is None else self._restorer.push(text)
+
+
+def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:
+    """`call` with what is shown of its arguments."""
+    if arguments == call.arguments_json:
+        return call
+    other = parse_tool_call(call.call_id, call.tool_name, arguments)
+    if isinstance(other, ToolCall) and isinstance(call, ToolCall):
+        return structs.replace(other, thought_signature=call.thought_signature)
+    return other
+
+
+def _is_json(place: Place, text: str) -> bool:
+    return "\\" in text and (place == "tool_arguments" or text.lstrip()[:1] in ("{", "["))

@@ -1,0 +1,97 @@
+"""Models that judge texts: how each is asked, and what it answers with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from llama_compat.guardrails.settings import JudgeFormatName, Place
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class JudgeFormat(Struct, frozen=True):
+    """One way to ask a model.
+
+    Attributes:
+        messages: what it is asked, given the rules, the place of a text, and that.
+        finds: whether its answer says that the text is against them; None where that is no answer.
+        max_tokens: of its answer.
+    """
+
+    messages: Callable[[str, Place, str], Messages]
+    finds: Callable[[str], bool | None]
+    max_tokens: int
+
+
+def _said_by(place: Place, text: str) -> Messages:
+    """A turn of who said it; the model's own chat template has the rest of the question."""
+    if place in ("output", "tool_arguments"):
+        return [{"role": "user", "content": "-"}, {"role": "assistant", "content": text}]
+    return [{"role": "user", "content": text}]
+
+
+def _safe_or_not(answer: str) -> bool | None:
+    # https://github.com/meta-llama/PurpleLlama, Llama Guard's model cards: `safe`, or `unsafe` and
+    # the categories in the next line
+    first = answer.strip().lower()
+    if first.startswith("unsafe"):
+        return True
+    return False if first.startswith("safe") else None
+
+
+def _yes_or_no(answer: str) -> bool | None:
+    # https://ai.google.dev/gemma/docs/shieldgemma/model_card
+    first = answer.strip().lower()
+    if first.startswith("yes"):
+        return True
+    return False if first.startswith("no") else None
+
+
+def _shield_gemma(policy: str, place: Place, text: str) -> Messages:
+    """The question of its model card, which it was trained with."""
+    is_reply = place in ("output", "tool_arguments")
+    whose = "Chatbot Response" if is_reply else "Human Question"
+    asked = "an AI response to a prompt" if is_reply else "a user prompt"
+    question = (
+        f"You are a policy expert trying to help determine whether {asked} is in violation of the"
+        f" defined safety policies.\n\n<start_of_turn>\n{whose}: {text}\n<end_of_turn>\n\n"
+        f"Our safety principle is defined in the below:\n\n{policy}\n\n"
+        f"Does the {whose.lower()} violate the above principle? Your answer must start with 'Yes'"
+        " or 'No'. And then walk through step by step to be sure we answer correctly."
+    )
+    return [{"role": "user", "content": question}]
+
+
+def _by_policy(policy: str, place: Place, text: str) -> Messages:
+    # https://cookbook.openai.com/articles/gpt-oss-safeguard-guide: the policy is the system's
+    rules = f"{policy}\n\nAnswer with 1 where the content is against this policy, otherwise 0."
+    return [{"role": "system", "content": rules}, {"role": "user", "content": text}]
+
+
+_ONE = re.compile(r"[01]\b")
+
+
+def _one_or_zero(answer: str) -> bool | None:
+    """The number, or a JSON object whose `violation` it is."""
+    answer = answer.strip()
+    if answer.startswith("{"):
+        try:
+            violation: Any = json.loads(answer).get("violation")
+        except (ValueError, AttributeError):
+            return None
+        return bool(violation) if violation in (0, 1, True, False) else None
+    found = _ONE.match(answer)
+    return None if found is None else found.group() == "1"
+
+
+JUDGES: Mapping[JudgeFormatName, JudgeFormat] = {
+    "llama_guard": JudgeFormat(lambda _, place, text: _said_by(place, text), _safe_or_not, 64),
+    "shield_gemma": JudgeFormat(_shield_gemma, _yes_or_no, 8),
+    "gpt_oss_safeguard": JudgeFormat(_by_policy, _one_or_zero, 2048),
+}
+"""The formats, by what templates call them."""

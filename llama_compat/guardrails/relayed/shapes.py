@@ -1,0 +1,114 @@
+"""What is the same in nearly all events of a stream: all but one text, and numbers that count.
+
+An event that is like the one before it is told by its bytes alone, and so is its text, for a tenth
+of what it costs to take it apart.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from llama_compat.guardrails.relayed.fragments import MARKS
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|[^"0-9-]+|-', re.DOTALL)
+
+TEXT = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrtu][^"\\\x00-\x1f]*)*')
+"""The inside of a string in JSON (RFC 8259, section 7)."""
+
+_WORD = re.compile(rb'[^"\\\x00-\x1f]*')
+_NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
+_DIGITS = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
+
+_VARYING = frozenset({b'"created_at"', b'"obfuscation"'})
+"""Members that are another string each time, and no text."""
+
+_MARKS = frozenset(b'"%b"' % mark.encode() for mark in MARKS)
+
+
+class ShapedEvent(Struct, frozen=True):
+    """One event that is like another.
+
+    Attributes:
+        end: where it ends.
+        text: the text that differs, as it stands in the JSON.
+        words: what else differs that is no number.
+    """
+
+    end: int
+    text: bytes
+    words: tuple[bytes, ...] = ()
+
+
+class EventShape:
+    """What events are like.
+
+    Args:
+        literals: what is the same in all of them.
+        slots: what is in between.
+    """
+
+    def __init__(self, literals: list[bytes], slots: list[re.Pattern[bytes]]) -> None:
+        self._first, *self._literals = literals
+        self._slots = slots
+        # Nearly all differ in their text alone.
+        self._last = self._literals[0] if slots == [TEXT] else None
+
+    def read(self, events: bytes, at: int) -> ShapedEvent | None:
+        """The event that begins at `at`; None where it is not like the others."""
+        if not events.startswith(self._first, at):
+            return None
+        at += len(self._first)
+        if self._last is not None:
+            end = events.find(b'"', at)
+            if end >= 0 and events.find(b"\\", at, end) < 0:
+                is_like = events.startswith(self._last, end)
+                return ShapedEvent(end + len(self._last), events[at:end]) if is_like else None
+        text = b""
+        words: tuple[bytes, ...] = ()
+        for slot, literal in zip(self._slots, self._literals, strict=True):
+            match = slot.match(events, at)
+            if match is None:
+                return None
+            at = match.end()
+            if not events.startswith(literal, at):
+                return None
+            at += len(literal)
+            if slot is TEXT:
+                text = match[0]
+            elif slot is _WORD:
+                words += (match[0],)
+        return ShapedEvent(at, text, words)
+
+
+def shape_of(before: bytes, event: bytes, member: str) -> EventShape | None:
+    """What two events have in common that came one after the other; None where they differ in more
+    than a text and what counts them.
+
+    Args:
+        before, event: all of them, with what is around their JSON.
+        member: the name of the text.
+    """
+    name = b'"%b"' % member.encode()
+    literals: list[list[bytes]] = [[]]
+    slots: list[re.Pattern[bytes]] = []
+    tokens, others = _TOKEN.findall(event), _TOKEN.findall(before)
+    if len(tokens) != len(others):
+        return None
+    for place, (token, other) in enumerate(zip(tokens, others, strict=True)):
+        is_value = place > 1 and tokens[place - 1].strip() == b":"
+        called = tokens[place - 2] if is_value else b""
+        is_string = token[:1] == b'"' and other[:1] == b'"'
+        if is_string and called in (name, *_VARYING):
+            literals[-1].append(b'"')
+            slots.append(TEXT if called == name else _WORD)
+            literals.append([b'"'])
+        elif token == other:
+            literals[-1].append(token)
+        elif called not in _MARKS and token[:1] in _DIGITS and other[:1] in _DIGITS:
+            slots.append(_NUMBER)
+            literals.append([])
+        else:
+            return None
+    return EventShape(list(map(b"".join, literals)), slots) if slots.count(TEXT) == 1 else None

@@ -1,0 +1,361 @@
+"""A stream that is relayed, on its way through the checks.
+
+Its texts are looked through as they grow. An event waits until its own are decided, and goes on as
+the bytes that it came as. One in which something is hidden is written anew, in its own form; of a
+stream in which something is blocked nothing follows but its API's words for that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from msgspec import Raw
+
+from llama_compat.dialects.base import SaidText, Withheld
+from llama_compat.guardrails.guard import Blocked, Guard
+from llama_compat.guardrails.relayed.fragments import (
+    Fragment,
+    fragments,
+    is_end,
+    kind_of,
+    marks_of,
+    put,
+    unsealed,
+    without_tokens,
+)
+from llama_compat.guardrails.relayed.shapes import EventShape, ShapedEvent, shape_of
+from llama_compat.guardrails.relayed.texts import Piece, RelayedText
+from llama_compat.wire import sse
+from llama_compat.wire.json_fields import encode_json, from_raw
+
+_EVENT = re.compile(rb"(?:[^\r\n][^\n]*\n)*(?:\r?\n)*")
+"""A server-sent event, and the blank lines behind it."""
+
+_LINE = re.compile(rb"[^\n]*\n?")
+"""A line of JSON."""
+
+_DATA = re.compile(rb"((?:(?:event|id):[^\n]*\n)*(?:data: ?)?)(\{[^\n]*\})(\s*)")
+"""What is before an event's JSON, that, and what is behind it."""
+
+_SEALED = re.compile(rb'ignature"|"encrypted')
+
+_MOST_TOLD = 10_000
+"""So many events are remembered that are no piece of a text."""
+
+_At = tuple[str | int, ...]
+
+
+class _Held:
+    """An event that waits for its texts to be decided.
+
+    Attributes:
+        raw: its bytes.
+        pieces: of texts, where in it they are, and whether they begin in it.
+        event: what its JSON says without them; None where nobody looked.
+        changed: whether that is another than `raw` says.
+    """
+
+    __slots__ = ("changed", "event", "pieces", "raw")
+
+    def __init__(
+        self,
+        raw: bytes,
+        pieces: Sequence[tuple[Piece, _At, bool]] = (),
+        event: Any = None,
+        *,
+        changed: bool = False,
+    ) -> None:
+        self.raw = raw
+        self.pieces = pieces
+        self.event = event
+        self.changed = changed
+
+
+class GuardedStream:
+    """One stream, with one reply in it.
+
+    Args:
+        guard: of the request.
+        withheld: ends a stream of this API of which no more may be shown.
+        fields: the request's members.
+
+    Attributes:
+        blocked: whether no more of it may be shown; its end is there then.
+    """
+
+    def __init__(self, guard: Guard, withheld: Withheld, fields: Mapping[str, Raw]) -> None:
+        self._guard = guard
+        self._withheld = withheld
+        self._fields = fields
+        self._texts: dict[tuple[Any, ...], RelayedText] = {}
+        self._words: RelayedText | None = None
+        self._queue: deque[_Held] = deque()
+        self._tail: deque[tuple[bytes, str]] = deque()  # like the one before, and in no queue yet
+        self._tail_size = 0
+        self._shape: EventShape | None = None
+        self._last: tuple[RelayedText, _At, bytes] | None = None
+        self._told: list[Mapping[str, Any]] = []
+        self._known: dict[str, str] = {}
+        self._thoughts_changed = False
+        self.blocked = False
+
+    def push(self, events: bytes) -> bytes:
+        """What the client gets now that these events have come, which are whole."""
+        out: list[bytes] = []
+        try:
+            at = 0
+            while at < len(events):
+                at = self._quick(events, at, out)
+                if at < len(events):
+                    at = self._take_one(events, at)
+                    self._release(out)
+        except Blocked:
+            self._end(out)
+        return b"".join(out)
+
+    def finish(self) -> bytes:
+        """What the client gets when all events have come."""
+        out: list[bytes] = []
+        try:
+            self._queue_tail()
+            self._flush(self._texts.values())
+            self._release(out)
+        except Blocked:
+            self._end(out)
+        return b"".join(out)
+
+    def _end(self, out: list[bytes]) -> None:
+        self._release(out)
+        self.blocked = True
+        said = [SaidText(each.sample, each.given) for each in self._texts.values()]
+        out.append(self._withheld(self._told, said, self._fields))
+
+    # Events that are like those before them -------------------------------------------------------
+
+    def _quick(self, events: bytes, at: int, out: list[bytes]) -> int:
+        """Take the events from `at` on that are so; where the first begins that is not."""
+        shape, last = self._shape, self._last
+        if shape is None or last is None:
+            return at
+        found: list[ShapedEvent] = []
+        end = at
+        while end < len(events) and (shaped := shape.read(events, end)) is not None:
+            found.append(shaped)
+            end = shaped.end
+        text = last[0]
+        texts = _decoded(found)
+        if not texts or not self._may_be_quick(found, text, texts):
+            return at
+        if self._words is not text:
+            self._switch(text)
+        tail = self._tail
+        for shaped, each in zip(found, texts, strict=True):
+            tail.append((events[at : shaped.end], each))
+            self._tail_size += len(each)
+            at = shaped.end
+        said = texts[0] if len(texts) == 1 else "".join(texts)
+        changed = text.scan(said, said)
+        if self._queue and not changed:
+            text.settle()
+            self._release(out)
+        if self._queue or changed:
+            self._queue_tail()
+            self._release(out)
+            return end
+        undecided = text.came - text.decided
+        while tail and self._tail_size - len(tail[0][1]) >= undecided:
+            raw, each = tail.popleft()
+            self._tail_size -= len(each)
+            text.skip(len(each))
+            out.append(raw)
+        return end
+
+    def _may_be_quick(
+        self, found: Sequence[ShapedEvent], text: RelayedText, texts: Sequence[str]
+    ) -> bool:
+        if text.in_json and (text.has_escape or any("\\" in each for each in texts)):
+            return False
+        for shaped in found:
+            for word in shaped.words:
+                if not self._guard.has_nothing("output", word.decode(errors="replace")):
+                    return False
+        return True
+
+    def _queue_tail(self) -> None:
+        """From here on each event is looked at for itself."""
+        if self._last is None:
+            return
+        text, where, _ = self._last
+        for raw, said in self._tail:
+            self._queue.append(_Held(raw, ((text.add(said), where, True),)))
+        self._tail.clear()
+        self._tail_size = 0
+        text.settle()
+
+    # All others -----------------------------------------------------------------------------------
+
+    def _take_one(self, events: bytes, at: int) -> int:
+        """Take the event that begins at `at`; where the next one does."""
+        self._queue_tail()
+        match = (_LINE if events[at : at + 1] == b"{" else _EVENT).match(events, at)
+        end = len(events) if match is None or match.end() == at else match.end()
+        raw = events[at:end]
+        if _DATA.fullmatch(raw) is None:
+            self._take_odd(raw)
+        else:
+            self._take(raw)
+        return end
+
+    def _take_odd(self, raw: bytes) -> None:
+        """An event that is not one line of JSON: a comment, the end, or several lines of data."""
+        if not raw.strip():
+            self._queue.append(_Held(raw))
+            return
+        decoder = sse.EventDecoder()
+        found = [*decoder.feed(raw), decoder.flush()]
+        for each in found:
+            data = None if each is None else each.data
+            if each is not None and data is not None and data.lstrip()[:1] == b"{":
+                head = b"event: %b\n" % each.name if each.name else b""
+                line = b"%bdata: %b\n\n" % (head, data.replace(b"\n", b" ").replace(b"\r", b" "))
+                if _DATA.fullmatch(line) is not None:
+                    self._take(line)
+                    continue
+            if each is not None:
+                self._take_odd_text(raw)
+                return
+
+    def _take_odd_text(self, raw: bytes) -> None:
+        """What nobody reads as JSON goes by if there is nothing in it."""
+        text = raw.decode(errors="replace")
+        if self._guard.said(text) == text:
+            self._queue.append(_Held(raw))
+
+    def _take(self, raw: bytes) -> None:
+        """An event of one line of JSON."""
+        match = _DATA.fullmatch(raw)
+        assert match is not None
+        try:
+            event: Any = from_raw(Raw(match[2]))
+        except ValueError:
+            self._take_odd_text(raw)
+            return
+        pieces = fragments(event)
+        ends = is_end(event)
+        if ends and not pieces:
+            self._flush(self._ended(event))
+        for each in pieces:
+            put(event, each.at, "")
+        rest = self._guard.said(event, self._known)
+        held: list[tuple[Piece, _At, bool]] = []
+        for each in pieces:
+            text = self._text(each, rest)
+            self._switch(text)
+            piece, begins = text.push(each.text)
+            held.append((piece, each.at, begins))
+        changed = rest is not event
+        if changed:
+            for piece, _, _ in held:
+                piece.rewrite()
+        self._queue.append(_Held(raw, held, rest, changed=changed))
+        if ends and pieces:
+            self._flush(self._ended(event))
+        if len(pieces) == 1 and not (ends or changed):
+            self._learn(raw, held[0][0].of, pieces[0].at)
+        elif pieces:
+            self._shape, self._last = None, None
+
+    def _text(self, piece: Fragment, event: Mapping[str, Any]) -> RelayedText:
+        text = self._texts.get(piece.of)
+        if text is None:
+            is_kept = bool(kind_of(event))
+            text = self._texts[piece.of] = RelayedText(self._guard, piece, event, is_kept=is_kept)
+        return text
+
+    def _learn(self, raw: bytes, text: RelayedText, at: _At) -> None:
+        """Two events of one text in a row show what the others will be like."""
+        last, self._last = self._last, (text, at, raw)
+        self._shape = None
+        member = at[-1]
+        if last is not None and last[0] is text and last[1] == at and isinstance(member, str):
+            self._shape = shape_of(last[2], raw, member)
+
+    # Texts that end -------------------------------------------------------------------------------
+
+    def _switch(self, text: RelayedText) -> None:
+        """The model goes on in `text`: what it said elsewhere has ended."""
+        words = self._words
+        if words is text:
+            return
+        self._words = text if text.place == "output" else None
+        if words is not None:
+            self._flush([words])
+
+    def _ended(self, event: Mapping[str, Any]) -> list[RelayedText]:
+        marks = set(marks_of(event))
+        return [each for each in self._texts.values() if marks <= set(each.marks)]
+
+    def _flush(self, texts: Iterable[RelayedText]) -> None:
+        for text in texts:
+            text.flush()
+            if text.whole:
+                self._known[text.whole] = text.again
+
+    # Events that go on ----------------------------------------------------------------------------
+
+    def _release(self, out: list[bytes]) -> None:
+        queue = self._queue
+        while queue:
+            for piece, _, _ in queue[0].pieces:
+                if not piece.done:
+                    return
+            held = queue.popleft()
+            out.append(self._rendered(held))
+            event = held.event
+            if not isinstance(event, dict) or len(self._told) >= _MOST_TOLD:
+                continue
+            if not held.pieces or kind_of(event).endswith("start"):
+                self._told.append(event)
+
+    def _rendered(self, held: _Held) -> bytes:
+        changed = held.changed
+        for piece, _, _ in held.pieces:
+            if piece.shown is not None:
+                changed = True
+                self._thoughts_changed = self._thoughts_changed or piece.of.is_thought
+        is_sealed = self._thoughts_changed and _SEALED.search(held.raw) is not None
+        if not changed and not is_sealed:
+            return held.raw
+        match = _DATA.fullmatch(held.raw)
+        assert match is not None
+        event = from_raw(Raw(match[2])) if held.event is None else deepcopy(held.event)
+        try:
+            for piece, at, begins in held.pieces:
+                put(event, at, piece.text if begins else "")
+        except LookupError:
+            return b""  # what leads to it was hidden
+        if held.pieces:
+            event = without_tokens(event)
+        if is_sealed:
+            event = unsealed(event)
+        return b"%b%b%b" % (match[1], encode_json(event), match[3])
+
+
+def _decoded(found: Sequence[ShapedEvent]) -> list[str]:
+    """The texts of some events; none where they have to be looked at one by one."""
+    texts: list[str] = []
+    try:
+        for each in found:
+            if b"\\" not in each.text:
+                texts.append(each.text.decode())
+            elif b"\\u" in each.text:
+                return []
+            else:
+                texts.append(from_raw(Raw(b'"%b"' % each.text)))
+    except ValueError:
+        return []
+    return texts

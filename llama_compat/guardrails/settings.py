@@ -1,0 +1,229 @@
+"""The checks of a template: what is looked for in requests and replies, and what is done then."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from llama_compat.guardrails.named import NamedSet
+from llama_compat.guardrails.patterns import UnusablePattern, own_pattern
+
+Place = Literal["input", "output", "tool_arguments", "tool_results"]
+"""What is looked through: what a client sends and what a model says, and of both what tools are
+given and what they gave."""
+
+PLACES: tuple[Place, ...] = ("input", "output", "tool_arguments", "tool_results")
+"""All of them."""
+
+Mode = Literal["block", "redact", "monitor"]
+"""What is done with what is found."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_LABEL = re.compile(r"[A-Z][A-Z0-9]{0,31}")
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("expected up to 64 letters, digits, '-', '_' and '.': metrics have it too")
+    return name
+
+
+def _check_expressions(expressions: dict[str, str]) -> dict[str, str]:
+    for label, expression in expressions.items():
+        if not _LABEL.fullmatch(label):
+            raise ValueError(
+                f"{label!r}: what is found is called by it, as in '<TICKET_1>'; expected up to 32"
+                " capital letters and digits"
+            )
+        try:
+            own_pattern(label, expression)
+        except UnusablePattern as error:
+            raise ValueError(f"{label}: {error}") from None
+        except ModuleNotFoundError:
+            break  # said once, for the whole check
+    return expressions
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+JudgeFormatName = Literal["llama_guard", "shield_gemma", "gpt_oss_safeguard"]
+"""How a model is asked that judges, and how it answers."""
+
+
+class JudgeSettings(_Settings):
+    """A model of the template that is asked what it thinks of a text."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """Its id in the template."""
+
+    format: JudgeFormatName
+    """How it is asked, and answers: `llama_guard`, `shield_gemma` or `gpt_oss_safeguard`."""
+
+    policy: str | None = None
+    """What is against the rules, in words; `llama_guard` has its own, the others need one."""
+
+    @model_validator(mode="after")
+    def _has_policy(self) -> Self:
+        if self.policy is None and self.format != "llama_guard":
+            raise ValueError(f"{self.format!r} judges by a 'policy': say what is against the rules")
+        return self
+
+
+class ModerationSettings(_Settings):
+    """A model of the template that is asked by the moderations API of its vendor."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """Its id in the template."""
+
+    categories: tuple[str, ...] = ()
+    """Which of the vendor's categories count; without any, whatever it flags."""
+
+
+class HookSettings(_Settings):
+    """A service of one's own, or a vendor's, that is asked over HTTP."""
+
+    url: Annotated[str, Field(pattern="^https?://[^/]+")]
+    """It gets a POST of `{"texts": [...], "input_type": "request" or "response"}`, and answers
+    `{"action": "NONE"}`, or `BLOCKED` or `GUARDRAIL_INTERVENED` where it found something: LiteLLM's
+    Generic Guardrail API."""
+
+    headers: dict[str, SecretStr] = {}
+    """Sent with each request, such as a key."""
+
+
+class TopicSettings(_Settings):
+    """Topics that nobody is to talk about, told by how near a text is to examples of them."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """A model of the template that makes embeddings."""
+
+    deny: Annotated[tuple[str, ...], Field(min_length=1)]
+    """What each topic is about, or examples."""
+
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """From so great a cosine on a text is about it; it depends on the model."""
+
+
+class CheckSettings(_Settings):
+    """One check: what it looks through, what it looks for, and what it does then."""
+
+    name: Annotated[str, AfterValidator(_check_name)]
+    """What records, metrics and messages call it."""
+
+    scan: Place | Literal["all"] | Annotated[tuple[Place, ...], Field(min_length=1)] = "all"
+    """What it looks through: `input`, `output`, `tool_arguments`, `tool_results`, several of them,
+    or `all`."""
+
+    mode: Mode = "block"
+    """`block` refuses the request, or ends the reply; `redact` puts a word such as `<EMAIL_1>` in
+    the place of what was found; `monitor` only counts it."""
+
+    order: int = 0
+    """Checks with a lower one come first; of the same, in the order of the template."""
+
+    on_error: Literal["block", "allow"] = "block"
+    """What is done where the check itself fails."""
+
+    restore: bool = False
+    """With `redact`: what was hidden from a vendor is put back where its reply repeats the word."""
+
+    seconds: Annotated[float, Field(gt=0, le=600)] = 10
+    """How long one question to a model or a service may take; after that the check has failed.
+    Patterns take no time that has to be limited."""
+
+    window: Annotated[int, Field(ge=100)] = 2000
+    """Characters of a streamed reply that a model or a service is asked about together, and that
+    are held back until it has answered."""
+
+    patterns: tuple[NamedSet, ...] = ()
+    """Look for what these named sets describe: `api_keys`, `cards` and `ibans` (with their check
+    digits), `emails`, `phone_numbers`."""
+
+    expressions: Annotated[dict[str, str], AfterValidator(_check_expressions)] = {}
+    """Look for these regular expressions (RE2's), by what they are called in place of a match. Each
+    repetition needs an upper bound."""
+
+    max_characters: Annotated[int, Field(ge=1)] | None = None
+    """Look for prompts that are longer."""
+
+    valid_json: bool = False
+    """Look for replies whose text is no JSON. A stream is held back to its end."""
+
+    judge: JudgeSettings | None = None
+    """Ask a model of the template."""
+
+    moderations: ModerationSettings | None = None
+    """Ask a vendor's moderations API."""
+
+    topics: TopicSettings | None = None
+    """Look for topics, by embeddings."""
+
+    http: HookSettings | None = None
+    """Ask a service."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What it looks through."""
+        if isinstance(self.scan, tuple):
+            return self.scan
+        return PLACES if self.scan == "all" else (self.scan,)
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether it looks for patterns; otherwise it is asked about a text as a whole."""
+        return bool(self.patterns or self.expressions)
+
+    @property
+    def models(self) -> list[str]:
+        """The models of the template that it asks."""
+        asked = (self.judge, self.moderations, self.topics)
+        return [each.model for each in asked if each is not None]
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        kinds = {
+            "patterns": self.has_patterns,
+            "max_characters": self.max_characters is not None,
+            "valid_json": self.valid_json,
+            "judge": self.judge is not None,
+            "moderations": self.moderations is not None,
+            "topics": self.topics is not None,
+            "http": self.http is not None,
+        }
+        given = [name for name, is_given in kinds.items() if is_given]
+        if len(given) != 1:
+            raise ValueError(
+                f"give one of {', '.join(map(repr, kinds))}, or 'expressions' with 'patterns'; got"
+                f" {' and '.join(map(repr, given)) or 'none'}"
+            )
+        if self.mode == "redact" and not self.has_patterns:
+            raise ValueError("only what patterns find can be hidden: take 'block' or 'monitor'")
+        if self.valid_json and self.places != ("output",):
+            raise ValueError("'valid_json' is about replies: it needs 'scan: output'")
+        if self.max_characters is not None and self.places != ("input",):
+            raise ValueError("'max_characters' is about prompts: it needs 'scan: input'")
+        if self.has_patterns:
+            self._check_engine()
+        if self.restore and self.mode != "redact":
+            raise ValueError("'restore' puts back what was hidden, which is what 'redact' does")
+        return self
+
+    def _check_engine(self) -> None:
+        try:
+            import re2  # noqa: F401
+        except ModuleNotFoundError:
+            raise ValueError(
+                "patterns are looked for by RE2, which is not installed: pip install"
+                " 'llama-compat[guardrails]'"
+            ) from None

@@ -1,0 +1,1 @@
+"""Tools that the server runs for a model: what is asked for, what is shown, and the loop."""

@@ -1,0 +1,84 @@
+"""Where a text names what tools have found: by a Markdown link, or by the number of a source.
+
+Models are told to cite so (`FORM`), and most do without being told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from llama_compat.hosted.vocabulary import Citation, Source
+
+FORM = (
+    "When you use something of these, name it where you use it, as a Markdown link with the"
+    " source's title and exactly its URL: [title](URL)."
+)
+"""What a model is told with what was found in the web."""
+
+FILE_FORM = (
+    "When you use something of these, name it where you use it, as a Markdown link with the file's"
+    " name and exactly its id: [name](id)."
+)
+"""What it is told with what was found in files."""
+
+_LONGEST = 2400
+"""No link that is looked for is longer."""
+
+_NAMED = re.compile(
+    r"\[(?P<title>[^\[\]\n]{0,300})\]\((?P<url>https?://[^\s()]{1,2000}|file-\w{1,100})\)"
+    r"|\[(?P<number>[0-9]{1,3})\](?!\()"
+)
+
+
+class Citer:
+    """Finds the places in the text of one part, as it comes.
+
+    Args:
+        sources: what was found so far; more may be added.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._held = ""
+        self._before = 0
+
+    def push(self, text: str) -> Iterator[Citation]:
+        """The places that are whole with `text`."""
+        if not self._sources:
+            self._before += len(text)
+            return
+        self._held += text
+        yield from self._found(at_end=False)
+
+    def finish(self) -> Iterator[Citation]:
+        """Those that only the end of the part makes whole; another part can begin then."""
+        yield from self._found(at_end=True)
+        self._held, self._before = "", 0
+
+    def _found(self, *, at_end: bool) -> Iterator[Citation]:
+        held, done = self._held, 0
+        for match in _NAMED.finditer(held):
+            if match.end() == len(held) and match["number"] and not at_end:
+                break  # A parenthesis may follow.
+            done = match.end()
+            source = self._named(match)
+            if source is not None:
+                start, end = (self._before + each for each in match.span())
+                yield Citation(start, end, source, match[0])
+        opened = held.find("[", max(done, len(held) - _LONGEST))
+        kept = len(held) if opened < 0 else opened
+        self._before += kept
+        self._held = held[kept:]
+
+    def _named(self, match: re.Match[str]) -> Source | None:
+        number = match["number"]
+        if number is not None:
+            place = int(number) - 1
+            return self._sources[place] if 0 <= place < len(self._sources) else None
+        url = _bare(match["url"])
+        return next((each for each in self._sources if _bare(each.link) == url), None)
+
+
+def _bare(url: str) -> str:
+    return url.partition("#")[0].rstrip("/")

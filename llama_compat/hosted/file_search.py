@@ -1,0 +1,112 @@
+"""What is asked of a search in files, in the words of OpenAI's tool and of its search of a store.
+
+openai 3.52.0, types/responses/file_search_tool.py and types/vector_store_search_params.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from llama_compat.dialects.members import (
+    as_object,
+    optional_integer_in,
+    optional_number_in,
+    optional_text_in,
+)
+from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.asked import parse_texts
+from llama_compat.hosted.filters import parse_filter
+from llama_compat.hosted.vocabulary import AttributeFilter, FileSearchTool, Ranking, free_name
+
+MAX_RESULTS = 50
+"""Of one search, as at OpenAI."""
+
+MAX_STORES = 32
+"""That one tool may name."""
+
+RANKERS = ("auto", "none", "default-2024-11-15", "default_2024_08_21")
+
+
+class FileQuery(Struct, frozen=True):
+    """What is looked for.
+
+    Attributes:
+        queries: the texts, of which any may be met.
+        limit: how many pieces are wanted.
+        filter: only those of files that pass it.
+        ranking: how they are put into an order.
+    """
+
+    queries: Sequence[str]
+    limit: int
+    filter: AttributeFilter | None = None
+    ranking: Ranking = Ranking()
+
+
+def parse_file_search(tool: Mapping[str, Any], path: str, taken: set[str]) -> FileSearchTool:
+    """A tool of the type `file_search`.
+
+    Args:
+        tool: it.
+        path: where it is.
+        taken: the names of other tools; that of this one is among them afterwards.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    at = f"{path}.vector_store_ids"
+    stores = parse_texts(tool.get("vector_store_ids"), at)
+    if not 0 < len(stores) <= MAX_STORES:
+        raise invalid_parameter(at, f"'{at}' must be a list of 1 to {MAX_STORES} ids.")
+    return FileSearchTool(
+        free_name("file_search", taken),
+        tuple(dict.fromkeys(stores)),
+        optional_integer_in(tool, "max_num_results", path, 1, MAX_RESULTS),
+        parse_filter(tool.get("filters"), f"{path}.filters"),
+        parse_ranking(tool.get("ranking_options"), f"{path}.ranking_options"),
+    )
+
+
+def parse_ranking(value: Any, path: str) -> Ranking:
+    """`ranking_options`, which may be missing.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    if value is None:
+        return Ranking()
+    options = as_object(value, path)
+    ranker = optional_text_in(options, "ranker", path)
+    if ranker is not None and ranker not in RANKERS:
+        raise invalid_parameter(
+            f"{path}.ranker", f"'{path}.ranker' must be one of {', '.join(RANKERS)}."
+        )
+    threshold = optional_number_in(options, "score_threshold", path, 0, 1)
+    embedding, text = 1.0, 1.0
+    if options.get("hybrid_search") is not None:
+        at = f"{path}.hybrid_search"
+        weights = as_object(options["hybrid_search"], at)
+        embedding = _weight(weights, "embedding_weight", at)
+        text = _weight(weights, "text_weight", at)
+        if not embedding + text:
+            raise invalid_parameter(at, f"One of the weights in '{at}' must be more than 0.")
+    return Ranking(ranker != "none", threshold or 0.0, embedding, text)
+
+
+def _weight(weights: Mapping[str, Any], name: str, path: str) -> float:
+    weight = optional_number_in(weights, name, path, 0, 1_000_000)
+    return 1.0 if weight is None else float(weight)
+
+
+def stores_named(tools: Any) -> tuple[str, ...]:
+    """The ids of the stores that tools of a request name, malformed ones aside."""
+    named: dict[str, None] = {}
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict) and tool.get("type") == "file_search":
+            ids = tool.get("vector_store_ids")
+            texts = (each for each in ids if isinstance(each, str)) if isinstance(ids, list) else ()
+            named.update(dict.fromkeys(texts))
+    return tuple(named)[: MAX_STORES + 1]

@@ -1,0 +1,539 @@
+"""The loop: the model is asked, the calls that are the server's are run, their results are given
+back, and it is asked again, until it is done or calls a tool of the client's.
+
+All of it is one reply: its parts are numbered through, and its usage is that of all turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from llama_compat.errors import APIError
+from llama_compat.events import Collector, add_usage
+from llama_compat.fan_out import Events
+from llama_compat.hosted.citations import Citer
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta, Source
+from llama_compat.once import Once
+from llama_compat.types import (
+    EMPTY_PARTS,
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Content,
+    Delta,
+    ImageContent,
+    Message,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextContent,
+    TextDelta,
+    ToolCallDelta,
+    ToolChoice,
+    ToolDefinition,
+    ToolResponseMessage,
+    UnparseableToolCall,
+    Usage,
+)
+
+
+class Bounds(Struct, frozen=True):
+    """How far one reply may go.
+
+    Attributes:
+        turns: how often the model is asked; the last time it may call no tool of the server's.
+        parallel: calls side by side.
+        seconds: for one call.
+        result_bytes: what a call may give the model; the rest is cut off.
+        tokens: of prompts and completions of all turns together, after which there is no other
+            turn; None for any number.
+    """
+
+    turns: int = 10
+    parallel: int = 4
+    seconds: float = 30.0
+    result_bytes: int = 64 * 1024
+    tokens: int | None = None
+
+
+class OpenTools(Protocol):
+    """The server's tools while one reply is made."""
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """What the model is shown."""
+        ...
+
+    @property
+    def listed(self) -> Sequence[HostedCall]:
+        """What the client is shown of where the tools come from."""
+        ...
+
+    def begun(self, call: AnyToolCall) -> HostedCall:
+        """The call as it is shown before it runs; one that waits for the user's word is not run."""
+        ...
+
+    async def run(self, call: AnyToolCall) -> HostedCall:
+        """Run a call; whatever goes wrong is what it gives, but for what the client is to blame
+        for.
+
+        Raises:
+            APIError: that.
+        """
+        ...
+
+
+class HostedToolbox(Protocol):
+    """What the server runs for one call of a client API."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of tools that it runs, of those that the call asks for."""
+        ...
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The kinds of tools that the server has."""
+        ...
+
+    @property
+    def stays_here(self) -> bool:
+        """Whether no vendor may run them, as what they need is here: vector stores."""
+        ...
+
+    @property
+    def bounds(self) -> Bounds:
+        """How far it goes."""
+        ...
+
+    def affords(self, usage: Usage) -> bool:
+        """Whether the model may be asked again after it has used so much."""
+        ...
+
+    def opened(self, request: ChatCompletionRequest) -> AbstractAsyncContextManager[OpenTools]:
+        """The tools that `request` asks for, for one reply to it.
+
+        Raises:
+            APIError: 400, 403, it asks for what there is not, or what is not for it.
+        """
+        ...
+
+
+Generate = Callable[[ChatCompletionRequest], Events]
+
+Screen = Callable[[HostedCall], Awaitable[HostedCall | None]]
+"""What the model and the client may see of what a tool gave; None for nothing, with which the reply
+ends."""
+
+
+async def looped(
+    generate: Generate,
+    request: ChatCompletionRequest,
+    toolbox: HostedToolbox,
+    screen: Screen | None = None,
+) -> Events:
+    """The events of the reply to `request`, in which the server's tools are run.
+
+    Args:
+        generate: asks the model.
+        request: what the client asks.
+        toolbox: what is run.
+        screen: looks through what tools give; None where nobody does.
+
+    Raises (from the generator):
+        APIError: what the toolbox or the model's provider raises.
+    """
+    async with toolbox.opened(request) as tools:
+        loop = _Loop(generate, request, toolbox, tools, screen)
+        async with aclosing(loop.run()) as events:
+            async for event in events:
+                yield event
+
+
+class _Loop:
+    """One reply.
+
+    Args:
+        generate: asks the model.
+        request: what the client asks.
+        toolbox: whose bounds hold.
+        tools: what is run.
+        screen: as for `looped`.
+    """
+
+    def __init__(
+        self,
+        generate: Generate,
+        request: ChatCompletionRequest,
+        toolbox: HostedToolbox,
+        tools: OpenTools,
+        screen: Screen | None,
+    ) -> None:
+        self._generate = generate
+        self._request = request
+        self._toolbox = toolbox
+        self._bounds = toolbox.bounds
+        self._tools = tools
+        self._screen = screen
+        self._is_withheld = False
+        self._to_list: list[HostedCall] = []
+        self._names = {each.tool_name for each in tools.definitions}
+        self._messages: list[Message] = list(request.messages)
+        self._usages: list[Usage] = []
+        self._sources: list[Source] = []
+        self._run_so_far = 0
+        self._has_run = False
+        self._shown = _Shown(self._names, self._sources)
+
+    async def run(self) -> Events:
+        """The events."""
+        for listed in self._tools.listed:
+            self._to_list.append(await self._screened(listed, listed))
+        waiting = [] if self._is_withheld else self._approved()
+        if waiting:
+            yield StreamStart()
+            self._shown.has_started = True
+            for event in self._listed():
+                yield event
+            async with aclosing(self._ran(waiting)) as events:
+                async for event in events:
+                    yield event
+        if self._is_withheld:
+            yield StreamComplete(StopReason.content_filter)
+            return
+        choice = self._request.tool_choice
+        for turn in range(1, self._bounds.turns + 1):
+            is_last = turn == self._bounds.turns or self._left == 0
+            collector = Collector()
+            asked = self._asked(ToolChoice("none") if is_last else choice)
+            try:
+                async with aclosing(self._generate(asked)) as events:
+                    async for event in events:
+                        collector.add(event)
+                        if not isinstance(event, StreamStart):
+                            for each in self._listed():
+                                yield each
+                        for each in self._shown.of(event, sum(self._completed)):
+                            yield each
+            except APIError as error:
+                error.is_last = self._has_run
+                raise
+            for each in self._shown.ended():
+                yield each
+            said = collector.chat_completion()
+            self._usages.append(said.usage)
+            message = said.completion_message
+            own = [call for call in message.tool_calls if call.tool_name in self._names]
+            cut = message.stop_reason in (StopReason.out_of_tokens, StopReason.content_filter)
+            if not own or is_last or cut:
+                if message.stop_reason is StopReason.end_of_message and not self._shown.has_called:
+                    yield self._complete(StopReason.end_of_turn, said.service_tier)
+                else:
+                    yield self._complete(
+                        message.stop_reason or StopReason.end_of_turn,
+                        said.service_tier,
+                        message.stop_string,
+                    )
+                return
+            parts = tuple(part for part in message.parts if part not in EMPTY_PARTS)
+            self._messages.append(structs.replace(message, parts=parts))
+            waits = False
+            async with aclosing(self._ran(own)) as events:
+                async for event in events:
+                    waits = waits or _waits(event)
+                    yield event
+            if self._is_withheld:
+                yield self._complete(StopReason.content_filter, said.service_tier)
+                return
+            if waits or self._shown.has_called:
+                reason = (
+                    StopReason.end_of_message if self._shown.has_called else StopReason.end_of_turn
+                )
+                yield self._complete(reason, said.service_tier)
+                return
+            if not self._may_go_on():
+                yield self._complete(StopReason.out_of_tokens, said.service_tier)
+                return
+            if choice is not None and choice.mode == "required":
+                choice = None  # It has called one, and would never come to its end.
+
+    # The model ------------------------------------------------------------------------------------
+
+    def _asked(self, choice: ToolChoice | None) -> ChatCompletionRequest:
+        request = self._request
+        tools = (*request.tools, *self._tools.definitions)
+        if choice is not None and choice.tool_name not in (None, *(t.tool_name for t in tools)):
+            choice = None
+        sampling, most = request.sampling, request.sampling.max_tokens
+        if most is not None and self._usages:
+            sampling = structs.replace(sampling, max_tokens=max(1, most - sum(self._completed)))
+        return structs.replace(
+            request,
+            messages=tuple(self._messages),
+            tools=tools,
+            tool_choice=choice if tools else None,
+            sampling=sampling,
+            hosted=(),
+            approved=(),
+            prepared=Once(),
+            mark=None,
+        )
+
+    @property
+    def _completed(self) -> list[int]:
+        return [usage.completion_tokens for usage in self._usages]
+
+    @property
+    def _left(self) -> int | None:
+        """How many calls may still be run, where the request says so."""
+        most = self._request.max_hosted_calls
+        return None if most is None else max(0, most - self._run_so_far)
+
+    def _may_go_on(self) -> bool:
+        usage = self._usage()
+        most, tokens = self._request.sampling.max_tokens, self._bounds.tokens
+        if most is not None and usage.completion_tokens >= most:
+            return False
+        if tokens is not None and usage.prompt_tokens + usage.completion_tokens >= tokens:
+            return False
+        return self._toolbox.affords(usage)
+
+    def _usage(self) -> Usage:
+        return add_usage(self._usages, 1) if len(self._usages) > 1 else self._usages[0]
+
+    def _complete(
+        self, reason: StopReason, tier: str | None, stop_string: str | None = None
+    ) -> StreamComplete:
+        return StreamComplete(reason, self._usage(), stop_string, tier)
+
+    # The tools ------------------------------------------------------------------------------------
+
+    def _listed(self) -> Iterator[StreamEvent]:
+        """What is shown of where the tools come from, once the model has begun to answer: before
+        that, another target could."""
+        if self._shown.has_listed:
+            return
+        self._shown.has_listed = True
+        for each in self._to_list:
+            yield self._shown.news(each, self._shown.new_part())
+
+    def _approved(self) -> list[AnyToolCall]:
+        """The calls that wait for nothing but to be run."""
+        wanted = set(self._request.approved)
+        if not wanted:
+            return []
+        calls = [
+            call
+            for message in self._messages
+            if isinstance(message, CompletionMessage)
+            for call in message.tool_calls
+            if call.call_id in wanted
+        ]
+        answered = {
+            each.call_id for each in self._messages if isinstance(each, ToolResponseMessage)
+        }
+        calls = [call for call in calls if call.call_id not in answered]
+        gone = [call for call in calls if call.tool_name not in self._names]
+        none = HostedCall("", "mcp", "", status="failed", output="There is no such tool any more.")
+        self._answer(gone, {call.call_id: none for call in gone})
+        return [call for call in calls if call.tool_name in self._names]
+
+    async def _ran(self, calls: Sequence[AnyToolCall]) -> Events:
+        """The events of `calls`, run side by side; what they gave is among the messages then."""
+        bounds, tasks = self._bounds, {}
+        approved = set(self._request.approved)
+        results: dict[str, HostedCall] = {}
+        gate = asyncio.Semaphore(bounds.parallel)
+
+        async def run(call: AnyToolCall, shown: HostedCall) -> HostedCall:
+            async with gate:
+                return await self._bounded(call, shown)
+
+        try:
+            for call in calls:
+                shown = self._tools.begun(call)
+                if shown.kind == "mcp_approval_request" and call.call_id not in approved:
+                    yield self._shown.news(shown, self._shown.new_part())
+                    continue
+                if self._left == 0:
+                    results[call.call_id] = structs.replace(
+                        shown, status="failed", output="No more tools may be called. Answer now."
+                    )
+                    continue
+                if shown.kind == "mcp_approval_request":
+                    shown = structs.replace(
+                        shown, kind="mcp", status="in_progress", approval_id=call.call_id
+                    )
+                part = self._shown.new_part()
+                yield self._shown.news(shown, part)
+                self._run_so_far += 1
+                self._has_run = True
+                tasks[asyncio.create_task(run(call, shown))] = (call, part)
+            running = set(tasks)
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    call, part = tasks[task]
+                    ended = results[call.call_id] = task.result()
+                    if call.call_id in approved:
+                        ended = structs.replace(ended, approval_id=call.call_id)
+                    yield self._shown.news(ended, part)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._answer([call for call in calls if call.call_id in results], results)
+
+    def _answer(self, calls: Sequence[AnyToolCall], results: Mapping[str, HostedCall]) -> None:
+        """Put what `calls` gave behind the messages that made them."""
+        for call in calls:
+            ended = results[call.call_id]
+            self._sources += ended.sources
+            content: Content = ended.output
+            if ended.images:
+                content = (TextContent(ended.output), *map(ImageContent, ended.images))
+            answer = ToolResponseMessage(call.call_id, content, ended.status == "failed")
+            place = next(
+                index
+                for index, message in enumerate(self._messages)
+                if isinstance(message, CompletionMessage) and call in message.tool_calls
+            )
+            while place + 1 < len(self._messages) and isinstance(
+                self._messages[place + 1], ToolResponseMessage
+            ):
+                place += 1
+            self._messages.insert(place + 1, answer)
+
+    async def _bounded(self, call: AnyToolCall, shown: HostedCall) -> HostedCall:
+        if isinstance(call, UnparseableToolCall):
+            return _failed(shown, "invalid_tool_input", "The arguments are not a JSON object.")
+        try:
+            async with asyncio.timeout(self._bounds.seconds):
+                ended = await self._tools.run(call)
+        except TimeoutError:
+            return _failed(
+                shown, "unavailable", f"It took longer than {self._bounds.seconds:g} seconds."
+            )
+        ended = structs.replace(ended, output=_cut(ended.output, self._bounds.result_bytes))
+        return await self._screened(ended, shown)
+
+    async def _screened(self, ended: HostedCall, shown: HostedCall) -> HostedCall:
+        """What may be seen of what a tool gave, or of what a server has."""
+        if self._screen is None:
+            return ended
+        seen = await self._screen(ended)
+        if seen is not None:
+            return seen
+        self._is_withheld = True
+        return _failed(shown, "unavailable", "A guardrail has withheld what it gave.")
+
+
+class _Shown:
+    """What the client sees of all turns as one reply.
+
+    Args:
+        names: of the server's tools.
+        sources: what they have found.
+
+    Attributes:
+        has_started: whether the reply has begun.
+        has_listed: whether it was shown where the tools come from.
+        has_called: whether the model has called a tool of the client's.
+    """
+
+    def __init__(self, names: set[str], sources: Sequence[Source]) -> None:
+        self._names = names
+        self._citer = Citer(sources)
+        self._parts: dict[int, int] = {}
+        self._next_part = 0
+        self._own: set[int] = set()
+        self._calls: dict[int, int] = {}
+        self._calls_before = 0
+        self._text_part = -1
+        self.has_started = False
+        self.has_listed = False
+        self.has_called = False
+
+    def new_part(self) -> int:
+        """The number of a part that begins."""
+        self._next_part += 1
+        return self._next_part - 1
+
+    def news(self, call: HostedCall, part: int) -> StreamProgress:
+        """The event of a call that the server runs."""
+        return StreamProgress(HostedCallDelta(call), part=part)
+
+    def of(self, event: StreamEvent, completed: int) -> Iterator[StreamEvent]:
+        """What the client sees of `event`, before which `completed` tokens were generated in
+        earlier turns."""
+        if isinstance(event, StreamStart):
+            if not self.has_started:
+                self.has_started = True
+                yield event
+            return
+        if isinstance(event, StreamComplete):
+            return
+        delta: Delta = event.delta
+        if isinstance(delta, ToolCallDelta):
+            delta_shown = self._call(delta)
+            if delta_shown is None:
+                return
+            delta = delta_shown
+        part = self._parts.get(event.part)
+        if part is None:
+            yield from self.end_text()
+            part = self._parts[event.part] = self.new_part()
+        tokens = event.completion_tokens
+        yield structs.replace(
+            event, delta=delta, part=part, completion_tokens=tokens and tokens + completed
+        )
+        if isinstance(delta, TextDelta):
+            self._text_part = part
+            for citation in self._citer.push(delta.text):
+                yield StreamProgress(CitationDelta(citation), part=part)
+
+    def _call(self, delta: ToolCallDelta) -> ToolCallDelta | None:
+        name = delta.tool_call.tool_name if delta.tool_call else delta.tool_name
+        if delta.index not in self._calls and (delta.index in self._own or name in self._names):
+            self._own.add(delta.index)
+            return None
+        index = self._calls.setdefault(delta.index, self._calls_before + len(self._calls))
+        self.has_called = True
+        return structs.replace(delta, index=index)
+
+    def end_text(self) -> Iterator[StreamEvent]:
+        """What the end of the part of text that is open makes whole."""
+        if self._text_part >= 0:
+            for citation in self._citer.finish():
+                yield StreamProgress(CitationDelta(citation), part=self._text_part)
+        self._text_part = -1
+
+    def ended(self) -> Iterator[StreamEvent]:
+        """A turn has ended: the parts of the next are others."""
+        yield from self.end_text()
+        self._calls_before += len(self._calls)
+        self._parts, self._calls, self._own = {}, {}, set()
+
+
+def _waits(event: StreamEvent) -> bool:
+    if not isinstance(event, StreamProgress) or not isinstance(event.delta, HostedCallDelta):
+        return False
+    return event.delta.call.kind == "mcp_approval_request"
+
+
+def _failed(shown: HostedCall, error: str, why: str) -> HostedCall:
+    return structs.replace(shown, status="failed", error=error, output=why)
+
+
+def _cut(output: str, size: int) -> str:
+    encoded = output.encode("utf-8", "replace")
+    if len(encoded) <= size:
+        return output
+    return encoded[:size].decode("utf-8", "ignore") + "\n[The rest is cut off.]"

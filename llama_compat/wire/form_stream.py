@@ -1,0 +1,148 @@
+"""A form with one file, taken apart while it arrives.
+
+What is in the file is handed on in pieces; of the rest of the form, which is short text, as much is
+kept as it may have. `llama_compat.wire.forms` reads forms that are there whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from llama_compat.errors import APIError
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+MAX_PARTS = 32
+MAX_TEXT_BYTES = 16 * 1024
+"""What all that is not the file may come to, the headers of its parts included."""
+
+
+class FormWithFile:
+    """A form of which one part is a file named `file`.
+
+    Args:
+        content_type: the header of the request.
+
+    Attributes:
+        texts: the other members, as far as they have come.
+        filename: of the file; None as long as there is none.
+        data: what has come of it, for whoever takes it from here.
+
+    Raises:
+        APIError: 400, it is no form.
+    """
+
+    def __init__(self, content_type: str) -> None:
+        kind, options = parse_options_header(content_type)
+        boundary = options.get(b"boundary", b"")
+        if kind != b"multipart/form-data" or not boundary:
+            raise _invalid("the header 'content-type' is no multipart/form-data with a boundary")
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin_part,
+            "on_header_field": self._header_name,
+            "on_header_value": self._header_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._end_headers,
+            "on_part_data": self._part_data,
+            "on_part_end": self._end_part,
+            "on_end": self._end,
+        }
+        self._parser = MultipartParser(boundary, callbacks)
+        self.texts: dict[str, str] = {}
+        self.filename: str | None = None
+        self.data = bytearray()
+        self._parts = self._text_bytes = 0
+        self._is_file = self._ended = False
+        self._name = ""
+        self._header, self._value, self._text = bytearray(), bytearray(), bytearray()
+        self._headers: dict[bytes, bytes] = {}
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the form.
+
+        Raises:
+            APIError: 400, it is wrong.
+        """
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise _invalid(str(error).rstrip(".") or "it can't be taken apart") from None
+
+    def finish(self) -> None:
+        """There is no more of it.
+
+        Raises:
+            APIError: 400, it is not whole, or has no file.
+        """
+        if not self._ended:
+            raise _invalid("it does not end with its boundary, so that some of it may be missing")
+        if self.filename is None:
+            raise APIError(
+                400,
+                "Missing required parameter: 'file', a part of the form with a file name.",
+                param="file",
+                code="missing_required_parameter",
+            )
+
+    def _begin_part(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise _invalid(f"it has more than {MAX_PARTS} parts")
+        self._headers, self._text, self._is_file = {}, bytearray(), False
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._count(end - start)
+        self._header += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._count(end - start)
+        self._value += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[bytes(self._header).lower()] = bytes(self._value)
+        self._header, self._value = bytearray(), bytearray()
+
+    def _end_headers(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        options = parse_options_header(disposition)[1]
+        self._name = options.get(b"name", b"").decode("utf-8", "replace")
+        if not self._name:
+            raise _invalid(f"part {self._parts} has no name")
+        filename = options.get(b"filename")
+        if self._name == "file":
+            if filename is None or self.filename is not None:
+                raise _invalid("'file' has to be one file with a name", "file")
+            self.filename = filename.decode("utf-8", "replace") or "file"
+            self._is_file = True
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._is_file:
+            self.data += memoryview(data)[start:end]
+        else:
+            self._count(end - start)
+            self._text += data[start:end]
+
+    def _end_part(self) -> None:
+        if not self._is_file:
+            try:
+                self.texts[self._name] = self._text.decode()
+            except UnicodeDecodeError:
+                raise _invalid(f"'{self._name[:100]}' is not text in UTF-8") from None
+
+    def _end(self) -> None:
+        self._ended = True
+
+    def _count(self, size: int) -> None:
+        self._text_bytes += size
+        if self._text_bytes > MAX_TEXT_BYTES:
+            raise _invalid(f"what is no file in it has more than {MAX_TEXT_BYTES} bytes")
+
+
+def _invalid(why: str, param: str | None = None) -> APIError:
+    return APIError(
+        400, f"The request body is no proper form: {why}.", param=param, code="invalid_form"
+    )

@@ -1,0 +1,501 @@
+"""Files, each its key's alone: what is known of them in the storage, and their contents."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
+
+from msgspec import Struct
+
+from llama_compat.distribution import FilesSettings
+from llama_compat.errors import APIError, invalid_parameter
+from providers.base import ProviderStartError
+from routing.batches.contents import Contents, ContentWriter, contents_of
+from routing.batches.tables import MIGRATIONS
+from routing.storage.storage import Storage, StorageError, Transaction, open_storage
+
+log = logging.getLogger(__name__)
+
+UPLOAD_PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
+"""What clients may say that a file is for (https://platform.openai.com/docs/api-reference/files,
+read 2026-11-23). Only `batch` means something here."""
+
+BATCH_OUTPUT = "batch_output"
+"""What a file is for that a batch made."""
+
+HIDDEN = "hidden"
+"""What a file is for that no client asked for: it is found by what it belongs to alone."""
+
+BATCH_SECONDS = 30 * 86400
+"""A batch's input is forgotten after so long unless its upload says otherwise, as at OpenAI."""
+
+EXPIRES_SECONDS = (3600, 30 * 86400)
+"""The least and the most that `expires_after` may say."""
+
+PIECE_BYTES = 1 << 20
+"""Files are written and read in pieces of about so much."""
+
+SWEEP_SECONDS = 60.0
+
+
+class StoredFile(Struct, frozen=True):
+    """What is known of a file: the columns of the table, in their order.
+
+    Attributes:
+        owner: the id of the key that it belongs to.
+        created, expires: in seconds since 1970.
+    """
+
+    id: str
+    owner: str
+    filename: str
+    purpose: str
+    bytes: int
+    created: float
+    expires: float | None
+
+    def shown(self) -> dict[str, Any]:
+        """As OpenAI's API shows it."""
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": self.bytes,
+            "created_at": int(self.created),
+            "expires_at": None if self.expires is None else int(self.expires),
+            "filename": self.filename,
+            "purpose": self.purpose,
+            "status": "processed",
+            "status_details": None,
+        }
+
+
+COLUMNS = StoredFile.__struct_fields__
+_COLUMNS = ", ".join(COLUMNS)
+
+_THERE = "owner = ? AND (expires IS NULL OR expires > ?)"
+
+_IN_USE = (
+    "SELECT 1 FROM batches WHERE input_file = ?"
+    " AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
+)
+
+
+class FileStore:
+    """The files, from `start` to `stop`. Whoever is not the owner of a file finds none.
+
+    Args:
+        settings: where contents lie, and how much of them.
+        address: of the storage of the template.
+        clock: the time in seconds since 1970.
+        sweeps: whether to forget files that have expired, whoever made them.
+
+    Attributes:
+        storage: that; the journal of batches is in it, too.
+
+    Raises:
+        ProviderStartError: a package is missing.
+    """
+
+    def __init__(
+        self,
+        settings: FilesSettings,
+        address: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        sweeps: bool = True,
+    ) -> None:
+        self.settings = settings
+        self._sweeps = sweeps
+        self._clock = clock
+        self._contents: Contents = contents_of(settings)
+        try:
+            self.storage: Storage = open_storage(address, [MIGRATIONS])
+        except StorageError as error:
+            raise ProviderStartError(f"`server.storage`: {error}.") from None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the storage and the place of the contents.
+
+        Raises:
+            ProviderStartError: one can't be used.
+        """
+        try:
+            await asyncio.to_thread(self._contents.start)
+        except Exception as error:  # of fsspec's packages each has its own
+            raise ProviderStartError(f"`server.files`: can't be used: {error}") from None
+        try:
+            await self.storage.start()
+        except StorageError as error:
+            raise ProviderStartError(f"`server.storage`: {error}") from None
+        if self._sweeps:
+            self._sweeping = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Close the storage."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self.storage.stop()
+
+    # Writing --------------------------------------------------------------------------------------
+
+    async def begin(self, owner: str, file_id: str = "", *, bounded: bool = True) -> NewFile:
+        """Begin a file; whoever does keeps or discards it.
+
+        Args:
+            owner: the id of the key that it belongs to.
+            file_id: one that is made if this is empty.
+            bounded: whether it has to be within what the template lets a file and a key have.
+
+        Raises:
+            APIError: 503, it can't be written now.
+        """
+        room = None
+        if bounded:
+            with unavailable():
+                room = self.settings.max_key_bytes - await self._used(self.storage, owner)
+        file_id = file_id or new_id()
+        with _unwritable():
+            writer = await asyncio.to_thread(self._contents.writer, file_id)
+        return NewFile(self, owner, file_id, writer, room)
+
+    async def keep(self, file: StoredFile, *, bounded: bool) -> None:
+        """Note a file whose content is there.
+
+        Raises:
+            APIError: 413, the key has too much with it; 503.
+        """
+        with unavailable():
+            async with self.storage.transaction() as transaction:
+                if bounded:
+                    used = await self._used(transaction, file.owner)
+                    if used + file.bytes > self.settings.max_key_bytes:
+                        raise _key_is_full(self.settings.max_key_bytes)
+                await note(transaction, file)
+
+    async def _used(self, storage: Storage | Transaction, owner: str) -> int:
+        ((used,),) = await storage.fetch(
+            f"SELECT coalesce(sum(bytes), 0) FROM files WHERE {_THERE}", owner, self._clock()
+        )
+        return int(used)
+
+    # Reading --------------------------------------------------------------------------------------
+
+    async def get(self, owner: str, file_id: str) -> StoredFile:
+        """A file.
+
+        Raises:
+            APIError: 404, the owner has none of this id; 503.
+        """
+        with unavailable():
+            rows = await self.storage.fetch(
+                f"SELECT {_COLUMNS} FROM files WHERE id = ? AND {_THERE}",
+                file_id,
+                owner,
+                self._clock(),
+            )
+        if not rows:
+            raise file_not_found(file_id)
+        return StoredFile(*rows[0])
+
+    async def list(
+        self, owner: str, *, purpose: str | None, after: str | None, limit: int, ascending: bool
+    ) -> list[StoredFile]:
+        """Up to `limit` files of the owner, one after the other by age.
+
+        Args:
+            owner: the id of a key.
+            purpose: only those for this.
+            after: those that follow the one with this id.
+            limit: how many.
+            ascending: the oldest first.
+
+        Raises:
+            APIError: 404, there is no file `after`; 503.
+        """
+        condition, values = f"{_THERE} AND purpose <> ?", [owner, self._clock(), HIDDEN]
+        if purpose is not None:
+            condition, values = f"{condition} AND purpose = ?", [*values, purpose]
+        if after is not None:
+            last = await self.get(owner, after)
+            sign = ">" if ascending else "<"
+            condition += f" AND (created {sign} ? OR (created = ? AND id {sign} ?))"
+            values += [last.created, last.created, last.id]
+        order = "ASC" if ascending else "DESC"
+        with unavailable():
+            rows = await self.storage.fetch(
+                f"SELECT {_COLUMNS} FROM files WHERE {condition}"
+                f" ORDER BY created {order}, id {order} LIMIT ?",
+                *values,
+                limit,
+            )
+        return [StoredFile(*row) for row in rows]
+
+    async def content(self, file_id: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
+        """What is in a file, piece by piece.
+
+        Raises:
+            APIError: 503, it can't be read.
+        """
+        with _unreadable():
+            file: BinaryIO = await asyncio.to_thread(self._contents.open, file_id, offset)
+        try:
+            while True:
+                with _unreadable():
+                    piece = await asyncio.to_thread(file.read, PIECE_BYTES)
+                if not piece:
+                    return
+                yield piece
+        finally:
+            await asyncio.to_thread(file.close)
+
+    async def opened(self, file_id: str) -> BinaryIO:
+        """A file, for who reads it here and there, in threads, and closes it.
+
+        Raises:
+            APIError: 503, it can't be read.
+        """
+        with _unreadable():
+            return await asyncio.to_thread(self._contents.open, file_id)
+
+    # Forgetting -----------------------------------------------------------------------------------
+
+    async def delete(self, owner: str, file_id: str) -> None:
+        """Forget a file.
+
+        Raises:
+            APIError: 404, the owner has none of this id; 409, a batch is reading it; 503.
+        """
+        await self.get(owner, file_id)
+        with unavailable():
+            async with self.storage.transaction() as transaction:
+                if await transaction.fetch(_IN_USE, file_id):
+                    raise APIError(
+                        409,
+                        f"File '{file_id}' is the input of a batch that has not ended. Cancel the"
+                        " batch, or wait for its end.",
+                        code="file_in_use",
+                    )
+                await transaction.fetch("DELETE FROM files WHERE id = ?", file_id)
+        await self.remove(file_id)
+
+    async def remove(self, file_id: str) -> None:
+        """Remove the content of a file that nobody can find any more."""
+        try:
+            await asyncio.to_thread(self._contents.delete, file_id)
+        except OSError as error:
+            log.error("what was in file %s stays where it is: %s", file_id, error)
+
+    async def _sweep(self) -> None:
+        while True:
+            with suppress(APIError):  # which has been logged, and may be over by the next time
+                with unavailable():
+                    async with self.storage.transaction() as transaction:
+                        gone = await transaction.fetch(
+                            "DELETE FROM files WHERE expires <= ? AND NOT EXISTS (SELECT 1 FROM"
+                            " batches WHERE input_file = files.id AND status IN ('validating',"
+                            " 'in_progress', 'finalizing', 'cancelling')) RETURNING id",
+                            self._clock(),
+                        )
+                for (file_id,) in gone:
+                    await self.remove(file_id)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    @property
+    def scratch(self) -> str | None:
+        """The folder for what is on this machine for a while, with the files where they are in
+        one; None for the system's."""
+        return None if self.settings.url is not None else self.settings.path
+
+    def now(self) -> float:
+        """In seconds since 1970."""
+        return self._clock()
+
+
+class NewFile:
+    """A file that is being written. Nobody finds it before it is kept.
+
+    Args:
+        store: whose it is.
+        owner: the id of the key that it belongs to.
+        file_id: its id.
+        writer: of its content.
+        room: bytes that the key may have more; None where it is not bounded.
+
+    Attributes:
+        id: its id.
+        size: bytes that it has.
+    """
+
+    def __init__(
+        self, store: FileStore, owner: str, file_id: str, writer: ContentWriter, room: int | None
+    ) -> None:
+        self.id = file_id
+        self.size = 0
+        self._store = store
+        self._owner = owner
+        self._writer = writer
+        self._room = room
+
+    async def write(self, data: bytes) -> None:
+        """Append `data`.
+
+        Raises:
+            APIError: 413, that is too much; 503, it can't be written.
+        """
+        self.size += len(data)
+        if self._room is not None:
+            if self.size > self._store.settings.max_bytes:
+                raise file_too_large(self._store.settings.max_bytes)
+            if self.size > self._room:
+                raise _key_is_full(self._store.settings.max_key_bytes)
+        with _unwritable():
+            await asyncio.to_thread(self._writer.write, data)
+
+    async def keep(self, filename: str, purpose: str, expires: float | None) -> StoredFile:
+        """It is whole.
+
+        Raises:
+            APIError: 413, the key has too much with it; 503.
+        """
+        file = await self.committed(filename, purpose, expires)
+        try:
+            await self._store.keep(file, bounded=self._room is not None)
+        except BaseException:
+            await self._store.remove(self.id)
+            raise
+        return file
+
+    async def committed(self, filename: str, purpose: str, expires: float | None) -> StoredFile:
+        """Its content is whole; whoever asks for this notes it (`note`).
+
+        Raises:
+            APIError: 503, it can't be written.
+        """
+        with _unwritable():
+            await asyncio.to_thread(self._writer.commit)
+        now = self._store.now()
+        return StoredFile(self.id, self._owner, filename, purpose, self.size, now, expires)
+
+    async def discard(self) -> None:
+        """Leave nothing of it, unless it has been kept."""
+        with suppress(OSError):
+            await asyncio.to_thread(self._writer.discard)
+
+
+async def note(transaction: Transaction, file: StoredFile) -> None:
+    """Note a file whose content is there, in place of one with its id."""
+    await transaction.fetch("DELETE FROM files WHERE id = ?", file.id)
+    row = tuple(getattr(file, name) for name in COLUMNS)
+    await transaction.insert("files", COLUMNS, [row])
+
+
+def new_id() -> str:
+    """An id that nobody can guess."""
+    return f"file-{os.urandom(12).hex()}"
+
+
+def file_not_found(file_id: str, param: str = "file_id") -> APIError:
+    """404: the caller has no file of this id."""
+    return APIError(
+        404,
+        f"No such file: '{file_id[:100]}'. It was never uploaded with this key, was deleted, or has"
+        " expired.",
+        type="invalid_request_error",
+        param=param,
+        code="file_not_found",
+    )
+
+
+def file_too_large(limit: int) -> APIError:
+    """413: more than one file may have."""
+    return APIError(
+        413,
+        f"A file may have {limit} bytes at most. Split it into several, or have `server.files`"
+        " `max_bytes` raised.",
+        param="file",
+        code="file_too_large",
+    )
+
+
+def _key_is_full(limit: int) -> APIError:
+    return APIError(
+        413,
+        f"The files of this key may have {limit} bytes together. Delete some that are not needed"
+        " any more.",
+        param="file",
+        code="files_too_large",
+    )
+
+
+def expiry_of(anchor: str | None, seconds: str | None, purpose: str) -> int | None:
+    """After how many seconds a file expires; None for never.
+
+    Args:
+        anchor, seconds: the members of `expires_after`.
+        purpose: what the file is for.
+
+    Raises:
+        APIError: 400, they are wrong.
+    """
+    if anchor is None and seconds is None:
+        return BATCH_SECONDS if purpose == "batch" else None
+    if anchor != "created_at":
+        raise invalid_parameter(
+            "expires_after[anchor]", "'expires_after[anchor]' has to be 'created_at'."
+        )
+    least, most = EXPIRES_SECONDS
+    number = int(seconds) if seconds and seconds.isdigit() and len(seconds) < 10 else 0
+    if not least <= number <= most:
+        raise invalid_parameter(
+            "expires_after[seconds]",
+            f"'expires_after[seconds]' has to be a number from {least} to {most}.",
+        )
+    return number
+
+
+@contextmanager
+def unavailable() -> Iterator[None]:
+    """Where the storage is used: what goes wrong with it is logged, and told as 503."""
+    try:
+        yield
+    except StorageError as error:
+        log.error("files and batches can't be used: %s", error)
+        raise APIError(
+            503,
+            "The store of files and batches can't be used now; the server's log says why. Ask"
+            " again later.",
+            code="store_unavailable",
+        ) from None
+
+
+@contextmanager
+def _unwritable() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of fsspec's packages each has its own
+        log.exception("a file can't be written")
+        raise APIError(
+            503,
+            "The file can't be written now; the server's log says why. Ask again later.",
+            code="store_unavailable",
+        ) from error
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of fsspec's packages each has its own
+        log.exception("a file can't be read")
+        raise APIError(
+            503,
+            "What is in the file can't be read now; the server's log says why. Ask again later.",
+            code="store_unavailable",
+        ) from error

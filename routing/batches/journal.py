@@ -1,0 +1,641 @@
+"""The journal of batches, in the storage: which line has come how far, and whose it is meanwhile.
+
+A line is noted before it is asked and when it was answered, many of them in one transaction. Each
+that has to do with lines locks first the worker that writes, then the batch: so a worker that was
+taken for dead notices, and what it still finds out counts for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from routing.batches.files import StoredFile, note
+from routing.storage.storage import Storage, Transaction
+
+PENDING, ASKED, GOOD, BAD, TO_HAND, HANDED = range(6)
+"""How far a line has come: not asked, or to be asked again; asked by a worker; answered; failed; to
+be handed to a vendor; a part of an order to one."""
+
+OPEN = ("validating", "in_progress", "cancelling", "finalizing")
+"""The states of a batch that somebody has to work on."""
+
+ENDED = ("completed", "failed", "expired", "cancelled")
+
+AS_CANCELLED, AS_EXPIRED, AS_KEY_GONE = "", "expired", "key"
+"""Why a batch is broken off: a client wanted it, its time is over, its key is good no more."""
+
+ROWS_TOGETHER = 500
+"""So many rows are written or removed in one transaction, so that others get their turn."""
+
+
+class LeaseLost(Exception):
+    """The worker was taken for dead, and others go on with what it did."""
+
+
+class Job(Struct, frozen=True):
+    """A batch: the columns of the table, in their order.
+
+    Attributes:
+        api: whose client made it: `openai`, `messages`, or `command` for one without a server.
+        owner: the id of the key that it belongs to.
+        metadata: JSON.
+        output_seconds: after so long its output is forgotten; None for never.
+        claimed_by: the worker that checks its input or puts its output together.
+        begun, finalizing, ended, cancelling: when, in seconds since 1970.
+        reason: why it is broken off.
+        model: that all of its lines ask; None where there are several, or nobody has looked.
+        total, completed, failed: lines, as far as they have come.
+        undone: lines that were not answered when it was broken off; they have not failed.
+        cost: in billionths of a dollar, so far.
+        unpriced: lines so far whose cost is not known.
+        errors: JSON, what is wrong with its input.
+        elsewhere: lines besides that vendors have answered, as far as they tell, and that nobody
+            has read here.
+    """
+
+    id: str
+    api: str
+    owner: str
+    endpoint: str
+    input_file: str
+    completion_window: str
+    metadata: bytes
+    output_seconds: int | None
+    created: float
+    expires: float
+    status: str = "validating"
+    claimed_by: str | None = None
+    begun: float | None = None
+    finalizing: float | None = None
+    ended: float | None = None
+    cancelling: float | None = None
+    reason: str | None = None
+    model: str | None = None
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    undone: int = 0
+    cost: int = 0
+    unpriced: int = 0
+    output_file: str | None = None
+    error_file: str | None = None
+    errors: bytes | None = None
+    elsewhere: int = 0
+
+
+JOB_COLUMNS = Job.__struct_fields__
+_COLUMNS = ", ".join(JOB_COLUMNS)
+
+
+class LineRow(Struct, frozen=True):
+    """Where a line is in the input, and what it asks for."""
+
+    number: int
+    begins: int
+    size: int
+    model: str
+
+
+class DoneLine(Struct, frozen=True):
+    """A line that has its result."""
+
+    number: int
+    is_good: bool
+    result: bytes
+    cost: int | None
+
+
+class Journal:
+    """The journal.
+
+    Args:
+        storage: where it is.
+        lease_seconds: for how long a worker is taken to be alive without a word.
+        clock: the time in seconds since 1970.
+        only: the id of the one batch to work on, which a command has begun; empty for all others.
+
+    Attributes:
+        worker: the id of who writes here; empty before `enlist`.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        lease_seconds: float,
+        clock: Callable[[], float] = time.time,
+        only: str = "",
+    ) -> None:
+        self._storage = storage
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._only = only
+        self.worker = ""
+
+    # Batches --------------------------------------------------------------------------------------
+
+    async def add(self, job: Job) -> None:
+        """A new batch."""
+        async with self._storage.transaction() as transaction:
+            row = tuple(getattr(job, name) for name in JOB_COLUMNS)
+            await transaction.insert("batches", JOB_COLUMNS, [row])
+
+    async def get(self, job_id: str) -> Job | None:
+        """A batch, whoever it belongs to."""
+        rows = await self._storage.fetch(f"SELECT {_COLUMNS} FROM batches WHERE id = ?", job_id)
+        return Job(*rows[0]) if rows else None
+
+    async def page(
+        self,
+        owner: str | None,
+        api: str | None,
+        *,
+        limit: int,
+        after: Job | None = None,
+        ascending: bool = False,
+    ) -> list[Job]:
+        """Up to `limit` batches, the newest first, or `ascending`, those that come after one."""
+        conditions, values = ["TRUE"], []
+        for column, value in (("owner", owner), ("api", api)):
+            if value is not None:
+                conditions.append(f"{column} = ?")
+                values.append(value)
+        if after is not None:
+            sign = ">" if ascending else "<"
+            conditions.append(f"(created {sign} ? OR (created = ? AND id {sign} ?))")
+            values += [after.created, after.created, after.id]  # type: ignore[list-item]
+        order = "ASC" if ascending else "DESC"
+        rows = await self._storage.fetch(
+            f"SELECT {_COLUMNS} FROM batches WHERE {' AND '.join(conditions)}"
+            f" ORDER BY created {order}, id {order} LIMIT ?",
+            *values,
+            limit,
+        )
+        return [Job(*row) for row in rows]
+
+    async def open(self) -> list[Job]:
+        """The batches to work on, the oldest first."""
+        condition, values = ("id = ?", (self._only,)) if self._only else ("api <> 'command'", ())
+        rows = await self._storage.fetch(
+            f"SELECT {_COLUMNS} FROM batches WHERE status IN {OPEN} AND {condition}"
+            " ORDER BY created, id",
+            *values,
+        )
+        return [Job(*row) for row in rows]
+
+    async def break_off(self, job_id: str, reason: str) -> bool:
+        """End a batch before its lines are done; False where it has ended, or is about to."""
+        async with self._storage.transaction() as transaction:
+            found = await transaction.fetch(
+                "UPDATE batches SET status = 'cancelling', reason = ?, cancelling = ?"
+                " WHERE id = ? AND status IN ('validating', 'in_progress') RETURNING id",
+                reason,
+                self._clock(),
+                job_id,
+            )
+        return bool(found)
+
+    async def delete(self, job_id: str) -> bool:
+        """Forget a batch; False where it has not ended, or is not there."""
+        async with self._storage.transaction() as transaction:
+            found = await transaction.fetch(
+                f"DELETE FROM batches WHERE id = ? AND status IN {ENDED} RETURNING id", job_id
+            )
+        return bool(found)
+
+    # Workers --------------------------------------------------------------------------------------
+
+    async def enlist(self) -> None:
+        """Begin to work, under an id of its own."""
+        self.worker = os.urandom(8).hex()
+        async with self._storage.transaction() as transaction:
+            await transaction.insert(
+                "batch_workers",
+                ("id", "only_job", "alive_until"),
+                [(self.worker, self._only, self._until())],
+            )
+
+    async def keep_alive(self) -> None:
+        """Say that this worker is alive.
+
+        Raises:
+            LeaseLost: it was taken for dead.
+        """
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+
+    async def leave(self) -> None:
+        """Work no more: what is still asked is for others to decide on, at once."""
+        async with self._storage.transaction() as transaction:
+            await transaction.fetch(
+                "UPDATE batch_workers SET alive_until = 0 WHERE id = ?", self.worker
+            )
+
+    async def dead_workers(self) -> list[str]:
+        """Those of the same kind that said nothing for too long."""
+        rows = await self._storage.fetch(
+            "SELECT id FROM batch_workers WHERE alive_until < ? AND only_job = ?",
+            self._clock(),
+            self._only,
+        )
+        return [worker for (worker,) in rows]
+
+    async def asked_by(self, worker: str) -> list[tuple[str, bool, LineRow]]:
+        """The lines that a worker has asked, each with its batch, and whether it is free of
+        charge."""
+        rows = await self._storage.fetch(
+            "SELECT batch, free, number, begins, size, model FROM batch_lines WHERE worker = ?",
+            worker,
+        )
+        return [(batch, free == 1, LineRow(*line)) for batch, free, *line in rows]
+
+    async def take_over(
+        self,
+        worker: str,
+        again: Mapping[str, Sequence[int]],
+        written: Mapping[str, Sequence[DoneLine]],
+    ) -> bool:
+        """Free what a dead worker had.
+
+        Args:
+            worker: that.
+            again: its lines that may be asked again, by batch.
+            written: the results of the others.
+
+        Returns:
+            Whether it was not alive after all, nor somebody else sooner.
+        """
+        async with self._storage.transaction() as transaction:
+            found = await transaction.fetch(
+                "DELETE FROM batch_workers WHERE id = ? AND alive_until < ? RETURNING id",
+                worker,
+                self._clock(),
+            )
+            if not found:
+                return False
+            for table, column in (("batches", "claimed_by"), ("batch_orders", "worker")):
+                await transaction.fetch(
+                    f"UPDATE {table} SET {column} = NULL WHERE {column} = ?", worker
+                )
+            for job_id in sorted({*again, *written}):
+                await lock_job(transaction, job_id)
+                await self._write(
+                    transaction, job_id, worker, written.get(job_id, ()), again.get(job_id, ())
+                )
+        return True
+
+    async def _lock(self, transaction: Transaction) -> None:
+        found = await transaction.fetch(
+            "UPDATE batch_workers SET alive_until = ? WHERE id = ? AND alive_until > 0"
+            " RETURNING id",
+            self._until(),
+            self.worker,
+        )
+        if not found:
+            raise LeaseLost
+
+    def _until(self) -> float:
+        return self._clock() + self._lease_seconds
+
+    @asynccontextmanager
+    async def owning(self) -> AsyncIterator[Transaction]:
+        """A transaction of this worker's.
+
+        Raises (on entering):
+            LeaseLost: it was taken for dead.
+        """
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            yield transaction
+
+    # Lines ----------------------------------------------------------------------------------------
+
+    async def claim_job(self, job_id: str, status: str) -> bool:
+        """Be the one who checks a batch, or puts its output together, and may have begun to; False
+        if another is."""
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            found = await transaction.fetch(
+                "UPDATE batches SET claimed_by = ? WHERE id = ? AND status = ?"
+                " AND (claimed_by IS NULL OR claimed_by = ?) RETURNING id",
+                self.worker,
+                job_id,
+                status,
+                self.worker,
+            )
+        return bool(found)
+
+    async def add_lines(
+        self,
+        job_id: str,
+        lines: Sequence[LineRow],
+        *,
+        first: bool,
+        is_handed: Callable[[str], bool] = lambda model: False,
+    ) -> bool:
+        """The next lines of a batch that is being checked.
+
+        Args:
+            job_id: its id.
+            lines: at most `ROWS_TOGETHER`.
+            first: whether none came before: what another has left of its lines is removed.
+            is_handed: whether lines of a model go to its vendor's own batches.
+
+        Returns:
+            Whether the batch is still to be checked.
+        """
+        handed = {model for model in {line.model for line in lines} if is_handed(model)}
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            if await lock_job(transaction, job_id) != "validating":
+                return False
+            if first:
+                await transaction.fetch("DELETE FROM batch_lines WHERE batch = ?", job_id)
+            await transaction.insert(
+                "batch_lines",
+                ("batch", "number", "begins", "size", "model", "state"),
+                [
+                    (
+                        job_id,
+                        *msgspec.structs.astuple(line),
+                        TO_HAND if line.model in handed else PENDING,
+                    )
+                    for line in lines
+                ],
+            )
+        return True
+
+    async def hand_back(self, job_id: str, model: str) -> None:
+        """Lines of a model that were to be handed to a vendor are asked by requests."""
+        async with self.owning() as transaction:
+            await lock_job(transaction, job_id)
+            await transaction.fetch(
+                "UPDATE batch_lines SET state = ? WHERE batch = ? AND state = ? AND model = ?",
+                PENDING,
+                job_id,
+                TO_HAND,
+                model,
+            )
+
+    async def checked(
+        self, job_id: str, total: int, model: str | None, problems: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A batch's input has been looked at.
+
+        Args:
+            job_id: its id.
+            total: how many lines it has.
+            model: that all of them ask, if it is one.
+            problems: for which it is refused.
+        """
+        status = "failed" if problems else "in_progress"
+        column = "ended" if problems else "begun"
+        errors = msgspec.json.encode({"object": "list", "data": problems}) if problems else None
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            await transaction.fetch(
+                f"UPDATE batches SET status = ?, total = ?, model = ?, errors = ?, {column} = ?,"
+                " claimed_by = NULL WHERE id = ? AND status = 'validating' AND claimed_by = ?",
+                status,
+                0 if problems else total,
+                model,
+                errors,
+                self._clock(),
+                job_id,
+                self.worker,
+            )
+            # One that was cancelled meanwhile is nobody's now.
+            await transaction.fetch(
+                "UPDATE batches SET claimed_by = NULL, total = ? WHERE id = ? AND claimed_by = ?",
+                total,
+                job_id,
+                self.worker,
+            )
+
+    async def write(
+        self,
+        job_id: str,
+        written: Sequence[DoneLine],
+        again: Sequence[int],
+        wanted: int,
+        is_free: Callable[[str], bool] = lambda model: False,
+    ) -> tuple[str, list[LineRow]]:
+        """Note what became of lines, and that others are asked from now on; all at once.
+
+        Args:
+            job_id: of the batch.
+            written: lines that have their result.
+            again: lines that were not taken, and are to be asked later.
+            wanted: how many more there is room for.
+            is_free: whether what a model says costs nothing, so that a line may be asked again if
+                nobody knows what became of it.
+
+        Returns:
+            The state of the batch, and the lines that are this worker's to ask.
+
+        Raises:
+            LeaseLost: this worker was taken for dead.
+        """
+        claimed: list[LineRow] = []
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            status = await lock_job(transaction, job_id)
+            await self._write(transaction, job_id, self.worker, written, again)
+            if wanted and status == "in_progress":
+                rows = await transaction.fetch(
+                    "UPDATE batch_lines SET state = 1, worker = ? WHERE batch = ? AND number IN"
+                    " (SELECT number FROM batch_lines WHERE batch = ? AND state = 0"
+                    " ORDER BY number LIMIT ?) RETURNING number, begins, size, model",
+                    self.worker,
+                    job_id,
+                    job_id,
+                    wanted,
+                )
+                claimed = sorted((LineRow(*row) for row in rows), key=lambda line: line.number)
+                free = {model for model in {line.model for line in claimed} if is_free(model)}
+                if free:
+                    await self._mark_free(transaction, job_id, claimed, free)
+        return status, claimed
+
+    async def _mark_free(
+        self, transaction: Transaction, job_id: str, lines: Sequence[LineRow], free: set[str]
+    ) -> None:
+        rows = [(job_id, line.number) for line in lines if line.model in free]
+        await transaction.execute_many(
+            "UPDATE batch_lines SET free = 1 WHERE batch = ? AND number = ?", rows
+        )
+
+    async def _write(
+        self,
+        transaction: Transaction,
+        job_id: str,
+        worker: str,
+        written: Sequence[DoneLine],
+        again: Sequence[int],
+    ) -> None:
+        if not (written or again):
+            return
+        rows = await transaction.fetch(
+            "SELECT number FROM batch_lines WHERE worker = ? AND batch = ?", worker, job_id
+        )
+        own = {number for (number,) in rows}
+        kept = [line for line in written if line.number in own]
+        if kept:
+            await note_results(transaction, job_id, kept)
+        back = [(job_id, number) for number in again if number in own]
+        if back:
+            await transaction.execute_many(
+                "UPDATE batch_lines SET state = 0, worker = NULL, free = NULL"
+                " WHERE batch = ? AND number = ?",
+                back,
+            )
+
+    # The end --------------------------------------------------------------------------------------
+
+    async def begin_end(self, job_id: str) -> bool:
+        """No line of a batch is asked or, unless it was broken off, to be asked: its output may be
+        put together. False where that is not so yet, or another does it."""
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            status = await lock_job(transaction, job_id)
+            if status == "in_progress":
+                states = f"({PENDING}, {ASKED}, {TO_HAND}, {HANDED})"
+            elif status in ("cancelling", "finalizing"):
+                states = f"({ASKED}, {HANDED})"
+            else:
+                return False
+            if await transaction.fetch(
+                f"SELECT 1 FROM batch_lines WHERE batch = ? AND state IN {states} LIMIT 1", job_id
+            ):
+                return False
+            found = await transaction.fetch(
+                "UPDATE batches SET claimed_by = ?, finalizing = coalesce(finalizing, ?), status ="
+                " CASE status WHEN 'in_progress' THEN 'finalizing' ELSE status END"
+                " WHERE id = ? AND (claimed_by IS NULL OR claimed_by = ?) RETURNING id",
+                self.worker,
+                self._clock(),
+                job_id,
+                self.worker,
+            )
+        return bool(found)
+
+    async def results(
+        self, job_id: str, after: int, limit: int
+    ) -> list[tuple[LineRow, bool, bytes | None]]:
+        """Up to `limit` lines that come after the one with a number, each with its result, if it
+        has one, and whether that is good."""
+        rows = await self._storage.fetch(
+            "SELECT l.number, l.begins, l.size, l.model, r.good, r.result FROM batch_lines l"
+            " LEFT JOIN batch_results r ON r.batch = l.batch AND r.number = l.number"
+            " WHERE l.batch = ? AND l.number > ? ORDER BY l.number LIMIT ?",
+            job_id,
+            after,
+            limit,
+        )
+        return [
+            (LineRow(*row[:4]), bool(row[4]), None if row[5] is None else bytes(row[5]))
+            for row in rows
+        ]
+
+    async def end(
+        self,
+        job: Job,
+        status: str,
+        files: Sequence[StoredFile | None],
+        undone: int,
+        errors: bytes | None,
+    ) -> bool:
+        """A batch has ended.
+
+        Args:
+            job: it.
+            status: how.
+            files: its output, and its errors; each None where there are none.
+            undone: lines that were not answered.
+            errors: JSON, why it failed; None where it has not.
+
+        Returns:
+            Whether it was this worker's to end.
+        """
+        output, error = files
+        async with self._storage.transaction() as transaction:
+            await self._lock(transaction)
+            found = await transaction.fetch(
+                "UPDATE batches SET status = ?, ended = ?, output_file = ?, error_file = ?,"
+                " undone = ?, errors = ?, claimed_by = NULL WHERE id = ? AND claimed_by = ?"
+                " RETURNING id",
+                status,
+                self._clock(),
+                output.id if output is not None else None,
+                error.id if error is not None else None,
+                undone,
+                errors,
+                job.id,
+                self.worker,
+            )
+            if found and job.api != "command":
+                for file in files:
+                    if file is not None:
+                        await note(transaction, file)
+        return bool(found)
+
+    async def leftovers(self) -> list[str]:
+        """Batches that have ended, or are gone, of which there are lines all the same."""
+        rows = await self._storage.fetch(
+            "SELECT DISTINCT batch FROM batch_lines WHERE NOT EXISTS (SELECT 1 FROM batches"
+            f" WHERE id = batch AND status IN {OPEN})"
+        )
+        return [job_id for (job_id,) in rows]
+
+    async def tidy(self, job_id: str) -> bool:
+        """Remove some of what a batch that has ended needs no more; False where nothing is left."""
+        async with self._storage.transaction() as transaction:
+            await transaction.fetch("DELETE FROM batch_orders WHERE batch = ?", job_id)
+            for table in ("batch_results", "batch_lines"):
+                gone = await transaction.fetch(
+                    f"DELETE FROM {table} WHERE batch = ? AND number IN (SELECT number FROM {table}"
+                    " WHERE batch = ? ORDER BY number LIMIT ?) RETURNING number",
+                    job_id,
+                    job_id,
+                    ROWS_TOGETHER,
+                )
+                if gone:
+                    return True
+        return False
+
+
+async def note_results(transaction: Transaction, job_id: str, lines: Sequence[DoneLine]) -> None:
+    """Note what became of lines, which are their writer's."""
+    await transaction.execute_many(
+        "UPDATE batch_lines SET state = ?, worker = NULL WHERE batch = ? AND number = ?",
+        [(GOOD if line.is_good else BAD, job_id, line.number) for line in lines],
+    )
+    good = sum(line.is_good for line in lines)
+    await transaction.fetch(
+        "UPDATE batches SET completed = completed + ?, failed = failed + ?,"
+        " cost = cost + ?, unpriced = unpriced + ? WHERE id = ?",
+        good,
+        len(lines) - good,
+        sum(line.cost or 0 for line in lines),
+        sum(line.cost is None for line in lines),
+        job_id,
+    )
+    await transaction.insert(
+        "batch_results",
+        ("batch", "number", "good", "result"),
+        [(job_id, line.number, int(line.is_good), line.result) for line in lines],
+    )
+
+
+async def lock_job(transaction: Transaction, job_id: str) -> str:
+    """Hold up all others that write lines of a batch; its state, empty where it is gone."""
+    rows = await transaction.fetch(
+        "UPDATE batches SET status = status WHERE id = ? RETURNING status", job_id
+    )
+    return str(rows[0][0]) if rows else ""

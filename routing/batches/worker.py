@@ -1,0 +1,243 @@
+"""Who works on batches in this process, with all others that have the same storage.
+
+look: say that we are alive; free what the dead had; see which batches there are
+  |
+  v
+run:  check the input -> ask the lines -> put the output together      (one task a batch)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from llama_compat.distribution import BatchesSettings
+from llama_compat.errors import APIError
+from routing.batches.asking import Asker
+from routing.batches.files import FileStore
+from routing.batches.journal import AS_EXPIRED, DoneLine, Job, Journal, LeaseLost, LineRow
+from routing.batches.run import Run, read_lines
+from routing.batches.wires import UNKNOWN_OUTCOME, render_result
+from routing.storage.outage import Outage
+from routing.storage.storage import StorageError
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+"""How often it is seen what others have begun or cancelled."""
+
+AGAIN_SECONDS = 5.0
+"""After so long a batch is tried again that could not go on, as its files can't be used, say."""
+
+BEATS = 4
+"""So often a worker says that it is alive while a lease lasts."""
+
+
+class BatchWorker:
+    """Works on the batches of one storage, from `start` to `stop`.
+
+    Args:
+        files: where their input and output is.
+        settings: how.
+        grace_seconds: how long lines that are on their way may take once it is told to stop.
+        only: the id of the one batch to work on, which a command has begun; empty for all others.
+        clock: the time in seconds since 1970.
+
+    Attributes:
+        journal: of the batches.
+    """
+
+    def __init__(
+        self,
+        files: FileStore,
+        settings: BatchesSettings,
+        grace_seconds: float,
+        only: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.files = files
+        self.settings = settings
+        self.journal = Journal(files.storage, settings.lease_seconds, clock, only)
+        self.asker: Asker | None = None
+        self.stopping = False
+        self._grace_seconds = grace_seconds
+        self._clock = clock
+        self._runs: dict[str, Run] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again_at: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._outage = Outage("batches wait", "batches go on")
+        self._beaten = 0.0
+
+    @property
+    def share(self) -> int:
+        """How many lines one batch may have on their way here."""
+        asking = sum(run.is_asking for run in self._runs.values())
+        return max(1, self.settings.concurrency // max(1, asking))
+
+    async def serve(self, asker: Asker) -> None:
+        """Ask lines by `asker` from now on."""
+        await asker.start()
+        self.asker = asker
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_on(), name="batches")
+
+    def ask_no_more(self) -> None:
+        """Begin no line any more, but let those finish that are on their way."""
+        self.stopping = True
+        for run in self._runs.values():
+            run.wake()
+
+    async def stop(self) -> None:
+        """Let the lines finish that are on their way, for a while; the others are asked later."""
+        self.ask_no_more()
+        if self._looking is None:
+            return
+        self._looking.cancel()
+        await asyncio.gather(self._looking, return_exceptions=True)
+        tasks = list(self._tasks.values())
+        if tasks:
+            beating = asyncio.create_task(self._beat_on())
+            await asyncio.wait(tasks, timeout=self._grace_seconds)
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(StorageError):
+            await self.journal.leave()
+            await self._take_over(self.journal.worker)
+
+    def wake(self, job_id: str | None = None) -> None:
+        """See at once what there is to do; `job_id` has been broken off."""
+        self._wake.set()
+        if job_id is not None and (run := self._runs.get(job_id)) is not None:
+            run.break_off()
+
+    # Looking --------------------------------------------------------------------------------------
+
+    async def _look_on(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._look()
+                self._outage.worked()
+            except StorageError as error:
+                self._outage.failed(str(error))
+            except LeaseLost:
+                log.warning("batches: this process was taken for dead, and begins anew")
+                await self._begin_anew()
+            except Exception:
+                log.exception("batches can't be seen to")
+            with suppress(TimeoutError):
+                seconds = min(LOOK_SECONDS, self.settings.lease_seconds / BEATS)
+                await asyncio.wait_for(self._wake.wait(), seconds)
+
+    async def _look(self) -> None:
+        if not self.journal.worker:
+            await self.journal.enlist()
+            self._beaten = time.monotonic()
+            for job_id in await self.journal.leftovers():
+                await self.tidy(job_id)
+        if time.monotonic() >= self._beaten + self.settings.lease_seconds / BEATS:
+            await self.journal.keep_alive()
+            self._beaten = time.monotonic()
+        for worker in await self.journal.dead_workers():
+            await self._take_over(worker)
+        for job in await self.journal.open():
+            await self._see_to(job)
+
+    async def _see_to(self, job: Job) -> None:
+        if job.status == "in_progress" and job.expires <= self._clock():
+            await self.journal.break_off(job.id, AS_EXPIRED)
+            self.wake(job.id)
+            return
+        run = self._runs.get(job.id)
+        if run is not None:
+            if job.status == "cancelling":
+                run.break_off()
+            return
+        if job.claimed_by not in (None, self.journal.worker) or self.asker is None or self.stopping:
+            return
+        if time.monotonic() < self._again_at.get(job.id, 0.0):
+            return
+        run = self._runs[job.id] = Run(self, job)
+        task = asyncio.create_task(run.go_on(), name=f"batch {job.id}")
+        self._tasks[job.id] = task
+        task.add_done_callback(lambda task: self._ran(job.id, task))
+
+    def _ran(self, job_id: str, task: asyncio.Task[None]) -> None:
+        del self._runs[job_id], self._tasks[job_id]
+        self._again_at.pop(job_id, None)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, LeaseLost):
+            self._beaten = 0.0
+            self._wake.set()
+        elif isinstance(error, StorageError):
+            self._outage.failed(str(error))
+        else:
+            self._again_at[job_id] = time.monotonic() + AGAIN_SECONDS
+            log.error("batch %s could not go on, and is tried again", job_id, exc_info=error)
+
+    async def _beat_on(self) -> None:
+        while True:
+            with suppress(StorageError, LeaseLost):
+                await self.journal.keep_alive()
+            await asyncio.sleep(self.settings.lease_seconds / BEATS)
+
+    async def _begin_anew(self) -> None:
+        """Others have what was asked here: nobody waits for it any more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.journal.worker = ""
+
+    async def tidy(self, job_id: str) -> None:
+        """Remove what a batch that has ended needs no more."""
+        while await self.journal.tidy(job_id):
+            pass
+
+    # What others have left ------------------------------------------------------------------------
+
+    async def _take_over(self, worker: str) -> None:
+        """Decide on the lines of a worker that ended while they were on their way."""
+        again: dict[str, list[int]] = {}
+        unknown: dict[str, list[LineRow]] = {}
+        for job_id, is_free, line in await self.journal.asked_by(worker):
+            if is_free or self.settings.unknown_outcome == "retry":
+                again.setdefault(job_id, []).append(line.number)
+            else:
+                unknown.setdefault(job_id, []).append(line)
+        written: dict[str, list[DoneLine]] = {}
+        for job_id, lines in unknown.items():
+            job = await self.journal.get(job_id)
+            if job is not None:
+                try:
+                    written[job_id] = await self._unknown(job, lines)
+                except APIError:
+                    return  # its input can't be read now, which has been logged
+        if await self.journal.take_over(worker, again, written) and (again or written):
+            log.warning(
+                "batches: of lines that were on their way when their process ended, %s are asked"
+                " again, and of %s nobody knows what became",
+                sum(map(len, again.values())),
+                sum(map(len, written.values())),
+            )
+
+    async def _unknown(self, job: Job, lines: Sequence[LineRow]) -> list[DoneLine]:
+        found = await read_lines(self.files, job, lines)
+        return [
+            DoneLine(
+                line.number,
+                False,
+                render_result(job.endpoint, job.id, line.number, asked.custom_id, UNKNOWN_OUTCOME),
+                None,
+            )
+            for line, asked in zip(lines, found, strict=True)
+        ]

@@ -1,0 +1,1 @@
+"""Places for replies that other processes have too: Redis, and the storage of the template."""

@@ -1,0 +1,76 @@
+"""What was read of requests, by their bytes: the same bytes are not read twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from llama_compat.dialects.base import Asked
+from llama_compat.wire.json_fields import JSONFields
+from routing.asgi import Scope
+
+MAX_BYTES = 32 * 1024
+"""Of a request that is remembered; a longer one takes far longer to be answered than to be read."""
+
+READING_BYTES = 4096
+"""What is made of a request, besides its bytes, takes about so much."""
+
+REMEMBERED_BYTES = 8 << 20
+"""What all that is remembered may come to, twice."""
+
+
+_Key = tuple[str, str, bytes, bytes]
+
+
+class Reading(Struct, eq=False, gc=False):
+    """One request.
+
+    Attributes:
+        fields: the members of its JSON object.
+        asked: what its dialect has seen in them.
+        known: what layers know of a request with these bytes, each by what else it depends on.
+            Whoever puts something there bounds how much that is.
+    """
+
+    fields: JSONFields
+    asked: Asked
+    known: dict[object, Any] = field(default_factory=dict)
+
+
+class Readings:
+    """The readings of one runtime.
+
+    Two generations of them: the older one is forgotten as soon as the newer is full. What is asked
+    for again moves from the one to the other.
+    """
+
+    def __init__(self) -> None:
+        self._newer: dict[_Key, Reading] = {}
+        self._older: dict[_Key, Reading] = {}
+        self._bytes = 0
+
+    def find(self, operation: str, scope: Scope, body: bytes) -> Reading | None:
+        """What was read of a request to this operation.
+
+        Args:
+            operation: its name.
+            scope: ASGI's, whose path may say more.
+            body: all that the client sent.
+        """
+        key = (operation, scope["path"], scope["query_string"], body)
+        found = self._newer.get(key)
+        if found is None and (found := self._older.get(key)) is not None:
+            self._put(key, found)
+        return found
+
+    def keep(self, operation: str, scope: Scope, body: bytes, reading: Reading) -> None:
+        """Remember what was read; nothing of a long request."""
+        if len(body) <= MAX_BYTES:
+            self._put((operation, scope["path"], scope["query_string"], body), reading)
+
+    def _put(self, key: _Key, reading: Reading) -> None:
+        if self._bytes > REMEMBERED_BYTES:
+            self._older, self._newer, self._bytes = self._newer, {}, 0
+        self._newer[key] = reading
+        self._bytes += len(key[-1]) + READING_BYTES

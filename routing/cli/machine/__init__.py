@@ -1,0 +1,1 @@
+"""Commands about the machine that they run on, and the vendors that can be reached from it."""

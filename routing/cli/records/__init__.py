@@ -1,0 +1,1 @@
+"""Commands that read what is recorded of requests: usage, requests, export."""

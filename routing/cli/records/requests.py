@@ -1,0 +1,258 @@
+"""`llama-compat requests`: what was asked, a line each, as it comes; and one of them whole."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from routing.cli.commands import app as commands
+from routing.cli.records.reading import (
+    KeyOption,
+    SinceOption,
+    StorageOption,
+    TeamOption,
+    TemplateOption,
+    UntilOption,
+    dollars_text,
+    read,
+    since_of,
+    until_of,
+)
+from routing.cli.terminal import fail, print_, table
+
+if TYPE_CHECKING:  # commands import what they need when they run
+    from rich.text import Text
+
+    from routing.cli.records.reading import Recorded
+    from routing.observability.records.record import Record
+    from routing.observability.records.search import Numbered, RecordFilter
+
+FOLLOW_SECONDS = 1.0
+"""So often is looked for what is new."""
+
+app = typer.Typer(help="Show what was asked: the last requests, or one of them.")
+commands.add_typer(app, name="requests")
+
+AsJSON = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+@app.callback(invoke_without_command=True)
+def requests(
+    context: typer.Context,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many at most, the last ones.")
+    ] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with those that come, until Ctrl-C.")
+    ] = False,
+    since: SinceOption = "7d",
+    until: UntilOption = None,
+    key: KeyOption = None,
+    team: TeamOption = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Only of this model, by the name asked for or the template's."),
+    ] = None,
+    provider: Annotated[str | None, typer.Option(help="Only those it answered, or failed.")] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Only with this one: 429, or 4xx.")
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="Only those that went wrong so: timeout; any."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Only with this in the id, the model or the error.")
+    ] = None,
+    as_json: AsJSON = False,
+    template: TemplateOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Show the last requests that were recorded, the newest last."""
+    from contextlib import suppress
+
+    from routing.observability.records import search
+
+    if context.invoked_subcommand is not None:
+        return
+    from_then = since_of(since)
+    until_then = until_of(until, from_then)
+
+    async def show(recorded: Recorded) -> None:
+        chosen = search.RecordFilter(
+            since=from_then.time,
+            until=None if until_then is None else until_then.time,
+            keys=recorded.keys(key, team),
+            model=model,
+            provider=provider,
+            status=_status(status),
+            error=error,
+            text=text,
+        )
+        found = (await search.newest(recorded.storage, chosen, lines))[::-1]
+        _print_lines(found, recorded, as_json=as_json)
+        if follow:
+            await _follow(recorded, chosen, found, as_json=as_json)
+        elif not found and not as_json:
+            print_("No such requests were recorded.")
+
+    with suppress(KeyboardInterrupt):
+        try:
+            read(template, storage, show)
+        except BrokenPipeError:  # `... | head`
+            sys.stderr.close()
+
+
+@app.command()
+def show(
+    request_id: Annotated[str, typer.Argument(help="Its `x-request-id`.")],
+    as_json: AsJSON = False,
+    template: TemplateOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Show all that is recorded of a request, and its bodies where they are kept."""
+    import msgspec
+
+    from routing.observability.records import search
+    from routing.observability.records.export import exported
+
+    async def find(
+        recorded: Recorded,
+    ) -> tuple[Recorded, list[Numbered], tuple[bytes, bytes] | None]:
+        found = await search.of_request(recorded.storage, request_id)
+        return recorded, found, await search.body_of(recorded.storage, request_id)
+
+    recorded, found, body = read(template, storage, find)
+    if not found:
+        fail(
+            f"No request '{request_id}' is recorded here. It may be of another storage (--template,"
+            " --storage), too old, or not written yet: that takes a second."
+        )
+    for each in found:
+        members = exported(each.record)
+        if as_json:
+            if body is not None:
+                request, reply = (part.decode(errors="replace") for part in body)
+                members = {**members, "request": request, "reply": reply}
+            typer.echo(msgspec.json.encode(members).decode())
+        else:
+            _show_one(members, recorded)
+    if body is not None and not as_json:
+        for title, part in zip(("Request", "Reply"), body, strict=True):
+            print_(f"{title}:")
+            typer.echo(_readable(part))
+
+
+async def _follow(
+    recorded: Recorded, chosen: RecordFilter, found: Sequence[Numbered], *, as_json: bool
+) -> None:
+    from routing.observability.records import search
+
+    if found:
+        last = found[-1].number
+    else:
+        newest = await search.newest(recorded.storage, search.RecordFilter(), 1)
+        last = newest[0].number if newest else 0
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        new = await search.later(recorded.storage, chosen, last)
+        if new:
+            last = new[-1].number
+            _print_lines(new, recorded, as_json=as_json)
+
+
+def _status(text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text[:1] if text[1:].lower() == "xx" else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) in (1, 3)):
+        fail(f"--status {text}: expected a status such as 429, or 4xx for all from 400 to 499.")
+    return int(digits)
+
+
+def _print_lines(found: Iterable[Numbered], recorded: Recorded, *, as_json: bool) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from routing.observability.records.export import exported
+
+    console = Console(highlight=False, soft_wrap=True)
+    for each in found:
+        if as_json:
+            typer.echo(msgspec.json.encode(exported(each.record)).decode())
+        else:
+            console.print(_line(each.record, recorded))
+    sys.stdout.flush()
+
+
+def _line(record: Record, recorded: Recorded) -> Text:
+    from datetime import datetime
+
+    from rich.text import Text
+
+    moment = datetime.fromtimestamp(record.time).astimezone()
+    went_well = not record.error and not record.cancelled
+    line = Text()
+    line.append(f"{moment:%m-%d %H:%M:%S}  ", "dim")
+    line.append(f"{record.status}", "green" if went_well else "red" if record.error else "yellow")
+    line.append(f"  {recorded.name(record.key) or record.key or '-':<12}")
+    line.append(f"  {record.model or '-':<20}")
+    line.append(f"  {record.duration:7.2f} s")
+    line.append(f"  {_count(record.input_tokens):>8} in  {_count(record.output_tokens):>7} out")
+    line.append(f"  {dollars_text(_dollars(record)):>9}")
+    line.append(f"  {record.request_id}", "dim")
+    if record.error:
+        line.append(f"\n    {record.error}: {record.message}", "red")
+    elif record.cancelled:
+        line.append("\n    the client left before the end", "yellow")
+    return line
+
+
+def _dollars(record: Record) -> float | None:
+    from llama_compat.catalog.prices import NANO_DOLLARS
+
+    return None if record.cost is None else record.cost / NANO_DOLLARS
+
+
+def _count(tokens: int | None) -> str:
+    return "-" if tokens is None else f"{tokens:,}"
+
+
+def _show_one(members: dict[str, Any], recorded: Recorded) -> None:
+    shown = table("", "")
+    shown.show_header = False
+    for column in shown.columns:
+        column.overflow = "fold"
+    key = members["key"]
+    named = {**members, "key": f"{name} ({key})" if (name := recorded.name(key)) else key}
+    for name, value in named.items():
+        if value not in (None, "", False):
+            shown.add_row(name.replace("_", " "), _text(name, value))
+    print_(shown)
+
+
+_SECONDS = ("first_content", "duration", "overhead")
+
+
+def _text(name: str, value: Any) -> str:
+    if name in _SECONDS:
+        return f"{value:.3f} s"
+    if name == "cost_usd":
+        return f"${value:.6f}"
+    if value is True:
+        return "yes"
+    return f"{value:,}" if isinstance(value, int) and name != "status" else str(value)
+
+
+def _readable(body: bytes) -> str:
+    """JSON with its members below each other; anything else, a stream for one, as it is."""
+    import msgspec
+
+    try:
+        return msgspec.json.format(body).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body.decode(errors="replace")

@@ -1,0 +1,309 @@
+"""`llama-compat usage`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from routing.cli.commands import app
+from routing.cli.records.reading import (
+    KeyOption,
+    OptionalSource,
+    SinceOption,
+    StorageOption,
+    TeamOption,
+    UntilOption,
+    dollars_text,
+    read,
+    since_of,
+    until_of,
+)
+from routing.cli.terminal import fail, print_, table
+
+if TYPE_CHECKING:  # commands import what they need when they run
+    from rich.console import Console
+    from rich.table import Table
+
+    from routing.cli.records.reading import Recorded
+    from routing.observability.records.reports import GroupBy, Since, Use
+
+
+class By(StrEnum):
+    """What use can be told apart by."""
+
+    key = "key"
+    team = "team"
+    model = "model"
+    provider = "provider"
+    day = "day"
+
+
+@app.command()
+def usage(
+    template: OptionalSource = None,
+    by: Annotated[
+        str, typer.Option(metavar="NAMES", help="Any of key, team, model, provider, day: model,day")
+    ] = "model",
+    since: SinceOption = "7d",
+    until: UntilOption = None,
+    key: KeyOption = None,
+    team: TeamOption = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON in place of a table.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="CSV in place of a table.")] = False,
+    storage: StorageOption = None,
+) -> None:
+    """Show what was used, and what it cost."""
+    from routing.observability.records.reports import usage
+
+    if json and csv:
+        fail("--json and --csv are two ways to show the same: leave one out.")
+    names = _names(by)
+    from_then = since_of(since)
+    until_then = until_of(until, from_then)
+
+    async def find(recorded: Recorded) -> tuple[Recorded, list[Use]]:
+        keys = recorded.keys(key, team)
+        uses = await usage(recorded.storage, _sql_names(names), from_then, until_then, keys)
+        return recorded, _by_team(uses, names, recorded) if By.team in names else uses
+
+    recorded, uses = read(template, storage, find)
+    if json:
+        import msgspec
+
+        rows = _rows(uses, names, recorded)
+        typer.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    elif csv and uses:
+        _print_csv(_rows(uses, names, recorded))
+    elif uses:
+        _show(uses, names, recorded)
+    else:
+        typer.echo(_nothing(from_then, until_then))
+
+
+def _names(by: str) -> list[By]:
+    try:
+        return list(dict.fromkeys(By(name.strip()) for name in by.split(",")))
+    except ValueError:
+        fail(f"--by {by}: expected any of {', '.join(By)}, with commas between them")
+
+
+def _sql_names(names: Sequence[By]) -> list[GroupBy]:
+    """What records are told apart by so that these can be made of it: they know of no teams."""
+    of_records: dict[By, GroupBy] = {
+        By.key: "key",
+        By.team: "key",
+        By.model: "model",
+        By.provider: "provider",
+        By.day: "day",
+    }
+    return list(dict.fromkeys(of_records[name] for name in names))
+
+
+def _by_team(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> list[Use]:
+    """Uses that are told apart by key, by team too, or by team in its place."""
+    from routing.observability.records.reports import in_order, summed
+
+    of_records = _sql_names(names)
+    merged: dict[tuple[Any, ...], list[Use]] = {}
+    for use in uses:
+        found = dict(zip(of_records, use.keys, strict=True))
+        keys = tuple(
+            recorded.team(found["key"]) if name is By.team else found[_sql_names([name])[0]]
+            for name in names
+        )
+        merged.setdefault(keys, []).append(use)
+    days = [name is By.day for name in names]
+    return in_order([summed(each, keys) for keys, each in merged.items()], days)
+
+
+# For programs -------------------------------------------------------------------------------------
+
+
+def _rows(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> list[dict[str, Any]]:
+    return [
+        {
+            **_members(use, names, recorded),
+            "requests": use.requests,
+            "errors": use.errors,
+            "cancelled": use.cancelled,
+            "input_tokens": use.input_tokens,
+            "cached_tokens": use.cached_tokens,
+            "cache_write_tokens": use.cache_write_tokens,
+            "output_tokens": use.output_tokens,
+            "reasoning_tokens": use.reasoning_tokens,
+            "estimated_requests": use.estimated,
+            "cost_usd": use.dollars,
+            "unpriced_requests": use.unpriced,
+            "seconds": use.milliseconds / 1000,
+        }
+        for use in uses
+    ]
+
+
+def _members(use: Use, names: Sequence[By], recorded: Recorded) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in zip(names, use.keys, strict=True):
+        members[name.value] = value
+        if name is By.key:
+            members["key_name"] = recorded.name(value)
+    return members
+
+
+def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    from routing.observability.records.export import csv_lines
+
+    typer.echo(csv_lines([list(rows[0]), *(list(row.values()) for row in rows)]), nl=False)
+
+
+# For people ---------------------------------------------------------------------------------------
+
+
+def _show(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> None:
+    from rich.console import Console
+
+    from routing.observability.records.reports import summed
+
+    console = Console(highlight=False)
+    total = summed(uses, ("",) * len(names)) if len(uses) > 1 else None
+    titles = [title for title in _CELLS if _is_of_use(title, uses)]
+    shown = _table(uses, total, names, titles, recorded, bars=console.is_terminal)
+    width = console.width if console.is_terminal else _UNBOUNDED
+    # Numbers are not cut: what there is no room for is left out, and said to be.
+    left_out = []
+    for title in _LEFT_OUT_FIRST:
+        if _width(console, shown) <= width:
+            break
+        if title in titles:
+            titles.remove(title)
+            left_out.append(title)
+        shown = _table(uses, total, names, titles, recorded, bars=False)
+    _widen(shown, len(names), width - _width(console, shown))
+    Console(highlight=False, width=max(width, _width(console, shown))).print(shown, markup=False)
+    if left_out:
+        print_(f"{', '.join(reversed(left_out))}: no room here; --json and --csv have them.")
+    _say_what_is_not_known(uses)
+
+
+def _table(
+    uses: Sequence[Use],
+    total: Use | None,
+    names: Sequence[By],
+    titles: Sequence[str],
+    recorded: Recorded,
+    *,
+    bars: bool,
+) -> Table:
+    from rich.bar import Bar
+
+    shown = table(*(name.value.capitalize() for name in names), *titles, *("",) * bars)
+    for place, column in enumerate(shown.columns):
+        if place < len(names):
+            column.overflow = "fold"
+            column.width = _SHORTEST_NAME
+        else:
+            column.no_wrap = True
+            column.justify = "right"
+    costs_known = any(use.cost for use in uses)
+    weights = [use.cost if costs_known else use.requests for use in uses]
+    for use, weight in zip(uses, weights, strict=True):
+        keys = [_key(name, value, recorded) for name, value in zip(names, use.keys, strict=True)]
+        bar = [Bar(size=max(weights), begin=0, end=weight, width=_BAR)] * bars
+        shown.add_row(*keys, *(_CELLS[title](use) for title in titles), *bar)
+    if total is not None:
+        shown.add_section()
+        blank = [""] * (len(names) - 1)
+        shown.add_row("Total", *blank, *(_CELLS[title](total) for title in titles), *[""] * bars)
+    for column in shown.columns[len(names) :]:
+        column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
+        if bars and column is shown.columns[-1]:
+            column.min_width = _BAR
+    return shown
+
+
+_SHORTEST_NAME = 12
+"""A name is folded where there is no room, but not into less; a day needs ten."""
+
+_BAR = 10
+
+
+_UNBOUNDED = 10_000
+"""As many columns as any table here can use: a pipe has no width."""
+
+
+def _width(console: Console, shown: Table) -> int:
+    return console.measure(shown, options=console.options.update(width=_UNBOUNDED)).maximum
+
+
+def _widen(shown: Table, names: int, room: int) -> None:
+    """Give the columns of names what room there is, as far as they need it."""
+    for column in shown.columns[:names]:
+        assert column.width is not None
+        longest = max(len(str(cell)) for cell in (column.header, *column.cells))
+        wider = min(longest - column.width, room)
+        if wider > 0:
+            column.width += wider
+            room -= wider
+
+
+def _key(name: By, value: Any, recorded: Recorded) -> str:
+    if name is By.key and (called := recorded.name(value)):
+        return f"{called} ({value})"
+    return str(value) or "-"
+
+
+def _tokens(use: Use, count: int) -> str:
+    return f"{'~' if use.estimated else ''}{count:,}"
+
+
+def _cost(use: Use) -> str:
+    known = use.dollars is not None
+    return f"{dollars_text(use.dollars)}{'+' if known and use.unpriced else ''}"
+
+
+_CELLS: Mapping[str, Callable[[Use], str]] = {
+    "Requests": lambda use: f"{use.requests:,}",
+    "Errors": lambda use: f"{use.errors:,}",
+    "Input": lambda use: _tokens(use, use.input_tokens),
+    "Cached": lambda use: f"{use.cached_tokens:,}",
+    "Output": lambda use: _tokens(use, use.output_tokens),
+    "Reasoning": lambda use: f"{use.reasoning_tokens:,}",
+    "Cost": _cost,
+    "Mean": lambda use: f"{use.milliseconds / use.requests / 1000:.2f} s",
+}
+"""The columns of the table, after what use is told apart by."""
+
+_LEFT_OUT_FIRST = ("bars", "Mean", "Reasoning", "Cached", "Errors")
+
+_WHERE_THERE_ARE_ANY: Mapping[str, Callable[[Use], int]] = {
+    "Cached": lambda use: use.cached_tokens,
+    "Reasoning": lambda use: use.reasoning_tokens,
+}
+
+
+def _is_of_use(title: str, uses: Sequence[Use]) -> bool:
+    count = _WHERE_THERE_ARE_ANY.get(title)
+    return count is None or any(map(count, uses))
+
+
+def _say_what_is_not_known(uses: Sequence[Use]) -> None:
+    estimated, unpriced = sum(use.estimated for use in uses), sum(use.unpriced for use in uses)
+    if estimated:
+        print_(f"~ The tokens of {estimated:,} requests are estimated: nobody counted them.")
+    if unpriced:
+        print_(
+            f"+ {unpriced:,} requests have no known price; `price:` in a template's model gives it."
+        )
+
+
+def _nothing(since: Since, until: Since | None) -> str:
+    then = f" and before {_moment(until)}" if until is not None else ""
+    return f"No requests were recorded since {_moment(since)}{then}."
+
+
+def _moment(since: Since) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(since.time, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,225 @@
+"""Guardrails that are asked about a text as a whole: models of the template, and services."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Raw
+from pydantic import SecretStr
+
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai.media.operations import MODERATIONS
+from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
+from llama_compat.errors import APIError
+from llama_compat.exchange import Principal
+from llama_compat.guardrails.judges import JUDGES
+from llama_compat.guardrails.settings import (
+    CheckSettings,
+    HookSettings,
+    JudgeSettings,
+    ModerationSettings,
+    Place,
+    TopicSettings,
+)
+from llama_compat.wire.json_fields import encode_json, from_raw, parse_fields
+from providers.remote.config import RemoteConfig
+from providers.remote.upstream.deferred import DEFERRED
+from providers.remote.upstream.exchanges import Upstream
+from routing.request import Handler, Request
+
+GUARDRAIL = Principal("guardrail")
+"""Who asks where a guardrail asks a model: what that costs is nobody's doing but the template's."""
+
+_FOUND = frozenset({"BLOCKED", "GUARDRAIL_INTERVENED"})
+_NOTHING = "NONE"
+
+
+class NoVerdict(Exception):
+    """What was asked gave no answer that can be read."""
+
+
+class Asking:
+    """Asks checks about texts, until `stop`."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[tuple[str, tuple[tuple[str, SecretStr], ...]], Upstream] = {}
+        self._connecting = asyncio.Lock()
+        self._next: Handler | None = None
+        self._begin: Callable[[Request], None] = lambda request: None
+        self._route: Callable[[Request], None] = lambda request: None
+        self._numbers = itertools.count()
+        self._denied: dict[TopicSettings, list[list[float]]] = {}
+
+    def through(
+        self,
+        next: Handler,
+        begin: Callable[[Request], None],
+        route: Callable[[Request], None],
+    ) -> None:
+        """Models are asked through `next`, which has no guardrails before it.
+
+        Args:
+            next: answers requests.
+            begin: begins one that came from no client.
+            route: looks up where one goes.
+        """
+        self._next, self._begin, self._route = next, begin, route
+
+    async def stop(self) -> None:
+        """Close the connections to services."""
+        for each in self._hooks.values():
+            await each.stop()
+
+    async def ask(self, check: CheckSettings, place: Place, text: str) -> bool:
+        """Whether `check` finds anything in `text`.
+
+        Raises:
+            APIError: what was asked failed.
+            NoVerdict: it gave no answer that can be read.
+        """
+        if check.max_characters is not None:
+            return len(text) > check.max_characters
+        if check.valid_json:
+            return not _is_json(text)
+        if check.judge is not None:
+            return await self._judge(check.judge, place, text)
+        if check.moderations is not None:
+            return await self._moderations(check.moderations, text)
+        if check.topics is not None:
+            return await self._topics(check.topics, text)
+        assert check.http is not None
+        return await self._hook(check.name, check.http, place, text)
+
+    async def _judge(self, judge: JudgeSettings, place: Place, text: str) -> bool:
+        form = JUDGES[judge.format]
+        answer = await self._model(
+            CHAT,
+            {
+                "model": judge.model,
+                "messages": form.messages(judge.policy or "", place, text),
+                "max_tokens": form.max_tokens,
+                "temperature": 0,
+            },
+        )
+        try:
+            said = answer["choices"][0]["message"]["content"]
+            found = form.finds(said)
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise NoVerdict(f"model '{judge.model}' did not answer") from None
+        if found is None:
+            raise NoVerdict(f"model '{judge.model}' answered otherwise than '{judge.format}' does")
+        return found
+
+    async def _moderations(self, settings: ModerationSettings, text: str) -> bool:
+        answer = await self._model(MODERATIONS, {"model": settings.model, "input": text})
+        try:
+            results = answer["results"]
+            if not settings.categories:
+                return any(each["flagged"] for each in results)
+            return any(
+                each["categories"].get(name) for each in results for name in settings.categories
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise NoVerdict(f"model '{settings.model}' gave no moderation") from None
+
+    async def _topics(self, topics: TopicSettings, text: str) -> bool:
+        denied = self._denied.get(topics)
+        if denied is None:
+            denied = self._denied[topics] = await self._vectors(topics.model, topics.deny)
+        (vector,) = await self._vectors(topics.model, [text])
+        return any(_cosine(vector, each) >= topics.threshold for each in denied)
+
+    async def _vectors(self, model: str, texts: Sequence[str]) -> list[list[float]]:
+        answer = await self._model(EMBEDDINGS, {"model": model, "input": list(texts)})
+        try:
+            vectors = [[float(each) for each in row["embedding"]] for row in answer["data"]]
+        except (KeyError, TypeError, ValueError):
+            raise NoVerdict(f"model '{model}' gave no vectors") from None
+        if len(vectors) != len(texts):
+            raise NoVerdict(f"model '{model}' gave {len(vectors)} vectors for {len(texts)} texts")
+        return vectors
+
+    async def _service(self, name: str, hook: HookSettings) -> Upstream:
+        """The connections to a service, which begin with the first question."""
+        which = hook.url, tuple(hook.headers.items())
+        async with self._connecting:
+            service = self._hooks.get(which)
+            if service is None:
+                service = _upstream(name, hook)
+                await service.start()
+                self._hooks[which] = service
+        return service
+
+    async def _hook(self, name: str, hook: HookSettings, place: Place, text: str) -> bool:
+        is_reply = place in ("output", "tool_arguments")
+        body = encode_json({"texts": [text], "input_type": "response" if is_reply else "request"})
+        parts = urlsplit(hook.url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        service = await self._service(name, hook)
+        async with service.post(path, body) as response:
+            answer = _decoded(await response.read())
+        action = answer.get("action") if isinstance(answer, dict) else None
+        if action in _FOUND:
+            return True
+        if action != _NOTHING:
+            raise NoVerdict(f"{parts.netloc} answered without an 'action' that is known")
+        return False
+
+    async def _model(self, operation: Operation, body: dict[str, Any]) -> Any:
+        """What a model of the template answers."""
+        assert self._next is not None
+        fields = parse_fields(encode_json(body))
+        request = Request(operation, f"guardrail-{next(self._numbers)}", GUARDRAIL)
+        request.asks(fields, operation.look(fields, {}), counts_usage=True)
+        self._begin(request)
+        sent = DEFERRED.set(None)  # whatever becomes of the request that is looked through
+        try:
+            self._route(request)
+            reply = await self._next(request)
+            await reply.aclose()
+            request.was_read(reply)
+            assert isinstance(reply.body, bytes)
+            return _decoded(reply.body)
+        except APIError as error:
+            request.failed(error)
+            request.status = error.status
+            raise
+        except BaseException:
+            request.left()
+            raise
+        finally:
+            DEFERRED.reset(sent)
+            request.end()
+
+
+def _upstream(name: str, hook: HookSettings) -> Upstream:
+    parts = urlsplit(hook.url)
+    config = RemoteConfig(base_url=f"{parts.scheme}://{parts.netloc}", headers=hook.headers)
+    return Upstream(name, config, {})
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return from_raw(Raw(body))
+    except ValueError as error:
+        raise NoVerdict(f"the answer is no JSON: {error}") from None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    product = sum(map(float.__mul__, one, other))
+    size = math.hypot(*one) * math.hypot(*other)
+    return product / size if size else 0.0

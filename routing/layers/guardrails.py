@@ -1,0 +1,286 @@
+"""What is asked and said is looked through, by the checks of the template, the model and the key.
+
+What is translated is looked through as parts of the vocabulary (`llama_compat.translation`). What
+is relayed is looked through here: the texts of its JSON, and of a stream those that its events
+bring piece by piece. Translated is what a check is asked about as a whole, several replies in one
+stream, and a stream into which something is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
+from typing import cast
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from llama_compat.dialects.base import Labels, Translation
+from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
+from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.guardrails.checks import Checks
+from llama_compat.guardrails.documents import said_in
+from llama_compat.guardrails.guard import Blocked, Guard
+from llama_compat.guardrails.relayed.stream import GuardedStream
+from llama_compat.guardrails.settings import CheckSettings, Place
+from llama_compat.off_loop import off_loop
+from llama_compat.translation import decoded
+from llama_compat.types import (
+    ChatCompletionRequest,
+    ChatCompletionResponse,
+    CompletionMessage,
+    CompletionResponse,
+    StopReason,
+    Usage,
+)
+from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
+from llama_compat.wire.json_fields import from_raw, to_raw
+from routing.layers.asking import Asking
+from routing.models import Route
+from routing.request import Handler, Request
+
+HEADER = "x-llama-compat-guardrails"
+"""Names the checks that have hidden something, in the request or in a whole reply."""
+
+_SPOKEN = frozenset({"chat", "completion", "transcription", "image"})
+"""Kinds of calls in whose replies there is text."""
+
+
+_OFFERS = frozenset({"tools", "functions"})
+"""What a model is offered, which nobody says."""
+
+
+class Guardrails:
+    """Which checks count for which request.
+
+    Args:
+        always: those of the template.
+        by_model: those of models, by their ids. Those of a key are known of who asks with it.
+
+    Attributes:
+        asking: asks the checks that are asked about whole texts.
+    """
+
+    def __init__(
+        self,
+        always: Sequence[CheckSettings],
+        by_model: Mapping[str, Sequence[CheckSettings]],
+    ) -> None:
+        self._always = always
+        self._by_model = by_model
+        self._known: dict[tuple[str, str], tuple[Sequence[CheckSettings], Checks | None]] = {}
+        self.asking = Asking()
+
+    def of(self, call: Call, route: Route) -> Checks | None:
+        """The checks that `call` has to pass; None for none."""
+        model = route.name if route.name in self._by_model else ""
+        of_key = call.principal.guardrails
+        who = model, call.principal.id if of_key else ""
+        known = self._known.get(who)
+        if known is None or known[0] != of_key:  # those of a stored key may change
+            settings = (*self._always, *self._by_model.get(model, ()), *of_key)
+            known = self._known[who] = of_key, Checks(settings) if settings else None
+        return known[1]
+
+    def told_apart(self, call: Call, route: Route) -> str:
+        """The same for calls that have to pass the same."""
+        checks = self.of(call, route)
+        return "" if checks is None else checks.told_apart
+
+
+class GuardrailsLayer:
+    """Lets through what passes the checks, changed as they want it.
+
+    Args:
+        next: answers requests.
+        guardrails: which checks count.
+    """
+
+    def __init__(self, next: Handler, guardrails: Guardrails) -> None:
+        self._next = next
+        self._guardrails = guardrails
+
+    def __call__(self, request: Request) -> Awaitable[Reply]:
+        """Answer a request.
+
+        Raises:
+            APIError: 400, it is blocked, or can't be looked through; or what the next layer raises.
+        """
+        call, route = request.call, request.route
+        assert call is not None
+        assert route is not None
+        checks = self._guardrails.of(call, route)
+        return self._next(request) if checks is None else self._answer(request, call, checks)
+
+    async def _answer(self, request: Request, call: Call, checks: Checks) -> Reply:
+        guard = Guard(checks, self._guardrails.asking.ask)
+        request.verdicts = guard.verdicts
+        try:
+            call = await off_loop(call.size, _asked, call, guard)
+            is_answered = request.deferral is not None and request.deferral.is_answered
+            if checks.asks_about_requests and not is_answered:
+                for place, text in (await off_loop(call.size, _said, call)).items():
+                    await guard.ask(place, text)
+        except Blocked as stop:
+            raise blocked(stop.check) from None
+        if checks.asks_about_replies and not call.operation.capability:
+            call = replace(call, may_be_relayed=False)
+        elif guard.changes_replies and not _may_be_relayed(call, guard):
+            if call.operation.capability:
+                raise unsupported_parameter(
+                    "stream",
+                    request.route.name if request.route is not None else "",
+                    "what it says has to pass guardrails. Ask for it whole.",
+                )
+            call = replace(call, may_be_relayed=False)
+        request.call = replace(call, guard=guard)
+        reply = await self._next(request)
+        body, was_relayed = reply.body, reply.translation is None and not reply.media
+        if guard.changes_replies and was_relayed and call.operation.kind in _SPOKEN:
+            try:
+                if not isinstance(body, bytes):
+                    await _look_along(reply, body, call, guard)
+                else:
+                    if checks.asks_about_replies:
+                        await _ask_about(body, guard)
+                    await off_loop(len(body), _look_through, reply, body, call, guard)
+            except BaseException:
+                await reply.aclose()
+                raise
+        if guard.hid:
+            reply.headers = {**reply.headers, HEADER: "redacted=" + ",".join(guard.hid)}
+        return reply
+
+
+def _said(call: Call) -> dict[Place, str]:
+    """What somebody says in a call that a model reads, by where it stands."""
+    said: dict[Place, list[str]] = {}
+    for name in call.extent.prompt.names:
+        if name in call.fields and name not in _OFFERS:
+            for place, text in said_in(from_raw(call.fields[name]), "input", name):
+                said.setdefault(place, []).append(text)
+    return {place: "\n".join(texts) for place, texts in said.items()}
+
+
+def _may_be_relayed(call: Call, guard: Guard) -> bool:
+    """Whether what a vendor answers in the client's own language can be looked through."""
+    if "background" in call.fields and from_raw(call.fields["background"]) is True:
+        return False
+    if not call.stream:
+        return True
+    is_one = call.operation.withheld is not None and call.extent.given == 1
+    return is_one and not guard.puts_back
+
+
+async def _look_along(
+    reply: Reply, body: AsyncGenerator[bytes, None], call: Call, guard: Guard
+) -> None:
+    """Make of a stream that is relayed what the client may have of it."""
+    assert call.operation.withheld is not None
+    stream = GuardedStream(guard, call.operation.withheld, call.fields)
+    reply.body = shown = _shown(reply.first, body, stream)
+    reply.first = b""
+    # A generator that has not begun would not close what it reads from.
+    reply.first = await anext(shown)
+
+
+async def _shown(
+    first: bytes, body: AsyncGenerator[bytes, None], stream: GuardedStream
+) -> AsyncGenerator[bytes, None]:
+    """A stream as it may be shown: first what begins it, which may be nothing yet."""
+    async with aclosing(body) as events:
+        yield stream.push(first)
+        if stream.blocked:
+            return
+        async for each in events:
+            if shown := stream.push(each):
+                yield shown
+            if stream.blocked:
+                return
+        if rest := stream.finish():
+            yield rest
+
+
+def _asked(call: Call, guard: Guard) -> Call:
+    """What goes on of a call.
+
+    Raises:
+        APIError: 400, it is nested too deeply, or is a form in which nothing can be hidden.
+        Blocked: nothing does.
+    """
+    name = too_deep(call.fields)
+    if name is not None:
+        raise nested_too_deeply(name, MAX_DEPTH)
+    fields = guard.fields(call.fields)
+    relayed = None if call.relayed is None else guard.fields(call.relayed)
+    form = call.form
+    if form is not None and fields is not call.fields:
+        from llama_compat.wire.forms import parse_form
+
+        texts = {name: from_raw(raw) for name, raw in fields.items() if raw != call.fields[name]}
+        for name, text in texts.items():
+            if not isinstance(text, str):
+                raise unsupported_parameter(name, "", "a guardrail can't hide a part of it")
+        form = parse_form(form.render(texts), form.content_type)
+    return replace(call, fields=fields, relayed=relayed, form=form)
+
+
+async def _ask_about(body: bytes, guard: Guard) -> None:
+    """Have the checks asked about a whole reply that only a relay has.
+
+    Raises:
+        APIError: 400, it is blocked.
+    """
+    try:
+        said = from_raw(Raw(body))
+    except ValueError:
+        said = body.decode(errors="replace")
+    try:
+        await guard.ask("output", "\n".join(text for _, text in said_in(said, "output")))
+    except Blocked as stop:
+        raise blocked(stop.check) from None
+
+
+def _look_through(reply: Reply, body: bytes, call: Call, guard: Guard) -> None:
+    """Make of a whole reply that was relayed what the client may have of it.
+
+    Raises:
+        APIError: it may have nothing, and its API has no reply that says so.
+    """
+    try:
+        try:
+            said = from_raw(Raw(body))
+        except ValueError:
+            # a transcription as text, or as subtitles
+            reply.body = str(guard.said(body.decode(errors="replace"))).encode()
+            return
+        shown = guard.said(said)
+    except Blocked as stop:
+        usage = reply.usage
+        reply.body = _withheld(call, usage or Usage(), stop)
+        reply.headers = {**reply.headers, **JSON_HEADERS}
+        return
+    if shown is not said:
+        reply.body = bytes(to_raw(shown))
+
+
+def _withheld(call: Call, usage: Usage, stop: Blocked) -> bytes:
+    """The reply of the client's API that says that there is none.
+
+    Raises:
+        APIError: the API has none.
+    """
+    if call.operation.capability:
+        raise blocked(stop.check)
+    try:
+        translation = cast(Translation, call.operation.parse(decoded(call), call.model))
+    except APIError:
+        raise blocked(stop.check) from None
+    reason = StopReason.content_filter
+    responses = [
+        ChatCompletionResponse(CompletionMessage((), reason))
+        if isinstance(request, ChatCompletionRequest)
+        else CompletionResponse("", reason)
+        for request in translation.requests
+    ]
+    return translation.render_reply(responses, usage, Labels(call.model, call.request_id))

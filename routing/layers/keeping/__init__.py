@@ -1,0 +1,1 @@
+"""Responses and interactions that are kept: gone on from, made in the background, asked for."""

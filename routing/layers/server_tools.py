@@ -1,0 +1,104 @@
+"""Tools that the server runs: which requests ask for some, and what they may come to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from llama_compat.exchange import Call, Reply
+from llama_compat.hosted.file_search import stores_named
+from llama_compat.hosted.vocabulary import kind_of
+from llama_compat.off_loop import off_loop
+from llama_compat.types import Usage
+from llama_compat.wire.json_fields import from_raw
+from routing.models import Route
+from routing.request import Handler, Request
+from routing.tools.toolbox import ServerTools
+
+WIRES = frozenset({"chat", "responses", "messages"})
+"""The calls of client APIs that have words for such tools."""
+
+MostCost = Callable[[Route, Usage], int | None]
+"""What a usage costs at most, in billionths of a dollar; None where nobody knows."""
+
+_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp)')
+
+
+class ServerToolsLayer:
+    """Gives calls the tools that the server runs for them, if they ask for any.
+
+    Args:
+        next: answers requests.
+        tools: what there is.
+        most_cost: what replies cost.
+    """
+
+    def __init__(self, next: Handler, tools: ServerTools, most_cost: MostCost | None) -> None:
+        self._next = next
+        self._tools = tools
+        self._most_cost = most_cost
+
+    def __call__(self, request: Request) -> Awaitable[Reply]:
+        """Answer a request.
+
+        Raises:
+            APIError: what the next layer raises.
+        """
+        call = request.call
+        if call is None or call.operation.name not in WIRES:
+            return self._next(request)
+        return self._answer(request, call)
+
+    async def _answer(self, request: Request, call: Call) -> Reply:
+        tools = call.fields.get("tools", Raw(b""))
+        kinds, stores = await off_loop(memoryview(tools).nbytes, _asked, call.fields)
+        stays_here = False
+        if stores and "file_search" in self._tools.known:
+            # A store that the key has not here may be the vendor's own.
+            assert self._tools.vector_stores is not None
+            owned = await self._tools.vector_stores.stores.owned(call.principal.id, stores)
+            stays_here = bool(owned)
+        toolbox = self._tools.for_call(
+            call.principal,
+            kinds,
+            stays_here=stays_here,
+            asks_users=call.operation.dialect.name == "responses",
+            affords=partial(self._affords, request.route),
+        )
+        request.call = replace(call, toolbox=toolbox)
+        return await self._next(request)
+
+    def _affords(self, route: Route | None, usage: Usage) -> bool:
+        most = self._tools.settings.max_cost
+        if most is None or self._most_cost is None or route is None:
+            return True
+        cost = self._most_cost(route, usage)
+        return cost is None or cost < most * 1e9
+
+
+def _asked(fields: Mapping[str, Raw]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The kinds of tools that a request asks a server for, and the vector stores that it names."""
+    found: set[str] = set()
+    stores: tuple[str, ...] = ()
+    if _is_there(fields, "web_search_options"):
+        found.add("web_search")
+    if _is_there(fields, "mcp_servers"):
+        found.add("mcp")
+    if "tools" in fields and _NAMED.search(bytes(fields["tools"])):
+        tools: Any = from_raw(fields["tools"])
+        stores = stores_named(tools)
+        for tool in tools if isinstance(tools, list) else ():
+            named = tool.get("type") if isinstance(tool, dict) else None
+            kind = kind_of(named) if isinstance(named, str) else None
+            if kind is not None:
+                found.add(kind)
+    return frozenset(found), stores
+
+
+def _is_there(fields: Mapping[str, Raw], name: str) -> bool:
+    return name in fields and bytes(fields[name]) not in (b"null", b"[]")

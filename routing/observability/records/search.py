@@ -1,0 +1,147 @@
+"""Records of single requests, found by what somebody looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from routing.observability.records.record import COLUMNS, Record
+from routing.storage.storage import Storage
+
+MOST_FOUND = 1000
+"""So many are found at a time at most."""
+
+
+class RecordFilter(Struct, frozen=True):
+    """What somebody looks for among records; of what is not set, anything.
+
+    Attributes:
+        since, until: from when on, and before when, in seconds since 1970.
+        keys: of whom, by id.
+        model: what the client asked for, or the configured model that it went to.
+        provider: who answered, or failed last.
+        status: the HTTP status: 429, or 4 for all of them from 400 to 499.
+        error: the class of what went wrong; `any` for all requests that went wrong.
+        text: is in the request id, in the model or in what was said of an error, in any case.
+    """
+
+    since: float | None = None
+    until: float | None = None
+    keys: Sequence[str] | None = None
+    model: str | None = None
+    provider: str | None = None
+    status: int | None = None
+    error: str | None = None
+    text: str | None = None
+
+
+class Numbered(Struct, frozen=True):
+    """A record, and its number: one that was written later has a larger one."""
+
+    number: int
+    record: Record
+
+
+async def newest(
+    storage: Storage, chosen: RecordFilter, limit: int, before: int | None = None
+) -> list[Numbered]:
+    """The last ones that were written, the newest first.
+
+    Args:
+        storage: of the records.
+        chosen: which.
+        limit: how many at most; no more than `MOST_FOUND`.
+        before: with smaller numbers than this alone: that of the last one of the page before.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    conditions, values = _conditions(chosen)
+    if before is not None:
+        conditions.append("id < ?")
+        values.append(before)
+    return await _found(storage, conditions, values, "id DESC", limit)
+
+
+async def later(storage: Storage, chosen: RecordFilter, after: int) -> list[Numbered]:
+    """Those that were written after the one with this number, the oldest first.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    conditions, values = _conditions(chosen)
+    return await _found(storage, [*conditions, "id > ?"], [*values, after], "id", MOST_FOUND)
+
+
+async def of_request(storage: Storage, request_id: str) -> list[Numbered]:
+    """The records of a request: one, or several where clients chose an id twice; the newest first.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    return await _found(storage, ["request_id = ?"], [request_id], "id DESC", MOST_FOUND)
+
+
+async def body_of(storage: Storage, request_id: str) -> tuple[bytes, bytes] | None:
+    """What is kept of the request's and the reply's body; None where nothing is.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    rows = await storage.fetch(
+        "SELECT request, reply FROM bodies WHERE request_id = ? ORDER BY id DESC LIMIT 1",
+        request_id,
+    )
+    return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+
+
+async def _found(
+    storage: Storage, conditions: Sequence[str], values: Sequence[Any], order: str, limit: int
+) -> list[Numbered]:
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = await storage.fetch(
+        f"SELECT id, {', '.join(COLUMNS)} FROM records{where} ORDER BY {order}"
+        f" LIMIT {min(limit, MOST_FOUND)}",
+        *values,
+    )
+    return [Numbered(row[0], Record(**dict(zip(COLUMNS, row[1:], strict=True)))) for row in rows]
+
+
+def _conditions(chosen: RecordFilter) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def add(condition: str, *given: Any) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if chosen.since is not None:
+        add("time >= ?", chosen.since)
+    if chosen.until is not None:
+        add("time < ?", chosen.until)
+    if chosen.keys is not None:
+        add(f"key IN ({', '.join('?' * len(chosen.keys))})" if chosen.keys else "1 = 0")
+        values.extend(chosen.keys)
+    if chosen.model is not None:
+        add("(model = ? OR route = ?)", chosen.model, chosen.model)
+    if chosen.provider is not None:
+        add("provider = ?", chosen.provider)
+    if chosen.status is not None:
+        if chosen.status < 10:
+            add("status / 100 = ?", chosen.status)
+        else:
+            add("status = ?", chosen.status)
+    if chosen.error is not None:
+        if chosen.error == "any":
+            add("error <> ''")
+        else:
+            add("error = ?", chosen.error)
+    if chosen.text is not None:
+        pattern = "%" + "".join(f"\\{c}" if c in "\\%_" else c for c in chosen.text.lower()) + "%"
+        each = " OR ".join(
+            f"LOWER({name}) LIKE ? ESCAPE '\\'" for name in ("request_id", "model", "message")
+        )
+        add(f"({each})", pattern, pattern, pattern)
+    return conditions, values

@@ -1,0 +1,1 @@
+"""Tools that the server runs for models: what each does, and which of them a request gets."""

@@ -1,0 +1,39 @@
+"""Which domains of the web a tool may have to do with."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+
+class Domains(Struct, frozen=True):
+    """Some domains.
+
+    Attributes:
+        allowed: only these, and what is below them; with none, all.
+        blocked: none of these, nor of what is below them.
+    """
+
+    allowed: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+
+    def has(self, url: str) -> bool:
+        """Whether `url` is at one of them. A domain may be followed by the beginning of a path, as
+        in `example.com/blog`."""
+        if any(_is_at(url, each) for each in self.blocked):
+            return False
+        return not self.allowed or any(_is_at(url, each) for each in self.allowed)
+
+
+def _is_at(url: str, domain: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    wanted, slash, path = domain.lower().removeprefix("www.").partition("/")
+    host = host.removeprefix("www.").rstrip(".")
+    if host != wanted and not host.endswith(f".{wanted}"):
+        return False
+    return not slash or parts.path.lstrip("/").startswith(path)

@@ -1,0 +1,318 @@
+"""The server's tools: those of a template, those that one call may have run, and those of one
+reply."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from llama_compat.errors import tool_not_allowed
+from llama_compat.exchange import Principal
+from llama_compat.hosted.loop import Bounds
+from llama_compat.hosted.settings import ToolsSettings
+from llama_compat.hosted.vocabulary import (
+    FileSearchTool,
+    HostedCall,
+    MCPTool,
+    WebFetchTool,
+    WebSearchTool,
+    WebSource,
+)
+from llama_compat.tools.calls import arguments_object
+from llama_compat.types import (
+    AnyToolCall,
+    ChatCompletionRequest,
+    CompletionMessage,
+    Message,
+    ToolDefinition,
+    Usage,
+    content_text,
+)
+from providers.remote import http1
+from providers.remote.upstream.public_web import refuse_private
+from routing.tools.file_search import FileSearch
+from routing.tools.search_backends import Backend, backend_of
+from routing.tools.tool import ServerTool, ToolError
+from routing.tools.web_fetch import WebFetch
+from routing.tools.web_search import WebSearch
+
+if TYPE_CHECKING:
+    from routing.tools.mcp_servers import MCPServers
+    from routing.vector_stores.service import VectorStores
+
+MAX_CONNECTIONS = 100
+"""Open at a time, to all services and pages."""
+
+
+class ServerTools:
+    """The tools of a template, started and stopped with its runtime.
+
+    Args:
+        settings: of the template.
+        vector_stores: of the template; None where it has none.
+
+    Attributes:
+        settings: they.
+        vector_stores: those.
+        known: the kinds of tools that there are.
+        bounds: how far one reply goes.
+        search: who searches; None where nobody does.
+        web: connects to pages; there once it has started.
+        mcp: the servers whose tools may be called; None for none.
+    """
+
+    def __init__(self, settings: ToolsSettings, vector_stores: VectorStores | None = None) -> None:
+        self.settings = settings
+        self.vector_stores = vector_stores
+        kinds = ("web_search", "web_fetch", "file_search", "mcp")
+        self.known = frozenset(kind for kind in kinds if getattr(settings, kind) is not None)
+        self.bounds = Bounds(
+            settings.max_turns,
+            settings.max_parallel,
+            settings.max_seconds,
+            settings.max_result_bytes,
+            settings.max_tokens,
+        )
+        self.search: Backend | None = None
+        self.web: http1.Client | None = None
+        self.mcp: MCPServers | None = None
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Make what connects to services, pages and servers; nothing is connected to yet."""
+        settings = self.settings
+        timeouts = http1.Timeouts(connect=settings.max_seconds, first_byte=settings.max_seconds)
+        if settings.web_search is not None:
+            services = self._client(timeouts, is_public=False)
+            self.search = backend_of(settings.web_search, services)
+        if settings.web_fetch is not None:
+            is_public = not settings.web_fetch.allow_private_addresses
+            self.web = self._client(timeouts, is_public=is_public)
+        if settings.mcp is not None:
+            # Heavy, and an extra.
+            from routing.tools.mcp_servers import MCPServers
+
+            self.mcp = MCPServers(settings.mcp, settings.max_seconds)
+
+    def _client(self, timeouts: http1.Timeouts, *, is_public: bool) -> http1.Client:
+        client = http1.Client(
+            timeouts=timeouts,
+            max_connections=MAX_CONNECTIONS,
+            check_address=refuse_private if is_public else None,
+        )
+        self._running.push_async_callback(client.close)
+        return client
+
+    async def stop(self) -> None:
+        """Close it all again."""
+        await self._running.aclose()
+
+    def for_call(
+        self,
+        principal: Principal,
+        kinds: frozenset[str],
+        *,
+        stays_here: bool = False,
+        asks_users: bool,
+        affords: Callable[[Usage], bool],
+    ) -> CallTools:
+        """What is run for one call.
+
+        Args:
+            principal: who asks.
+            kinds: of the tools that it asks for.
+            stays_here: whether no vendor may run them.
+            asks_users: whether its API has a place for the user's word.
+            affords: whether the model may be asked again after so much was used.
+        """
+        return CallTools(self, principal, kinds & self.known, stays_here, asks_users, affords)
+
+
+class CallTools:
+    """The tools that one call may have run: a `llama_compat.hosted.loop.HostedToolbox`.
+
+    Args:
+        tools: all there are.
+        principal, kinds, stays_here, asks_users, affords: as for `ServerTools.for_call`.
+    """
+
+    def __init__(
+        self,
+        tools: ServerTools,
+        principal: Principal,
+        kinds: frozenset[str],
+        stays_here: bool,
+        asks_users: bool,
+        affords: Callable[[Usage], bool],
+    ) -> None:
+        self._tools = tools
+        self._principal = principal
+        self.kinds = kinds
+        self.stays_here = stays_here
+        self.asks_users = asks_users
+        self._affords = affords
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The kinds of tools that there are."""
+        return self._tools.known
+
+    @property
+    def bounds(self) -> Bounds:
+        """How far one reply goes."""
+        return self._tools.bounds
+
+    def affords(self, usage: Usage) -> bool:
+        """Whether the model may be asked again after it has used so much."""
+        return self._affords(usage)
+
+    @asynccontextmanager
+    async def opened(self, request: ChatCompletionRequest) -> AsyncGenerator[ReplyTools, None]:
+        """The tools that `request` asks for, for one reply to it.
+
+        Raises:
+            APIError: 403, the key may not have one run; 400, there is no such server.
+        """
+        tools, principal, settings = self._tools, self._principal, self._tools.settings
+        opened = ReplyTools({each.tool_name for each in request.tools})
+        async with AsyncExitStack() as running:
+            for asked in request.hosted:
+                if isinstance(asked, WebSearchTool) and settings.web_search is not None:
+                    _check(principal, "web_search")
+                    assert tools.search is not None
+                    opened.add(WebSearch(asked, settings.web_search, tools.search))
+                elif isinstance(asked, WebFetchTool) and settings.web_fetch is not None:
+                    _check(principal, "web_fetch")
+                    assert tools.web is not None
+                    is_known = opened.knows_url_of(request.messages)
+                    opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known))
+                elif isinstance(asked, FileSearchTool) and settings.file_search is not None:
+                    _check(principal, "file_search")
+                    assert tools.vector_stores is not None
+                    search = FileSearch(asked, settings.file_search, tools.vector_stores, principal)
+                    await search.check()
+                    opened.add(search)
+                elif isinstance(asked, MCPTool) and settings.mcp is not None:
+                    await self._open_server(asked, opened, running)
+            yield opened
+
+    async def _open_server(
+        self, asked: MCPTool, opened: ReplyTools, running: AsyncExitStack
+    ) -> None:
+        """Connect to a server, for this reply, and add what it has.
+
+        Raises:
+            APIError: 403, the key may not; 400, there is no such server.
+        """
+        assert self._tools.mcp is not None
+        server = self._tools.mcp.server(asked, self._principal, asks_users=self.asks_users)
+        session = await running.enter_async_context(server.connected())
+        opened.listed.append(session.listed)
+        for tool in session.tools(opened.names):
+            opened.add(tool)
+
+
+def _check(principal: Principal, name: str) -> None:
+    if not principal.may_call(name):
+        raise tool_not_allowed(name)
+
+
+class ReplyTools:
+    """The tools of one reply: `llama_compat.hosted.loop.OpenTools`.
+
+    Args:
+        taken: the names of the client's own tools.
+
+    Attributes:
+        listed: what is shown of where they come from.
+    """
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._tools: dict[str, ServerTool] = {}
+        self._urls: set[str] = set()
+        self.listed: list[HostedCall] = []
+
+    def add(self, tool: ServerTool) -> None:
+        """One more; it is called by the name of its definition."""
+        self._tools[tool.definition.tool_name] = tool
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """What the model is shown."""
+        return [tool.definition for tool in self._tools.values()]
+
+    @property
+    def names(self) -> set[str]:
+        """All that is taken."""
+        return self._taken | self._tools.keys()
+
+    def begun(self, call: AnyToolCall) -> HostedCall:
+        """The call as it is shown before it runs."""
+        tool = self._tools[call.tool_name]
+        shown = HostedCall(
+            call.call_id,
+            tool.kind,
+            tool.name,
+            call.arguments_json or "{}",
+            tool.server,
+            model_name=call.tool_name,
+        )
+        if not tool.asks:
+            return shown
+        return structs.replace(shown, kind="mcp_approval_request", status="completed")
+
+    async def run(self, call: AnyToolCall) -> HostedCall:
+        """Run a call; what goes wrong is what it gives."""
+        tool = self._tools[call.tool_name]
+        shown = HostedCall(
+            call.call_id,
+            tool.kind,
+            tool.name,
+            call.arguments_json or "{}",
+            tool.server,
+            model_name=call.tool_name,
+        )
+        try:
+            gave = await tool.run(arguments_object(call))
+        except ToolError as error:
+            return structs.replace(shown, status="failed", error=error.code, output=error.message)
+        self._urls.update(each.url for each in gave.sources if isinstance(each, WebSource))
+        return structs.replace(
+            shown,
+            status="failed" if gave.is_error else "completed",
+            output=gave.text,
+            sources=tuple(gave.sources),
+            images=tuple(gave.images),
+        )
+
+    def knows_url_of(self, messages: Sequence[Message]) -> Callable[[str], bool]:
+        """Tells whether a URL stands in one of `messages`, or was found since."""
+
+        def is_known(url: str) -> bool:
+            if url in self._urls:
+                return True
+            return any(_is_in(url, text) for text in _texts(messages))
+
+        return is_known
+
+
+def _texts(messages: Sequence[Message]) -> Iterator[str]:
+    for message in messages:
+        # What the model says itself is no ground to read it: it may have been told to by a page.
+        if not isinstance(message, CompletionMessage):
+            yield content_text(message.content)
+
+
+def _is_in(url: str, text: str) -> bool:
+    """Whether `url` stands in `text`, not as the beginning of a longer one."""
+    place = text.find(url)
+    while place >= 0:
+        behind = text[place + len(url) : place + len(url) + 1]
+        if not behind or not (behind.isalnum() or behind in "/?=&%#_-~+"):
+            return True
+        place = text.find(url, place + 1)
+    return False

@@ -1,0 +1,115 @@
+"""MCP servers that mean no good: what they do is theirs alone, and ends with the reply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.abuse.watch import Seen
+from tests.clients.scripted_models import Asked, Said, ScriptedModels
+from tests.integration import wire
+from tests.integration.server_process import ServerProcess, running, write_template
+
+pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
+
+HOSTILE = Path(__file__).with_name("hostile_mcp.py")
+GOOD_LIST = ("asks", "wide", "hangs", "dies", "floods", "orders", "stubborn")
+NO_LIST = ("silent",)
+ODD_LIST = ("deep", "endless", "many", "names", "garbage")
+MAX_TOOLS, MAX_RESULT = 16, 4096
+
+
+def model(asked: Asked) -> Said:
+    if asked.outputs:
+        return Said(f"got {len(asked.outputs[-1])}")
+    good = next((name for name in sorted(asked.tools) if name.endswith("__good")), None)
+    return Said("", [(good, {})]) if good else Said(f"{len(asked.tools)} tools")
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[ScriptedModels]:
+    with ScriptedModels(model) as vendor:
+        yield vendor
+
+
+@pytest.fixture(scope="module")
+def served(
+    vendor: ScriptedModels, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    servers = [
+        {"label": each, "command": [sys.executable, str(HOSTILE), each]}
+        for each in (*GOOD_LIST, *NO_LIST, *ODD_LIST)
+    ]
+    template = write_template(
+        tmp_path_factory.mktemp("server") / "tools.yaml",
+        server={
+            "tools": {
+                "mcp": {"servers": servers, "max_tools": MAX_TOOLS},
+                "max_seconds": 3,
+                "max_result_bytes": MAX_RESULT,
+            }
+        },
+        providers=[
+            {
+                "id": "scripted",
+                "type": "remote::passthrough",
+                "config": {"base_url": vendor.url, "api_key": "none"},
+            }
+        ],
+        models=[{"id": "m", "provider": "scripted"}],
+    )
+    with running(template) as process:
+        yield process
+        assert "Traceback" not in process.log
+
+
+def ask(server: ServerProcess, label: str) -> Any:
+    tool = {"type": "mcp", "server_label": label, "require_approval": "never"}
+    body = json.dumps({"model": "m", "input": "go", "tools": [tool]}).encode()
+    headers = {"content-type": "application/json"}
+    reply = wire.request("POST", f"{server.url}/v1/responses", headers=headers, body=body)
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+@pytest.mark.parametrize("behaviour", [*GOOD_LIST, *NO_LIST, *ODD_LIST])
+def test_a_server_harms_nobody(
+    served: ServerProcess,
+    vendor: ScriptedModels,
+    unharmed: Callable[..., AbstractContextManager[Seen]],
+    behaviour: str,
+) -> None:
+    with unharmed(served, grows=200 << 20, holds=1.0):
+        response = ask(served, behaviour)
+    assert response["status"] == "completed"
+    listed = response["output"][0]
+    assert listed["type"] == "mcp_list_tools"
+    assert len(listed["tools"]) <= MAX_TOOLS
+    calls = [item for item in response["output"] if item["type"] == "mcp_call"]
+    for call in calls:
+        assert len(call["output"] or call["error"]) <= MAX_RESULT + 100
+    if behaviour in GOOD_LIST:
+        assert [tool["name"] for tool in listed["tools"]] == ["good"]
+        failed = behaviour in ("hangs", "dies", "floods")
+        assert [call["status"] for call in calls] == ["failed" if failed else "completed"]
+    if behaviour in NO_LIST:
+        assert listed["error"]
+    assert not [item for item in response["output"] if item["type"] == "function_call"]
+    for tool in vendor.received[-1][1].get("tools") or ():
+        assert 0 < len(tool["function"]["name"]) <= 64
+
+
+def test_no_process_is_left(served: ServerProcess) -> None:
+    left = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int(each.joinpath("stat").read_text().rpartition(") ")[2].split()[1])
+            if parent == served.process.pid:
+                left.append(each.joinpath("cmdline").read_bytes())
+    assert [each for each in left if str(HOSTILE).encode() in each] == []

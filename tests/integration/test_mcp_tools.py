@@ -1,0 +1,321 @@
+"""Tools of real MCP servers, over both transports, by the official SDKs."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.clients.scripted_models import USAGE, Asked, Said, ScriptedModels
+from tests.integration.server_process import ServerProcess, free_port, running, write_template
+
+pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.integration.mcp_server"]
+KEYS = {"all": "sk-of-all-tools", "adder": "sk-of-the-adder", "none": "sk-of-nothing"}
+
+
+def model(asked: Asked) -> Said:
+    """Calls the tool that the user names, with what follows as its arguments, then repeats what
+    that gave."""
+    if asked.outputs and asked.outputs[-1]:
+        return Said(asked.outputs[-1][:500])
+    name, _, given = asked.texts[-1].partition(" ")
+    if name == "list":
+        return Said(" ".join(sorted(asked.tools)) or "none")
+    if asked.outputs:
+        return Said("nothing but an image")
+    return Said("", [(name, json.loads(given or "{}"))])
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[ScriptedModels]:
+    with ScriptedModels(model) as vendor:
+        yield vendor
+
+
+@pytest.fixture(scope="module")
+def http_server() -> Iterator[str]:
+    port = free_port()
+    process = subprocess.Popen([*PROGRAM, str(port)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(
+    vendor: ScriptedModels, http_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    servers = [
+        {"label": "tests", "command": PROGRAM, "env": {"PYTHONPATH": str(ROOT)}},
+        {"label": "web", "url": http_server},
+        {"label": "asking", "url": http_server, "require_approval": ["add"]},
+        {"label": "gone", "url": "http://127.0.0.1:9/mcp"},
+    ]
+    template = write_template(
+        tmp_path_factory.mktemp("server") / "tools.yaml",
+        server={
+            "tools": {
+                "mcp": {"servers": servers, "from_requests": True},
+                "max_seconds": 10,
+                "max_result_bytes": 2000,
+            },
+            "responses_store": {},
+            "storage": f"sqlite:{tmp_path_factory.mktemp('kept') / 'kept.sqlite'}",
+        },
+        providers=[
+            {
+                "id": "scripted",
+                "type": "remote::passthrough",
+                "config": {"base_url": vendor.url, "api_key": "none"},
+            }
+        ],
+        models=[{"id": "m", "provider": "scripted"}],
+        keys=[
+            {"name": "all", "key": KEYS["all"]},
+            {"name": "adder", "key": KEYS["adder"], "tools": ["mcp.web.add"]},
+            {"name": "none", "key": KEYS["none"], "tools": []},
+        ],
+    )
+    with running(template) as process:
+        yield process
+        assert "a-secret-of-the-server" not in process.log
+        assert "The sum is" not in process.log
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEYS["all"], max_retries=0)
+
+
+def mcp(label: str, **members: Any) -> Any:
+    return {"type": "mcp", "server_label": label, "require_approval": "never", **members}
+
+
+@pytest.mark.parametrize("label", ["tests", "web"])
+def test_a_tool_is_listed_called_and_shown(client: openai.OpenAI, label: str) -> None:
+    asked = f'{label}__add {{"a": 2, "b": 3}}'
+    response = client.responses.create(model="m", input=asked, tools=[mcp(label)])
+    listed, call, said = response.output
+    assert listed.type == "mcp_list_tools"
+    assert listed.server_label == label
+    assert "who am i" in [tool.name for tool in listed.tools]
+    assert call.type == "mcp_call"
+    assert (call.server_label, call.name, call.status) == (label, "add", "completed")
+    assert (json.loads(call.arguments), call.output, call.error) == (
+        {"a": 2, "b": 3},
+        "The sum is 5.",
+        None,
+    )
+    assert said.type == "message"
+    assert response.output_text == "The sum is 5."
+    assert response.usage is not None
+    assert response.usage.input_tokens == 2 * USAGE[0]
+
+
+def test_it_is_streamed_as_it_happens(client: openai.OpenAI) -> None:
+    asked = 'web__add {"a": 2, "b": 3}'
+    with client.responses.stream(model="m", input=asked, tools=[mcp("web")]) as stream:
+        types: list[str] = [event.type for event in stream]
+        final = stream.get_final_response()
+    order = [
+        "response.mcp_list_tools.in_progress",
+        "response.mcp_list_tools.completed",
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.done",
+        "response.mcp_call.completed",
+        "response.output_text.delta",
+        "response.completed",
+    ]
+    assert [types.index(each) for each in order] == sorted(types.index(each) for each in order)
+    assert [item.type for item in final.output] == ["mcp_list_tools", "mcp_call", "message"]
+
+
+def test_the_next_request_has_the_call_and_its_result(
+    client: openai.OpenAI, vendor: ScriptedModels
+) -> None:
+    first = client.responses.create(
+        model="m", input='web__add {"a": 2, "b": 3}', tools=[mcp("web")]
+    )
+    client.responses.create(
+        model="m", input="list", tools=[mcp("web")], previous_response_id=first.id
+    )
+    sent = vendor.received[-1][1]["messages"]
+    assert [each["role"] for each in sent] == ["user", "assistant", "tool", "assistant", "user"]
+    assert sent[2]["content"] == "The sum is 5."
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_the_user_is_asked_first(client: openai.OpenAI, approve: bool) -> None:
+    asked = 'asking__add {"a": 2, "b": 3}'
+    first = client.responses.create(model="m", input=asked, tools=[mcp("asking")])
+    request = first.output[-1]
+    assert request.type == "mcp_approval_request"
+    assert (request.name, request.server_label) == ("add", "asking")
+    word: Any = {
+        "type": "mcp_approval_response",
+        "approval_request_id": request.id,
+        "approve": approve,
+    }
+    second = client.responses.create(
+        model="m", previous_response_id=first.id, input=[word], tools=[mcp("asking")]
+    )
+    calls = [item for item in second.output if item.type == "mcp_call"]
+    if approve:
+        (call,) = calls
+        assert (call.output, call.approval_request_id) == ("The sum is 5.", request.id)
+        assert second.output_text == "The sum is 5."
+        third = client.responses.create(
+            model="m", previous_response_id=second.id, input="list", tools=[mcp("asking")]
+        )
+        assert third.status == "completed"
+    else:
+        assert not calls
+        assert "did not let" in second.output_text
+
+
+def test_other_apis_do_not_get_what_asks(server: ServerProcess) -> None:
+    claude = anthropic.Anthropic(base_url=server.url, api_key=KEYS["all"], max_retries=0)
+    message: Any = claude.beta.messages.create(
+        model="m",
+        max_tokens=100,
+        messages=[{"role": "user", "content": "list"}],
+        mcp_servers=[{"type": "url", "name": "asking", "url": ""}],
+        betas=["mcp-client-2025-11-20"],
+    )
+    assert "asking__add" not in message.content[0].text.split()
+    assert "asking__fail" in message.content[0].text.split()
+
+
+def test_claudes_connector(server: ServerProcess) -> None:
+    claude = anthropic.Anthropic(base_url=server.url, api_key=KEYS["all"], max_retries=0)
+    with claude.beta.messages.stream(
+        model="m",
+        max_tokens=100,
+        messages=[{"role": "user", "content": 'web__add {"a": 2, "b": 3}'}],
+        mcp_servers=[{"type": "url", "name": "web", "url": ""}],
+        tools=[{"type": "mcp_toolset", "mcp_server_name": "web"}],
+        betas=["mcp-client-2025-11-20"],
+    ) as stream:
+        message: Any = stream.get_final_message()
+    use, result, said = message.content
+    assert (use.type, use.name, use.server_name) == ("mcp_tool_use", "add", "web")
+    assert use.input == {"a": 2, "b": 3}
+    assert (result.type, result.tool_use_id, result.is_error) == ("mcp_tool_result", use.id, False)
+    assert said.text == "The sum is 5."
+
+
+def test_only_the_tools_that_the_request_allows(client: openai.OpenAI) -> None:
+    tool = mcp("web", allowed_tools=["add", "fail"])
+    response = client.responses.create(model="m", input="list", tools=[tool])
+    assert response.output_text == "web__add web__fail"
+
+
+def test_only_the_tools_that_the_key_has(server: ServerProcess) -> None:
+    adder = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEYS["adder"], max_retries=0)
+    response = adder.responses.create(model="m", input="list", tools=[mcp("web")])
+    assert response.output_text == "web__add"
+    with pytest.raises(openai.PermissionDeniedError):
+        adder.responses.create(
+            model="m", input="list", tools=[mcp("web", server_url="https://mcp.example/mcp")]
+        )
+    nobody = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEYS["none"], max_retries=0)
+    with pytest.raises(openai.PermissionDeniedError):
+        nobody.responses.create(model="m", input="list", tools=[mcp("web")])
+
+
+def test_names_that_collide_get_others(client: openai.OpenAI) -> None:
+    mine: Any = {
+        "type": "function",
+        "name": "web__add",
+        "parameters": {"type": "object", "properties": {}},
+        "strict": False,
+    }
+    tool = mcp("web", allowed_tools=["add", "who am i"])
+    response = client.responses.create(model="m", input="list", tools=[mine, tool])
+    names = response.output_text.split()
+    assert {"web__add", "web__add_2"} <= set(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each) for each in names)
+
+
+def test_an_image_reaches_the_model(client: openai.OpenAI, vendor: ScriptedModels) -> None:
+    client.responses.create(model="m", input="web__picture", tools=[mcp("web")])
+    assert "data:image/png;base64," in json.dumps(vendor.received[-1][1])
+
+
+def test_a_tool_that_fails_is_told_to_the_model(client: openai.OpenAI) -> None:
+    response = client.responses.create(model="m", input="web__fail", tools=[mcp("web")])
+    call: Any = response.output[1]
+    assert call.status == "failed"
+    assert "fail" in call.error
+    assert response.status == "completed"
+
+
+def test_a_process_is_for_one_reply_and_ends_with_it(client: openai.OpenAI) -> None:
+    name = next(
+        each
+        for each in client.responses.create(
+            model="m", input="list", tools=[mcp("tests", allowed_tools=["who am i"])]
+        ).output_text.split()
+    )
+    pids = {
+        client.responses.create(model="m", input=name, tools=[mcp("tests")]).output_text
+        for _ in range(2)
+    }
+    assert len(pids) == 2
+    for each in pids:
+        assert not Path(f"/proc/{each.removeprefix('pid ')}").exists()
+
+
+def test_a_server_that_is_not_there_leaves_the_model_without(client: openai.OpenAI) -> None:
+    response = client.responses.create(model="m", input="list", tools=[mcp("gone")])
+    listed: Any = response.output[0]
+    assert (listed.type, listed.tools) == ("mcp_list_tools", [])
+    assert listed.error
+    assert response.output_text == "none"
+
+
+def test_a_server_within_the_network_is_not_reached(
+    client: openai.OpenAI, http_server: str
+) -> None:
+    port = http_server.rpartition(":")[2].partition("/")[0]
+    for url in (http_server.replace("/mcp", "/mcp?x"), f"http://localhost:{port}/mcp/"):
+        response = client.responses.create(
+            model="m", input="list", tools=[mcp("mine", server_url=url)]
+        )
+        listed: Any = response.output[0]
+        assert listed.error
+        assert listed.tools == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "status"),
+    [
+        (mcp("nobody"), 400),
+        (mcp("web", authorization="mine"), 400),
+        (mcp("x", connector_id="connector_gmail"), 400),
+        (mcp("x", server_url="file:///etc/passwd"), 400),
+    ],
+)
+def test_what_can_not_be_is_named(client: openai.OpenAI, tool: Any, status: int) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.responses.create(model="m", input="list", tools=[tool])
+    assert refused.value.status_code == status

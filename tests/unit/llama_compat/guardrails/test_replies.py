@@ -1,0 +1,169 @@
+"""Replies on their way through the checks: no cut changes what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_compat.events import Collector, ReplyParts
+from llama_compat.fan_out import Events
+from llama_compat.guardrails.checks import Checks
+from llama_compat.guardrails.guard import Guard
+from llama_compat.guardrails.replies import guarded
+from llama_compat.guardrails.settings import CheckSettings
+from llama_compat.tools.calls import ToolCallAssembler
+from llama_compat.types import (
+    CompletionMessage,
+    ReasoningContent,
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamProgress,
+    StreamStart,
+    TextContent,
+    TextDelta,
+    TokenLogProb,
+    TokenLogProbs,
+    ToolCall,
+    Usage,
+)
+from tests.unit.llama_compat.guardrails.test_scanner import CUTS, TEXTS, cut
+
+
+def guard_of(**check: Any) -> Guard:
+    settings = CheckSettings.model_validate(
+        {"name": "pii", "patterns": ["cards", "emails"], **check}
+    )
+    return Guard(Checks([settings]))
+
+
+def said(*pieces: StreamEvent) -> Events:
+    async def events() -> Events:
+        yield StreamStart(3)
+        for piece in pieces:
+            yield piece
+        yield StreamComplete(StopReason.end_of_turn, Usage(3, 5))
+
+    return events()
+
+
+async def read(events: Events, guard: Guard, *, streams: bool = True) -> CompletionMessage:
+    collector = Collector()
+    async for event in guarded(events, guard, streams=streams):
+        collector.add(event)
+    return collector.chat_completion().completion_message
+
+
+def reply(thoughts: Sequence[str], text: Sequence[str], arguments: Sequence[str]) -> Events:
+    parts, calls = ReplyParts(), ToolCallAssembler()
+    events = [parts.progress(ReasoningDelta(each)) for each in thoughts]
+    events += [parts.progress(TextDelta(each)) for each in text]
+    deltas = calls.push(index=0, call_id="1", tool_name="f", arguments="")
+    for each in arguments:
+        deltas += calls.push(index=0, call_id=None, tool_name=None, arguments=each)
+    deltas += calls.finish()
+    events += [parts.progress(each) for each in deltas]
+    return said(*events)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, TEXTS, TEXTS, CUTS, st.sampled_from(["block", "redact", "monitor"]))
+async def test_no_cut_changes_the_verdict(
+    thoughts: str, text: str, argument: str, cuts: list[int], mode: str
+) -> None:
+    arguments = json.dumps({"a": argument})
+    once, again = guard_of(mode=mode), guard_of(mode=mode)
+    whole = await read(reply([thoughts], [text], [arguments]), once)
+    in_pieces = await read(reply(cut(thoughts, cuts), cut(text, cuts), cut(arguments, cuts)), again)
+    assert once.verdicts == again.verdicts
+    assert whole.stop_reason == in_pieces.stop_reason
+    if mode != "block":
+        assert whole.content == in_pieces.content
+        assert whole.reasoning == in_pieces.reasoning
+        assert whole.tool_calls == in_pieces.tool_calls
+    if mode == "monitor":
+        assert whole.reasoning == (thoughts or None)
+        assert whole.content == text
+        (call,) = whole.tool_calls
+        assert isinstance(call, ToolCall)
+        assert call.arguments == {"a": argument}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_reply_that_is_blocked_ends_there(streams: bool) -> None:
+    parts = ReplyParts()
+    pieces = ["It is ", "4111 1111", " 1111 1111", " and more."]
+    events = said(*(parts.progress(TextDelta(each)) for each in pieces))
+    message = await read(events, guard_of(), streams=streams)
+    assert message.stop_reason is StopReason.content_filter
+    # Who reads along has what came before; who waits for the whole has nothing of it.
+    assert message.content == ("It is " if streams else "")
+
+
+async def test_what_is_said_of_tokens_does_not_tell_what_is_hidden() -> None:
+    parts = ReplyParts()
+
+    def token(text: str) -> StreamProgress:
+        logprobs = (TokenLogProbs(TokenLogProb(text, text.encode(), -1.0)),)
+        return parts.progress(TextDelta(text), logprobs)
+
+    pieces = ["Hi, ", "a@", "example.com", ", ", "bye 12", " "]
+    events = guarded(said(*map(token, pieces)), guard_of(mode="redact"), streams=True)
+    tokens, text = [], ""
+    async for event in events:
+        if isinstance(event, StreamProgress):
+            tokens += [each.chosen.token for each in event.logprobs or ()]
+            assert isinstance(event.delta, TextDelta)
+            text += event.delta.text
+    assert text == "Hi, <EMAIL_1>, bye 12 "
+    assert "a@" not in tokens
+    assert "example.com" not in tokens
+    assert tokens[0] == "Hi, "
+    assert tokens[-2:] == ["bye 12", " "]
+
+
+async def test_a_seal_of_thoughts_that_are_changed_is_none() -> None:
+    parts = ReplyParts()
+    events = [
+        parts.progress(ReasoningDelta("Mail a@example.com")),
+        parts.progress(ReasoningDelta("", "seal", "anthropic")),
+        parts.progress(TextDelta("Done.")),
+    ]
+    message = await read(said(*events), guard_of(mode="redact"))
+    thought, text = message.parts
+    assert thought == ReasoningContent("Mail <EMAIL_1>", None, "anthropic")
+    assert text == TextContent("Done.")
+    message = await read(said(*events), guard_of(mode="monitor"))
+    assert message.parts[0] == ReasoningContent("Mail a@example.com", "seal", "anthropic")
+
+
+@settings(max_examples=100, deadline=None)
+@given(CUTS)
+async def test_what_was_hidden_comes_back_across_pieces(cuts: list[int]) -> None:
+    guard = guard_of(scan="input", mode="redact", restore=True)
+    assert guard.text("input", 'Write to "a"@x.example, b@x.example') != ""
+    word = guard.text("input", "b@x.example")
+    text = f"To {word}, <{word}, <EMAIL_77> and <EM"
+    arguments = json.dumps({"a": f'"{word}'})
+    message = await read(reply([], cut(text, cuts), cut(arguments, cuts)), guard)
+    assert message.content == "To b@x.example, <b@x.example, <EMAIL_77> and <EM"
+    (call,) = message.tool_calls
+    assert isinstance(call, ToolCall)
+    assert call.arguments == {"a": '"b@x.example'}
+
+
+def test_nothing_is_looked_through_twice() -> None:
+    guard = guard_of(mode="monitor")
+    for _ in range(2):
+        assert guard.text("input", "a@example.com") == "a@example.com"
+    assert guard.verdicts == {("pii", "monitor"): 1}
+    hides = guard_of(mode="redact")
+    word = hides.text("input", "a@example.com")
+    assert hides.text("input", word) == word
+    assert hides.verdicts == {("pii", "redact"): 1}

@@ -1,0 +1,133 @@
+"""Files: whose they are, how much of them there may be, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_compat.distribution import FilesSettings
+from llama_compat.errors import APIError
+from routing.batches.files import BATCH_SECONDS, FileStore, StoredFile, expiry_of
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, address: str, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[FileStore]:
+    store = FileStore(
+        FilesSettings(path=str(folder / "files"), **settings), address, clock or Clock()
+    )
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
+
+
+async def put(store: FileStore, owner: str, content: bytes = b"x", **more: Any) -> StoredFile:
+    file = await store.begin(owner)
+    try:
+        await file.write(content)
+        return await file.keep(
+            more.get("name", "a.txt"), more.get("purpose", "user_data"), more.get("expires")
+        )
+    finally:
+        await file.discard()
+
+
+async def content(store: FileStore, file: StoredFile) -> bytes:
+    return b"".join([piece async for piece in store.content(file.id)])
+
+
+async def test_a_file_is_its_keys_alone(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store:
+        mine = await put(store, "key-a", b"mine")
+        assert await store.get("key-a", mine.id) == mine
+        assert await content(store, mine) == b"mine"
+        for attempt in (store.get("key-b", mine.id), store.delete("key-b", mine.id)):
+            with pytest.raises(APIError) as caught:
+                await attempt
+            assert (caught.value.status, caught.value.code) == (404, "file_not_found")
+        listing = {"purpose": None, "after": None, "limit": 10, "ascending": True}
+        assert await store.list("key-b", **listing) == []  # type: ignore[arg-type]
+        await store.delete("key-a", mine.id)
+        with pytest.raises(APIError):
+            await store.get("key-a", mine.id)
+    assert list((tmp_path / "files").iterdir()) == []
+
+
+async def test_they_are_listed_page_by_page(tmp_path: Path, address: str) -> None:
+    clock = Clock()
+    async with opened(tmp_path, address, clock) as store:
+        made = []
+        for _ in range(3):
+            made += [(await put(store, "k")).id, (await put(store, "k", purpose="batch")).id]
+            clock.now += 1
+        for ascending in (True, False):
+            found: list[str] = []
+            after = None
+            while page := await store.list(
+                "k", purpose=None, after=after, limit=2, ascending=ascending
+            ):
+                found += [each.id for each in page]
+                after = found[-1]
+            assert sorted(found) == sorted(made)
+            ages = [made.index(each) // 2 for each in found]
+            assert ages == sorted(ages, reverse=not ascending)
+        of_batches = await store.list("k", purpose="batch", after=None, limit=9, ascending=True)
+        assert [each.id for each in of_batches] == made[1::2]
+
+
+async def test_what_one_file_and_one_key_may_have(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address, max_bytes=10, max_key_bytes=15) as store:
+        with pytest.raises(APIError, match="10 bytes at most") as caught:
+            await put(store, "a", b"x" * 11)
+        assert caught.value.status == 413
+        await put(store, "a", b"x" * 10)
+        with pytest.raises(APIError, match="15 bytes together"):
+            await put(store, "a", b"x" * 6)
+        await put(store, "b", b"x" * 10)
+        # Two that come at a time do not both fit, though each does.
+        first, second = await store.begin("c"), await store.begin("c")
+        for each in (first, second):
+            await each.write(b"x" * 8)
+        await first.keep("one", "user_data", None)
+        with pytest.raises(APIError, match="15 bytes together"):
+            await second.keep("two", "user_data", None)
+    assert len(list((tmp_path / "files").iterdir())) == 3
+
+
+async def test_a_file_expires_and_makes_room(tmp_path: Path, address: str) -> None:
+    clock = Clock()
+    async with opened(tmp_path, address, clock, max_key_bytes=10) as store:
+        file = await put(store, "a", b"x" * 10, expires=clock.now + 60)
+        clock.now += 61
+        with pytest.raises(APIError):
+            await store.get("a", file.id)
+        stays = await put(store, "a", b"y" * 10)
+    async with opened(tmp_path, address, clock) as store:
+        # The sweep begins at the start; what it removes is gone when a second store has seen it.
+        assert await content(store, stays) == b"y" * 10
+
+
+def test_when_a_file_expires() -> None:
+    assert expiry_of(None, None, "user_data") is None
+    assert expiry_of(None, None, "batch") == BATCH_SECONDS
+    assert expiry_of("created_at", "3600", "batch") == 3600
+    for anchor, seconds in (("created_at", "3599"), ("created_at", "2592001"), ("now", "3600")):
+        with pytest.raises(APIError, match="expires_after"):
+            expiry_of(anchor, seconds, "batch")
+    for seconds in ("x", "", "9" * 100, None):
+        with pytest.raises(APIError, match="seconds"):
+            expiry_of("created_at", seconds, "batch")

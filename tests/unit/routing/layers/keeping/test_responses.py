@@ -1,0 +1,201 @@
+"""A reply whose response is kept: when, and what happens if it never comes to its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_compat.dialects.base import Labels
+from llama_compat.dialects.openai_responses.input.requests import ResponsesCall
+from llama_compat.dialects.openai_responses.operations import RESPONSES
+from llama_compat.distribution import ResponsesStoreSettings
+from llama_compat.errors import APIError, upstream_error
+from llama_compat.exchange import ANYBODY, Reply, Target
+from llama_compat.wire.json_fields import from_raw
+from providers.base import Provider, ProviderConfig
+from routing.ingress.body import Bodies
+from routing.layers.keeping.kept_calls import KEPT_CALLS
+from routing.layers.keeping.recall import ConnectionMemory, Known, Recall, RecalledTurn
+from routing.layers.keeping.responses import Turn, _expanded
+from routing.models import Route
+from routing.policy.targets import LiveTarget, ProviderState
+from routing.storage.responses import ResponseStore
+from tests.unit.calls import call_of
+
+PROVIDER = Provider("up", ProviderConfig(), [])
+ROUTE = Route([LiveTarget(PROVIDER, Target("gpt"), ProviderState("up").target("gpt"))], None, "m")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ResponseStore]:
+    one = ResponseStore(ResponsesStoreSettings(), f"sqlite:{tmp_path / 'r.sqlite'}")
+    await one.start()
+    yield one
+    await one.stop()
+
+
+async def turn_of(kept_in: ResponseStore, **members: Any) -> Turn:
+    body = {"input": "Hi", "stream": True, **members}
+    return await Turn.of(call_of(body, RESPONSES), kept_in)
+
+
+async def is_kept(store: ResponseStore, turn: Turn) -> str | None:
+    try:
+        kept = await store.get(ANYBODY.id, turn.keeping.response_id)
+    except APIError:
+        return None
+    return str(kept.response["status"])
+
+
+class Body:
+    """What a provider streams: two events, the second of which is the end."""
+
+    def __init__(self, turn: Turn, *, fails: bool = False) -> None:
+        self._turn = turn
+        self._fails = fails
+        self.closed = False
+        parsed = turn.call.operation.parse({"model": "m", "input": "Hi"}, "own")
+        assert isinstance(parsed, ResponsesCall)
+        self.translation = parsed
+
+    def make(self, status: str = "completed") -> None:
+        """What the renderer does when the response is there."""
+        keeping = self.translation.keeping
+        assert keeping is not None
+        keeping.response = {"id": keeping.response_id, "status": status, "output": []}
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"first"
+            yield b"delta"
+            if self._fails:
+                raise upstream_error("p", "broke off.")
+            self.make()
+            yield b"end"
+        finally:
+            self.closed = True
+
+    async def reply(self) -> Reply:
+        events = self.events()
+        reply = Reply(events, first=await anext(events), translation=self.translation)
+        return await self._turn.kept(reply)
+
+
+async def test_the_end_is_told_when_the_response_has_been_kept(store: ResponseStore) -> None:
+    turn = await turn_of(store)
+    reply = await Body(turn).reply()
+    assert not isinstance(reply.body, bytes)
+    assert (reply.first, await anext(reply.body)) == (b"first", b"delta")
+    assert await is_kept(store, turn) is None
+    assert await anext(reply.body) == b"end"
+    assert await is_kept(store, turn) == "completed"
+    await reply.aclose()
+
+
+@pytest.mark.parametrize("read", [0, 1])
+async def test_a_client_that_leaves_closes_the_provider_and_keeps_nothing(
+    store: ResponseStore, read: int
+) -> None:
+    turn = await turn_of(store)
+    body = Body(turn)
+    reply = await body.reply()
+    assert not isinstance(reply.body, bytes)
+    for _ in range(read):
+        await anext(reply.body)
+    await reply.aclose()
+    assert body.closed
+    assert await is_kept(store, turn) is None
+
+
+async def test_a_client_that_leaves_at_the_end_finds_the_response(store: ResponseStore) -> None:
+    turn = await turn_of(store)
+    reply = await Body(turn).reply()
+    assert not isinstance(reply.body, bytes)
+    for _ in range(2):
+        await anext(reply.body)
+    await reply.aclose()
+    assert await is_kept(store, turn) == "completed"
+
+
+async def test_a_response_that_fails_is_kept_as_failed(store: ResponseStore) -> None:
+    turn = await turn_of(store)
+    body = Body(turn, fails=True)
+    reply = await body.reply()
+
+    def render(error: APIError) -> bytes:
+        body.make("failed")
+        return error.message.encode()
+
+    reply.render_error = render
+    assert not isinstance(reply.body, bytes)
+    assert await anext(reply.body) == b"delta"
+    with pytest.raises(APIError) as caught:
+        await anext(reply.body)
+    assert await is_kept(store, turn) == "failed"
+    assert reply.render_error(caught.value) == b"Provider 'p': broke off."
+
+
+async def test_a_whole_reply_is_kept_before_it_is_given(store: ResponseStore) -> None:
+    turn = await turn_of(store)
+    body = Body(turn)
+    body.make()
+    reply = await turn.kept(Reply(b"{}", translation=body.translation))
+    assert reply.body == b"{}"
+    assert await is_kept(store, turn) == "completed"
+
+
+async def test_what_a_vendor_keeps_is_not_kept_here(store: ResponseStore) -> None:
+    turn = await turn_of(store)
+    reply = Reply(b"{}")
+    assert await turn.kept(reply) is reply
+    assert await is_kept(store, turn) is None
+
+
+async def test_each_attempt_makes_a_response_of_its_own(store: ResponseStore) -> None:
+    turn = await turn_of(store)
+    first, second = Body(turn).translation, Body(turn).translation
+    assert first.keeping is not second.keeping
+    ids = {each.queued(Labels("m"))["id"] for each in (first, second)}
+    assert ids == {turn.keeping.response_id}
+
+
+@pytest.mark.parametrize(
+    ("members", "store_it", "background"),
+    [
+        ({}, True, False),
+        ({"store": None}, True, False),
+        ({"store": False}, False, False),
+        ({"background": True}, True, True),
+    ],
+)
+async def test_what_is_wanted_of_the_store(
+    store: ResponseStore, members: dict[str, Any], store_it: bool, background: bool
+) -> None:
+    keeping = (await turn_of(store, **members)).keeping
+    assert (keeping.store, keeping.background) == (store_it, background)
+
+
+async def test_nothing_runs_in_the_background_that_is_not_stored(store: ResponseStore) -> None:
+    with pytest.raises(APIError, match="background"):
+        await turn_of(store, background=True, store=False)
+
+
+@pytest.mark.parametrize("at_vendor", [True, False])
+async def test_what_a_connection_knows_is_sent_to_who_does_not_keep_it(at_vendor: bool) -> None:
+    memory = ConnectionMemory(1 << 20, Bodies(1 << 20).one())
+    memory.keep("resp_1", Known((RecalledTurn(b'[{"id":"i","role":"user"}]'),), at_vendor))
+    recall = Recall(memory, None, "resp_1")
+    call = call_of({"input": "Hi", "previous_response_id": "resp_1"}, RESPONSES)
+    relayed = await _expanded(KEPT_CALLS[RESPONSES.dialect.name], call, recall, ROUTE)
+    if at_vendor:
+        assert relayed is None
+    else:
+        assert relayed is not None
+        assert "previous_response_id" not in relayed
+        assert from_raw(relayed["input"]) == [{"role": "user"}, {"role": "user", "content": "Hi"}]
+    # Either way the connection knows what comes of it.
+    recall.answered({"id": "resp_2", "output": []})
+    assert memory.find("resp_2") is not None

@@ -1,0 +1,27 @@
+"""Which URLs are at which domains."""
+
+from __future__ import annotations
+
+import pytest
+
+from routing.tools.domains import Domains
+
+
+@pytest.mark.parametrize(
+    ("domain", "url", "is_there"),
+    [
+        ("example.com", "https://example.com/a", True),
+        ("example.com", "https://www.example.com/a", True),
+        ("example.com", "https://docs.example.com:8443/a", True),
+        ("EXAMPLE.com", "https://Example.COM./", True),
+        ("example.com", "https://notexample.com/", False),
+        ("example.com", "https://example.com.evil.test/", False),
+        ("example.com", "https://evil.test/example.com", False),
+        ("example.com", "https://example.com@evil.test/", False),
+        ("example.com/blog", "https://example.com/blog/1", True),
+        ("example.com/blog", "https://example.com/shop", False),
+    ],
+)
+def test_a_domain_has_what_is_below_it(domain: str, url: str, is_there: bool) -> None:
+    assert Domains((domain,)).has(url) is is_there
+    assert Domains((), (domain,)).has(url) is not is_there
