@@ -38,8 +38,9 @@ async def gateway(
     on_outage: OnOutage = "local_share",
     answer_seconds: float = 10.0,
     lease_seconds: float = 60.0,
+    renew_seconds: float = 0.05,
 ) -> AsyncIterator[Limiter]:
-    counters = PostgresCounters(address, lease_seconds, 0.05, answer_seconds)
+    counters = PostgresCounters(address, lease_seconds, renew_seconds, answer_seconds)
     await counters.start()
     try:
         yield Limiter(counters, on_outage, gateways=lambda: 2)
@@ -75,7 +76,11 @@ async def test_two_gateways_count_together(server: postgres.PostgresServer) -> N
 
 
 async def test_a_budget_is_seeded_and_settled_once(server: postgres.PostgresServer) -> None:
-    async with gateway(server.address) as one, gateway(server.address) as other:
+    # What one knows is what it was told last: it does not look by itself meanwhile.
+    async with (
+        gateway(server.address, renew_seconds=30) as one,
+        gateway(server.address, renew_seconds=30) as other,
+    ):
         await one.counters.set_used({COUNTER: (0.5, 0.0)})
         [first] = await admitted(other, BUDGET, 1, cost=0.4)
         for _ in range(2):
