@@ -265,10 +265,12 @@ class Application(FastAPI):
         """Open what only some templates want: to whoever runs the server, to web pages."""
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
+            from routing.page.access import add_access_routes
             from routing.page.batches import add_batches_routes
             from routing.page.overview import add_overview_routes
 
             add_admin_routes(self)
+            add_access_routes(self)
             add_overview_routes(self)
             add_batches_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None

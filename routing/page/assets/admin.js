@@ -1,7 +1,7 @@
 // What the views have in common that are for whoever runs the server.
 
-import { Failure, adminKey } from "./api.js";
-import { button, element } from "./dom.js";
+import { Failure, adminKey, ask } from "./api.js";
+import { button, element, openDialog } from "./dom.js";
 import { keyForm } from "./key_form.js";
 
 const HOW = `server:
@@ -39,3 +39,21 @@ export const failure = (error) =>
 
 /** A button that forgets the admin key. */
 export const leave = () => button("Forget the admin key", () => { adminKey.set(""); location.reload(); });
+
+/** Have the browser keep what the server answers at `path` as a file. */
+export async function download(path, name) {
+  const response = await ask(`admin/${path}`, { key: adminKey });
+  const url = URL.createObjectURL(await response.blob());
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+/** Do `work`, which a person has asked for; what goes wrong is said in a dialog. */
+export async function attempt(work) {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    const dialog = openDialog("That did not work", failure(error), button("Close", () => dialog.close()));
+  }
+}

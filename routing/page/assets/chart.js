@@ -4,7 +4,7 @@ import { element, table } from "./dom.js";
 
 const WIDTH = 300, HEIGHT = 100, GAP = 0.15;
 
-function drawn(tag, attributes, ...children) {
+export function drawn(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   made.append(...children);
