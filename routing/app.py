@@ -24,7 +24,7 @@ from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
 from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
-from routing.docs import add_docs, add_errors, add_operations, add_summaries
+from routing.docs import DOCS_PATHS, add_docs, add_errors, add_operations, add_summaries
 from routing.health import cache_news, health
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis import CLIENT_APIS
@@ -44,7 +44,7 @@ from routing.runtime import Runtime, runtime_of
 log = logging.getLogger(__name__)
 refusals = BoundedLog(log)
 
-OPEN_PATHS = frozenset({"/health", *files.PATHS})
+OPEN_PATHS = frozenset({"/health", *files.PATHS, *DOCS_PATHS})
 """What is answered without a key."""
 
 METRICS_PATH = "/metrics"

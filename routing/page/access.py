@@ -116,13 +116,10 @@ async def tell_usage(
     names = [name for name in USE_BY if name in by]
     if not names or len(names) < len(set(by)):
         raise invalid_parameter("by", f"'by' is any of {', '.join(USE_BY)}.")
-    principals = _principals(runtime_of(request))
+    ring = runtime_of(request).keys
+    principals, team_of = ring.principals(), ring.team_of()
     since_then = _time("since", parse_since, since)
     until_then = None if until is None else _time("until", parse_until, until)
-
-    def team_of(key_id: str) -> str:
-        known = principals.get(key_id)
-        return "" if known is None else known.team or ""
 
     def name_of(key_id: str) -> str:
         known = principals.get(key_id)
@@ -153,14 +150,6 @@ def _time(name: str, parse: Callable[[str], Any], text: str) -> Any:
 
 
 # Keys ---------------------------------------------------------------------------------------------
-
-
-def _principals(runtime: Runtime) -> dict[str, Principal]:
-    """Whose the keys are, by id."""
-    ring = runtime.keys
-    return {
-        each.principal.id: each.principal for each in (*ring.stored.values(), *ring.given.values())
-    }
 
 
 async def _keys(runtime: Runtime, now: float) -> list[dict[str, Any]]:

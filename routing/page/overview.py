@@ -27,11 +27,13 @@ def add_overview_routes(app: Application) -> None:
     """Add them to `app`."""
 
     async def tell_overview(request: HTTPRequest, span: str = "24h") -> dict[str, Any]:
-        """Requests, tokens, cost, errors and latency over the last `span`: points in time, and sums
-        by model, key and provider. `names` are those of the keys."""
+        """Requests, tokens, cost, errors and latency over the last `span`: points in time, sums by
+        model, team, key and provider, the sums of the period `before`, and the `errors` that there
+        were most of. `names` are those of the keys."""
         if span not in SPANS:
             raise invalid_parameter("span", f"'span' is one of {', '.join(SPANS)}.")
-        told = await recorded(request, lambda storage: overview(storage, span))
+        team_of = runtime_of(request).keys.team_of()
+        told = await recorded(request, lambda storage: overview(storage, span, team_of=team_of))
         return {**told, "names": runtime_of(request).keys.names()}
 
     async def tell_errors(request: HTTPRequest) -> dict[str, Any]:

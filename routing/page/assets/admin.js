@@ -15,9 +15,7 @@ export function explain(main, title, error, again) {
   if (!(error instanceof Failure)) throw error;
   const heading = element("h2", {}, title);
   if (error.status === 401) {
-    const wasWrong = adminKey.get() !== "";
-    adminKey.set("");
-    main.replaceChildren(heading, keyForm("Admin key", adminKey, again, wasWrong ? error.message : ""));
+    main.replaceChildren(heading, keyForm("Admin key", adminKey, again, error.message));
   } else if (error.code === "admin_disabled") {
     main.replaceChildren(
       heading,

@@ -2,9 +2,10 @@
 
 import { attempt, download, explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
+import { PERIOD, budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
 import { announce, button, confirmed, copy, dollars, element, labelled, number, openDialog } from "./dom.js";
-import { badge, bar, day, spark, when } from "./figures.js";
+import { badge, bar, spark, when } from "./figures.js";
 import { every } from "./looking.js";
 
 const TEXT = {
@@ -51,11 +52,6 @@ const TEXT = {
   noSpending: "Nothing was recorded in the last 30 days.",
   cost: "US dollars",
   requests: "requests",
-  budgetOf: (name) => `Budget of ${name}`,
-  budget: (used, limit, period) => `${dollars(used)} of ${dollars(limit)} ${PERIOD[period]}`,
-  forecast: (amount, ends) => `about ${dollars(round(amount))} by ${day(ends)}`,
-  spentAt: (moment) => `spent about ${day(moment)}`,
-  isSpent: (ends) => (ends ? `spent until ${day(ends)}` : "spent"),
   resources: { requests: "requests a minute", tokens: "tokens a minute", concurrent: "at a time" },
   limit: (used, limit, resource) => `${number(used)} of ${number(limit)} ${TEXT.resources[resource]}`,
   limitOf: (resource, name) => `${TEXT.resources[resource]}, of ${name}`,
@@ -70,7 +66,6 @@ const TEXT = {
   },
 };
 
-const PERIOD = { day: "a day", week: "a week", month: "a month", ever: "for ever" };
 const LIMITS = [
   ["requests_per_minute", "Requests a minute"],
   ["tokens_per_minute", "Tokens a minute"],
@@ -134,8 +129,7 @@ class Keys {
   }
 
   #noteText() {
-    if (this.told.is_open) return TEXT.everybody;
-    return this.told.stored_keys ? "" : TEXT.notStored;
+    return [this.told.is_open && TEXT.everybody, !this.told.stored_keys && TEXT.notStored].filter(Boolean).join(" ");
   }
 
   #teamNames() {
@@ -287,15 +281,9 @@ const uses = (team) => [...(team.budget ? budgetOf(team.id, team) : []), ...(tea
 
 function budgetOf(name, { standing, budget, state }) {
   if (state === "revoked") return [];
-  const found = standing?.find(({ resource }) => resource === "budget");
-  if (!found) return [element("p", { class: "quiet" }, budget && standing === null ? TEXT.unknown : TEXT.noBudget)];
-  const { used, limit, period, ends, forecast, spent_at: spentAt } = found;
-  const shown = bar(TEXT.budgetOf(name), used, limit, TEXT.budget(round(used), limit, period));
-  const outlook = used >= limit
-    ? element("span", { class: "problem" }, TEXT.isSpent(ends))
-    : spentAt ? element("span", { class: "problem" }, TEXT.spentAt(spentAt))
-    : forecast === null ? null : element("span", { class: "quiet" }, TEXT.forecast(forecast, ends));
-  return [shown, outlook].filter(Boolean);
+  const found = budgetIn(standing);
+  if (found) return budgetShown(name, found);
+  return [element("p", { class: "quiet" }, budget && standing === null ? TEXT.unknown : TEXT.noBudget)];
 }
 
 function limitsOf(name, { standing, limits, state }) {
@@ -305,9 +293,6 @@ function limitsOf(name, { standing, limits, state }) {
   return found.map(({ resource, used, reserved, limit }) =>
     bar(TEXT.limitOf(resource, name), used + reserved, limit, TEXT.limit(Math.round(used + reserved), limit, resource)));
 }
-
-// Cents are enough of what is more than a dollar, and a hundredth of a cent of the rest.
-const round = (amount) => (amount >= 1 ? Math.round(amount * 100) / 100 : Math.round(amount * 10000) / 10000);
 
 function showSecret({ name, key }) {
   const dialog = openDialog(
