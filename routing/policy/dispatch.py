@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from llama_compat.distribution.routing import RetrySettings
-from llama_compat.errors import APIError, StaleConnection, internal_error
+from llama_compat.errors import APIError, StaleConnection, internal_error, targets_drained
 from llama_compat.exchange import Call, Reply, Target
 from providers.base import Provider
 from routing.policy.attempts import FIRST, Attempt, Attempts, Why
@@ -48,6 +48,8 @@ def dispatch(
     """
     if policy is None:
         pinned_target(attempts.headers, targets, call.model, allowed=False)
+        if targets[0].state.cooldown.is_drained:
+            raise targets_drained([targets[0].id])
         return _ask_the_only(targets[0], call, ask, attempts)
     return _ask_by_plan(targets, policy, call, ask, attempts)
 

@@ -282,6 +282,11 @@ LIMITS = {
     "too_many_connections": Row(
         "503", "All `server.max_connections` are in use.", "Reuse connections, or raise it."
     ),
+    "targets_drained": Row(
+        "503",
+        "All targets that could answer have been drained by whoever runs the server.",
+        "Ask again later, or for another model; `POST /admin/targets/{id}/open` opens one again.",
+    ),
     "keys_unavailable": Row(
         "503",
         "The storage of keys can't be read, and nobody knows yet whether the key is good.",
