@@ -266,13 +266,19 @@ class Application(FastAPI):
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
             from routing.page.access import add_access_routes
+            from routing.page.audited import add_audit_routes
             from routing.page.batches import add_batches_routes
+            from routing.page.models import add_models_routes
             from routing.page.overview import add_overview_routes
+            from routing.page.targets import add_targets_routes
 
             add_admin_routes(self)
             add_access_routes(self)
             add_overview_routes(self)
             add_batches_routes(self)
+            add_models_routes(self)
+            add_targets_routes(self)
+            add_audit_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None
         self._cors = _cors(self._serve, settings.cors)
 

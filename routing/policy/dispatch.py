@@ -54,6 +54,15 @@ def dispatch(
     return _ask_by_plan(targets, policy, call, ask, attempts)
 
 
+async def ask_one(target: LiveTarget, call: Call, ask: AskTarget, attempts: Attempts) -> Reply:
+    """The reply of one target, whether it cools, is drained or neither: for who tries it.
+
+    Raises:
+        APIError: it does not answer.
+    """
+    return (await _attempt(target, FIRST, None, ask, attempts, call))[1]
+
+
 async def _ask_by_plan(
     targets: Targets, policy: Policy, call: Call, ask: AskTarget, attempts: Attempts
 ) -> Reply:

@@ -176,6 +176,20 @@ async def top_errors(storage: Storage, since: float) -> list[dict[str, Any]]:
     ]
 
 
+async def traffic(storage: Storage, since: float) -> dict[tuple[str, str], tuple[int, int]]:
+    """By model and target, how many requests there were since then, and how many went wrong.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    rows = await storage.fetch(
+        "SELECT route, target, COUNT(*), SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END) FROM records"
+        " WHERE time >= ? AND target <> '' GROUP BY route, target",
+        since,
+    )
+    return {(route, target): (requests, failed) for route, target, requests, failed in rows}
+
+
 async def last_errors(storage: Storage) -> list[dict[str, Any]]:
     """The last requests that went wrong, the newest first, but for those whose client left.
 
