@@ -21,7 +21,7 @@ const TEXT = {
   alias: (names) => `also ${names.join(", ")}`,
   ends: (date) => `shut down on ${date}`,
   ended: (date) => `was shut down on ${date}`,
-  successor: (name) => `its vendor names ${name} in its place`,
+  instead: (text, name) => `${text}: ${name} instead`,
   holds: (tokens) => `holds ${number(tokens)} tokens`,
   says: (tokens) => `says up to ${number(tokens)}`,
   reads: (kinds) => `reads ${kinds.join(", ")}`,
@@ -43,7 +43,7 @@ const TEXT = {
   share: (share, requests, failed) => `${number(share * 100)} % of the traffic: ${number(requests)} ${requests === 1 ? "request" : "requests"}${failed ? `, ${number(failed)} failed` : ""}`,
   noTraffic: "no traffic now",
   shareOf: (target, model) => `Traffic of ${target} for ${model}`,
-  price: ({ input, output }) => `${dollars(input)} in, ${dollars(output)} out a million tokens`,
+  price: ({ input, output }) => `${dollars(input)} in, ${dollars(output)} out for a million tokens`,
   unpriced: "price unknown",
   figures: { running: "running", elsewhere: "elsewhere", waiting: "waiting", asked: "asked", errors: "errors", last: "last error", content: "first content", whole: "whole reply" },
   engine: { running: "in the batch", waiting: "waiting", cache: "from cache", generated: "generated", preempted: "preempted", blocks: (used, total) => `${number(used)} of ${number(total)} KV blocks` , blocksOf: (target) => `KV blocks of ${target}` },
@@ -178,9 +178,8 @@ class Models {
         element("p", { class: "badges" },
           health(target),
           model.targets.length > 1 && badge(target.priority > 0 ? TEXT.standby(target.priority) : TEXT.weight(target.weight)),
-          target.facts.shutdown && badge(ended(target.facts.shutdown), isSoon(target.facts.shutdown) ? "bad" : ""),
+          target.facts.shutdown && badge(ended(target.facts), isSoon(target.facts.shutdown) ? "bad" : ""),
           element("span", { class: "quiet" }, target.price ? TEXT.price(target.price) : TEXT.unpriced))),
-      target.facts.successor && isSoon(target.facts.shutdown) && element("p", { class: "quiet successor" }, TEXT.successor(target.facts.successor)),
       target.requests === null ? null
         : total ? bar(TEXT.shareOf(target.id, model.id), target.requests, total, TEXT.share(share, target.requests, target.failed), false)
         : element("p", { class: "quiet" }, TEXT.noTraffic),
@@ -268,7 +267,10 @@ function health({ drained, cooling_seconds: cooling, recent_failures: failures }
   return failures ? badge(TEXT.failed(failures), "warn") : badge(TEXT.well, "well");
 }
 
-const ended = (shutdown) => (new Date(shutdown) < Date.now() ? TEXT.ended(shutdown) : TEXT.ends(shutdown));
+function ended({ shutdown, successor }) {
+  const text = new Date(shutdown) < Date.now() ? TEXT.ended(shutdown) : TEXT.ends(shutdown);
+  return successor ? TEXT.instead(text, successor) : text;
+}
 const isSoon = (shutdown) => shutdown && new Date(shutdown) - Date.now() < SOON_DAYS * DAY_MS;
 
 function facts(model) {

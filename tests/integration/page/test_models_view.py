@@ -98,7 +98,7 @@ def test_a_model_is_shown_with_its_targets(models: Page, shot: Shot) -> None:
     expect(spread).to_contain_text("also " + HOSTILE)
     expect(spread).to_contain_text("for the key the page's")
     first = target(models, "echo/first")
-    for text in ("well", "weight 3", "$1 in, $2.50 out a million tokens", "% of the traffic"):
+    for text in ("well", "weight 3", "$1 in, $2.50 out for a million tokens", "% of the traffic"):
         expect(first).to_contain_text(text)
     expect(target(models, "gone/second")).to_contain_text(re.compile(r"left alone for \d+ s"))
     expect(target(models, "gone/second")).to_contain_text("connection")
