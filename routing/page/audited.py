@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import Query, Request
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPERATOR_HEADER = "x-llama-compat-operator"
-"""Of a request under `/admin/`: who asks, by their own word, as all have the same key."""
+"""Of a request under `/admin/`: who asks, by their own word, as all have the same key; in percent
+encoding where that is not ASCII."""
 
 
 def add_audit_routes(app: Application) -> None:
@@ -59,6 +61,6 @@ async def noted(request: Request, action: str, subject: str, detail: str = "") -
         subject,
         request_id=request.scope["request_id"],
         client=request.client.host if request.client is not None else "",
-        operator=request.headers.get(OPERATOR_HEADER, ""),
+        operator=unquote(request.headers.get(OPERATOR_HEADER, "")),
         detail=detail,
     )

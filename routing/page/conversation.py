@@ -16,7 +16,7 @@ from routing.observability.records.record import Record
 
 
 def as_chat(record: Record, body: bytes) -> dict[str, Any] | None:
-    """What was asked, as OpenAI's chat completions have it, with the name that the client asked for.
+    """What was asked, as OpenAI's chat completions have it; the model by the name asked for.
 
     Args:
         record: of the request.

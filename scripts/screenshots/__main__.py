@@ -56,8 +56,14 @@ def _overview(page: Page, server: ServerProcess) -> None:
     page.locator(".chart").first.wait_for()
 
 
+def _models(page: Page, server: ServerProcess) -> None:
+    _enter(page, server, "models", "Models and targets")
+    page.locator(".target").first.wait_for()
+
+
 VIEWS: dict[str, Callable[[Page, ServerProcess], None]] = {
     "keys": _keys,
+    "models": _models,
     "overview": _overview,
 }
 

@@ -62,7 +62,7 @@ export function chart(title, points, { from, to, step }, series, shown) {
     { class: "chart" },
     element("h3", {}, title),
     element("p", { class: "legend" }, ...series.map(({ name, color }, order) => element("span", { class: `key k${color ?? order}` }, name))),
-    element("p", { class: "scale" }, points.length ? shown(top) : "nothing yet"),
+    element("p", { class: "scale" }, top > Number.MIN_VALUE ? shown(top) : "nothing yet"),
     svg,
     element("p", { class: "scale ends" }, element("span", {}, moment(from, step)), element("span", {}, "now")),
     element(

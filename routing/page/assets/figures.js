@@ -12,12 +12,14 @@ const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60]];
  * @param {number} used
  * @param {number} limit
  * @param {string} words
+ * @param {boolean} isBound whether it is of note that little is left.
  */
-export function bar(name, used, limit, words) {
+export function bar(name, used, limit, words, isBound = true) {
   const share = limit > 0 ? Math.min(1, used / limit) : used > 0 ? 1 : 0;
+  const kind = !isBound || share < NEAR ? "series" : share < 1 ? "near" : "full";
   // The page's policy allows no style in markup: what is as wide as a number says is drawn.
   const filled = drawn("svg", { viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
-    drawn("rect", { class: share >= 1 ? "full" : share >= NEAR ? "near" : "series", width: share * 100, height: 4 }));
+    drawn("rect", { class: kind, width: share * 100, height: 4 }));
   return element(
     "span",
     { class: "bar" },

@@ -3,11 +3,12 @@
 import { batches } from "./batches.js";
 import { element } from "./dom.js";
 import { keys } from "./keys.js";
+import { models } from "./models.js";
 import { overview } from "./overview.js";
 import { playground } from "./playground.js";
 import { requests } from "./requests.js";
 
-const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/batches": batches, "#/keys": keys };
+const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys };
 const FIRST = "#/playground";
 const THEME_KEY = "llama-compat-theme";
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from msgspec import structs
@@ -17,7 +17,7 @@ from tests.integration import wire
 from tests.integration.native_vendor import NativeVendor
 from tests.integration.page.chromium import needs_chromium
 from tests.integration.page.conftest import ADMIN_KEY, API_KEY, providers_and_models
-from tests.integration.page.test_access import follows_the_rules
+from tests.integration.page.test_access import audit
 from tests.integration.page.test_playground import expect
 from tests.integration.server_process import ServerProcess, running, write_template
 
@@ -42,13 +42,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(vendor: NativeVendor, folder: Path) -> Iterator[ServerProcess]:
     """One that keeps bodies, has a fallback, and answered some requests."""
     sections = providers_and_models(vendor)
-    sections["models"].append({"id": "either", "targets": ["gone/either", "echo/either"]})
+    sections["models"].append({"id": "either", "targets": [{"provider": "gone"}, {"provider": "echo"}], "balance": "fallback"})
     template = write_template(
         folder / "requests.yaml",
         server={
             "admin_key": ADMIN_KEY,
-            "records": {},
-            "record_bodies": "all",
+            "records": {"record_bodies": "all"},
             "storage": f"sqlite:{folder / 'operations.sqlite'}",
         },
         keys=[{"name": HOSTILE, "key": API_KEY, "team": "research"}],
@@ -74,7 +73,10 @@ def post(server: ServerProcess, path: str, body: Any, request_id: str) -> int:
 def ask(server: ServerProcess, model: str, request_id: str, **members: Any) -> int:
     messages = [{"role": "user", "content": "Hi there"}]
     return post(
-        server, "/v1/chat/completions", {"model": model, "messages": messages, **members}, request_id
+        server,
+        "/v1/chat/completions",
+        {"model": model, "messages": messages, **members},
+        request_id,
     )
 
 
@@ -129,7 +131,7 @@ def test_filters_are_in_the_address(page: Page, server: ServerProcess) -> None:
         ("provider=echo", ["from-claude", "second-try", "plain"]),
         ("team=research&text=PLAI", ["plain"]),
         ("team=nobody", []),
-        (f"key={wire.quoted(HOSTILE)}&status=502", ["failed"]),
+        (f"key={quote(HOSTILE)}&status=502", ["failed"]),
         ("since=30m&until=2020-01-01", []),
     ],
 )
@@ -194,7 +196,9 @@ def test_a_conversation_looks_the_same_by_whichever_api_it_came(
     expect(said.locator("article").nth(1)).to_contain_text(HOSTILE)
     expect(said.locator("article").nth(2)).to_contain_text("What is")
     page.get_by_text("What was answered").click()
-    expect(page.get_by_role("region", name="What was answered")).to_contain_text("content_block_delta")
+    expect(page.get_by_role("region", name="What was answered")).to_contain_text(
+        "content_block_delta"
+    )
     shot("request-conversation")
 
 
@@ -232,11 +236,11 @@ def test_it_can_be_used_by_all(page: Page, server: ServerProcess, width: int, th
     page.set_viewport_size({"width": width, "height": 800})
     opened(page, server, "/requests")
     expect(page.locator("tbody tr").first).to_be_visible()
-    follows_the_rules(page)
+    audit(page)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     page.get_by_role("link", name="second-try").press("Enter")
     expect(page.get_by_role("region", name="Timeline")).to_be_visible()
-    follows_the_rules(page)
+    audit(page)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
@@ -278,4 +282,3 @@ def fill(path: Path) -> None:
             ),
         )
     storage.close()
-    assert json.dumps(names)
