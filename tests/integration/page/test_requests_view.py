@@ -42,7 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(vendor: NativeVendor, folder: Path) -> Iterator[ServerProcess]:
     """One that keeps bodies, has a fallback, and answered some requests."""
     sections = providers_and_models(vendor)
-    sections["models"].append({"id": "either", "targets": [{"provider": "gone"}, {"provider": "echo"}], "balance": "fallback"})
+    sections["models"].append(
+        {"id": "either", "targets": [{"provider": "gone"}, {"provider": "echo", "priority": 1}]}
+    )
     template = write_template(
         folder / "requests.yaml",
         server={
@@ -105,7 +107,7 @@ def test_the_newest_is_the_first(page: Page, server: ServerProcess, shot: Shot) 
     failed = page.locator("tr", has_text="failed").first
     expect(failed).to_contain_text("502")
     expect(failed).to_contain_text(HOSTILE)
-    expect(page.locator("tr", has_text="second-try")).to_contain_text("2 attempts")
+    expect(page.locator("tr", has_text="second-try")).to_contain_text("3 attempts")
     shot("requests")
 
 
@@ -171,19 +173,22 @@ def test_one_request_and_what_was_tried(page: Page, server: ServerProcess, shot:
     facts = page.get_by_role("region", name="What became of it")
     expect(facts).to_contain_text("echo/either")
     steps = page.get_by_role("region", name="Timeline").locator("tbody tr")
-    expect(steps).to_have_count(2)
+    expect(steps).to_have_count(3)
     expect(steps.nth(0)).to_contain_text("gone/either")
     expect(steps.nth(0)).to_contain_text("failed")
-    expect(steps.nth(1)).to_contain_text("fallback")
-    expect(steps.nth(1)).to_contain_text("answered")
+    expect(steps.nth(1)).to_contain_text("retry")
+    expect(steps.nth(2)).to_contain_text("fallback")
+    expect(steps.nth(2)).to_contain_text("answered")
     shot("request")
     trail = told(server, "requests/second-try")["data"][0]["trail"]
     assert [(each["target"], each["outcome"]) for each in trail] == [
         ("gone/either", "failed"),
+        ("gone/either", "failed"),
         ("echo/either", "answered"),
     ]
-    assert 0 <= trail[0]["begun"] <= trail[0]["ended"] <= trail[1]["begun"] + 0.01
-    assert trail[1]["begun"] <= trail[1]["content"] <= trail[1]["ended"]
+    moments = [moment for each in trail for moment in (each["begun"], each["ended"])]
+    assert moments == sorted(moments)
+    assert trail[2]["begun"] <= trail[2]["content"] <= trail[2]["ended"]
 
 
 def test_a_conversation_looks_the_same_by_whichever_api_it_came(
