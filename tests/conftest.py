@@ -29,7 +29,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 gc.disable()
 
 # No test depends on how fast the machine is, nor on how busy.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Each run has other examples, so that many runs with fewer find what one with many does.
+settings.register_profile("suite", settings.get_profile("long"), max_examples=40)
 settings.load_profile("suite")
 
 STARTER_MODEL = "SmolLM2-135M-Instruct"
@@ -103,6 +105,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--abuse"):
+        settings.load_profile("long")
+
+
 # --------------------------------------------------------------------------------------------------
 # With --light: what needs no engine, no server, and not the machine for itself
 # --------------------------------------------------------------------------------------------------
@@ -126,6 +133,7 @@ def own_log_records() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
     if not config.getoption("--abuse"):
         for item in items:
             if item.get_closest_marker("lengthy"):

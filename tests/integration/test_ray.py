@@ -403,7 +403,7 @@ def test_replicas_end_where_there_need_be_none_and_a_request_waits_for_one(
             in_the_way.close()
             assert reply.read().endswith(b"data: [DONE]\n\n")
         eventually(lambda: "" not in places(), "the replica is not known")
-        # Serve looks back for half a minute.
+        # Serve looks back for more than ten seconds.
         eventually(lambda: places() == [""], "it does not end", 4 * PATIENCE)
         assert wire.request("POST", url, chat(stream=True)).body.endswith(b"data: [DONE]\n\n")
 
