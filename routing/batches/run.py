@@ -91,7 +91,7 @@ class Run:
             self._vendors.break_off()
 
     def wake(self) -> None:
-        """See at once that the worker stops."""
+        """See at once what there is to be done: the worker stops, or has what another had."""
         self._woken.set()
         if self._vendors is not None:
             self._vendors.wake()

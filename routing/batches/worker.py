@@ -202,7 +202,11 @@ class BatchWorker:
                     written[job_id] = await self._unknown(job, lines)
                 except APIError:
                     return  # its input can't be read now, which has been logged
-        if await self.journal.take_over(worker, again, written) and (again or written):
+        if not await self.journal.take_over(worker, again, written):
+            return
+        for run in self._runs.values():
+            run.wake()  # what it waits for may be free now
+        if again or written:
             log.warning(
                 "batches: of lines that were on their way when their process ended, %s are asked"
                 " again, and of %s nobody knows what became",

@@ -24,7 +24,7 @@ from tests.integration import wire
 from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
 from tests.ray_cluster import RayCluster, needs_ray, ray_cluster
 
-pytestmark = [needs_ray, pytest.mark.server, pytest.mark.engine]
+pytestmark = [needs_ray, pytest.mark.server, pytest.mark.engine, pytest.mark.early]
 
 SLOW_WORDS = " ".join(f"w{number}" for number in range(400))
 """What takes the echo engine seconds to say."""
