@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgres
+
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -108,6 +110,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--abuse"):
         settings.load_profile("long")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """One for all tests of a process."""
+    pytest.importorskip("asyncpg")
+    reason = postgres.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with postgres.postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres_server: postgres.PostgresServer) -> str:
+    """The address of a database that no other test knows."""
+    return postgres_server.new_database()
 
 
 # --------------------------------------------------------------------------------------------------
