@@ -9,7 +9,7 @@ import pytest
 
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Reply
-from routing.cache.flights import AHEAD_BYTES, Flight
+from routing.cache.flights import AHEAD_BYTES, Errand, Flight
 
 
 class Vendor:
@@ -204,3 +204,23 @@ async def test_when_it_is_ended_all_are_told() -> None:
     with pytest.raises(APIError):
         await read(reply)
     assert vendor.closed
+
+
+# One who asks in their own task -------------------------------------------------------------------
+
+
+async def test_who_is_left_alone_is_given_up_but_not_at_the_end() -> None:
+    given_up: list[bool] = []
+    for is_over in (False, True):
+        errand = Errand()
+        assert not errand.stays(lambda: given_up.append(True))
+        errand.board()
+        errand.board()
+        assert errand.stays(lambda: given_up.append(True))
+        await errand.leave()
+        assert given_up == ([] if not is_over else [True])
+        if is_over:
+            errand.end()
+            await errand.over()
+        await errand.leave()
+        assert given_up == [True]
