@@ -95,7 +95,9 @@ REQUEST = {
         "Leave it out, or set `pin: true` in its `routing`.",
     ),
     "target_not_found": Row(
-        "400", "The model has no such target.", "`message` lists those that it has."
+        "400, 404",
+        "The model, or the server, has no such target.",
+        "`message` lists those that it has.",
     ),
     "previous_response_not_found": Row(
         "400",
