@@ -14,6 +14,8 @@ from llama_compat.types import ChatCompletionRequest
 from routing.ingress.apis import CLIENT_APIS
 from routing.observability.records.record import Record
 
+_SAYS = ("content", "tool_calls", "reasoning_content", "refusal")
+
 
 def as_chat(record: Record, body: bytes) -> dict[str, Any] | None:
     """What was asked, as OpenAI's chat completions have it; the model by the name asked for.
@@ -61,7 +63,9 @@ def said(record: Record, body: bytes) -> dict[str, Any] | None:
         found = operation.replies.said(body, bool(record.stream))
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
-    return None if found is None else dict(render_message(found.completion_message))
+    message = {} if found is None else dict(render_message(found.completion_message))
+    # A stream of nothing that can be read is one in which nothing was said.
+    return message if any(message.get(name) for name in _SAYS) else None
 
 
 def _operation_of(record: Record) -> Operation | None:

@@ -16,8 +16,8 @@ const TEXT = {
     status: "Status", error: "Error", text: "Text",
   },
   hints: {
-    since: "24h, 7d, 2026-03-01", until: "now", model: "any", provider: "any", key: "id, prefix or name",
-    team: "any", status: "429, 4xx", error: "timeout, any", text: "id, model or message",
+    since: "24h, 7d", until: "now", model: "any", provider: "any", key: "name or id",
+    team: "any", status: "429, 4xx", error: "timeout, any", text: "id, error",
   },
   apply: "Show these",
   clear: "All of the last day",
