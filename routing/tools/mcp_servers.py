@@ -30,9 +30,9 @@ from llama_compat.wire.json_fields import encode_json
 from routing.tools.public_http import PublicTransport
 from routing.tools.tool import Gave, ToolError
 
-# What a server says may be meant for the model alone.
-logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
-logging.getLogger("client").setLevel(logging.CRITICAL + 1)
+# What a server says may be meant for the model alone, and its URL may have a key in it.
+for _logger in ("mcp", "client", "httpx2"):
+    logging.getLogger(_logger).setLevel(logging.CRITICAL + 1)
 
 MAX_PAGES = 20
 MAX_SCHEMA_BYTES = 64 * 1024
