@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients import claude_code, codex
+from tests.clients import agents_sdk, claude_code, codex
 from tests.clients.hosted_tools import LABELS, find_everything
 
 
@@ -31,3 +31,13 @@ def test_claude_code_searches_and_calls_a_tool_of_the_server(label: str, tmp_pat
     if found is None:
         pytest.skip("Claude Code is not installed: npm install @anthropic-ai/claude-code")
     claude_code.do_task(found, everything(), label, tmp_path)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("label", LABELS)
+async def test_the_agents_sdk_searches_and_calls_a_tool_of_the_server(
+    label: str, stream: bool, tmp_path: Path
+) -> None:
+    if not agents_sdk.is_installed():
+        pytest.skip("the Agents SDK is not installed: pip install openai-agents")
+    await agents_sdk.do_task(everything(), label, tmp_path, stream=stream)
