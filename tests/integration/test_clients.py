@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients import agents_sdk, claude_code, codex
+from tests.clients import agents_sdk, claude_code, codex, codex_tools
 from tests.clients.hosted_tools import LABELS, find_everything
 
 
@@ -16,6 +16,15 @@ def test_codex_does_a_task_of_several_calls(kind: str, tmp_path: Path) -> None:
     if found is None:
         pytest.skip("Codex is not installed: npm install @openai/codex")
     codex.do_task(found, kind, tmp_path)
+
+
+@pytest.mark.parametrize("way", codex_tools.WAYS)
+@pytest.mark.parametrize("label", LABELS)
+def test_codex_searches_and_calls_a_tool(label: str, way: str, tmp_path: Path) -> None:
+    found = codex.find_codex()
+    if found is None:
+        pytest.skip("Codex is not installed: npm install @openai/codex")
+    codex_tools.do_task(found, everything(), label, way, tmp_path)
 
 
 def everything() -> str:
