@@ -94,3 +94,78 @@ def test_each_field_that_an_sdk_knows_is_read(name: str) -> None:
         shown = relayed(WIRES[name], [frame % event.encode()], guard_of(mode="redact"))
         assert CANARY.encode() not in shown, event
         assert b"<EMAIL_1>" in shown, event
+
+
+HALVES = ("alice@exa", "mple.com")
+
+WHOLE = {
+    "says which, or of what kind, and is no text": """
+        id item_id event_id responseId reviewId review_id placeId place_id chunkId fileId file_id
+        mediaId media_id sourceId skill_id version model modelVersion modelStage system_fingerprint
+        role name tool_name server_name function_names toolType language languageCode mimeType
+        level outcome mediaProcessing scheduling jsonPath finishReason done_reason
+        blockReason category probability severity overwrittenThreshold modality trafficType
+        urlRetrievalStatus created_at startOffset endOffset start_offset end_offset
+        duration contentLayers visibleCells style speaker speakerLabel key raw stop_sequence
+        obfuscation encrypted_index encodedPolyline googleMapsWidgetContextToken
+        widget_context_token fileSearchStore
+    """,
+    "is a file in base64": "data value image",
+    "is where something is": """
+        uri url urls fileUri sourceUri imageUri photoUri flagContentUri googleMapsUri retrievedUrl
+        document_uri source domain
+    """,
+    "comes with what it is about, whole in its event": """
+        title displayName documentName document_title file_name license cited_text review
+        relativePublishTimeDescription renderedContent search_suggestions imageSearchQueries
+        webSearchQueries retrievalQueries queries values explanation finishMessage
+        blockReasonMessage message description short_description parameters word
+    """,
+    "is an object's, which comes whole": "a",
+    "are the tokens of a text, which are taken out where that is changed": "token tokens",
+}
+"""Members that streams do not give piece by piece, with the reason why they need not be looked
+through as pieces; each is looked through where it comes."""
+
+
+def member(value: Any) -> str:
+    """The name of the member that is the canary."""
+    names = value.items() if isinstance(value, dict) else ()
+    for name, each in names:
+        if each == CANARY or each == [CANARY]:
+            return str(name)
+        if CANARY in json.dumps(each):
+            return member(each) if isinstance(each, dict) else member(_holder(each))
+    raise LookupError(value)
+
+
+def _holder(values: list[Any]) -> Any:
+    return next(each for each in values if CANARY in json.dumps(each))
+
+
+def in_the_middle(event: dict[str, Any]) -> dict[str, Any]:
+    """`event` as one after which the text goes on."""
+    choices = event.get("choices")
+    if choices:
+        return {**event, "choices": [{**each, "finish_reason": None} for each in choices]}
+    return event
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_each_text_that_comes_in_pieces_is_read_as_one(name: str) -> None:
+    whole = {each for names in WHOLE.values() for each in names.split()}
+    frame = b"%b\n" if name.startswith("ollama") else b"data: %b\n\n"
+    missed, joined = set(), 0
+    for event in canaries(EVENTS[name], OTHERS.get(name, 0)):
+        kind = str(event.get("type") or event.get("event_type") or "")
+        if kind and "delta" not in kind:
+            continue
+        text = json.dumps(in_the_middle(event))
+        pieces = [frame % text.replace(CANARY, half).encode() for half in HALVES]
+        shown = relayed(WIRES[name], pieces, guard_of(mode="redact"))
+        if all(half.encode() in shown for half in HALVES):
+            missed.add(member(event))
+        else:
+            joined += 1
+    assert joined
+    assert missed <= whole
