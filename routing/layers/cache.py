@@ -267,12 +267,15 @@ class CacheLayer:
         """What `call` asks for, as far as that is known without its meaning."""
         scope = self._scope(call, route, cache)
         where = scope.unpinned if pin is None else (*scope.unpinned, pin)
-        as_written = None if is_kept else written(call, where)
-        may_be = None if as_written is None else as_written.may_be_kept(cache.settings)
+        as_written, may_be, keys = None, None, ()
+        size = call.size if body_bytes is None else body_bytes
+        if not is_kept:
+            settings, elsewhere = cache.settings, cache.store.is_shared
+            as_written = written(call, where, settings, leaves_memory=elsewhere)
+            may_be, keys = as_written.may_be_kept, as_written.keys
+            size += len(keys[0]) + len(keys[1])
         if call.operation.lasts(call.fields):
             may_be = False
-        keys = () if as_written is None else as_written.keys
-        size = call.size if body_bytes is None else body_bytes
         asked = CacheableCall(call, route, scope, where, as_written, may_be, keys, size)
         scope.wires.add(asked.wire)
         return asked

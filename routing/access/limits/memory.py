@@ -190,27 +190,25 @@ class MemoryCounters:
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, if there is room for each."""
         now = self._now()
-        charged, levels, has_room, lease = [], [], True, ""
+        counters, levels, has_room = [], [], True
         for charge in charges:
             counter = self._drained(charge, now)
-            used, reserved = counter.used, counter.reserved
+            counters.append(counter)
             limit = charge.rule.limit
-            excess = used + reserved + charge.reserve + charge.use - limit
+            # Mostly there is: then what is used and reserved after it is all that is told.
+            used, reserved = counter.used + charge.use, counter.reserved + charge.reserve
+            excess = used + reserved - limit
             if excess > 0.0 and not fits(excess, limit):
                 has_room = False
-            charged.append((charge, counter))
             levels.append((used, reserved))
-        if has_room:
-            lease = str(next(self._numbers))
-            self._open.add(lease)
-            levels = []
-            for charge, counter in charged:
-                use, reserve = charge.use, charge.reserve
-                if reserve:
-                    counter.leases[lease] = reserve
-                counter.used = used = counter.used + use
-                counter.reserved = reserved = counter.reserved + reserve
-                levels.append((used, reserved))
+        if not has_room:
+            return Taken("", [(each.used, each.reserved) for each in counters])
+        lease = str(next(self._numbers))
+        self._open.add(lease)
+        for charge, counter, level in zip(charges, counters, levels, strict=True):
+            counter.used, counter.reserved = level
+            if charge.reserve:
+                counter.leases[lease] = charge.reserve
         return Taken(lease, levels)
 
     def settle(
