@@ -159,15 +159,12 @@ def with_reasons(reason: re.Pattern[bytes], own: Set[bytes]) -> Callable[[bytes,
     """`WireReplies.finished` of a wire that has one word a choice for why it ended.
 
     Args:
-        reason: finds each: the member's name in quotes, and what it may be after white space.
+        reason: finds each.
         own: the words of what was neither cut nor withheld.
     """
-    name = reason.pattern.partition(rb"\s")[0]
 
     def finished(body: bytes, streamed: bool, choices: int) -> bool:
-        # A pattern takes many times as long to get to the first of them.
-        first = body.find(name)
-        reasons = reason.findall(body, first) if first >= 0 else []
+        reasons = reason.findall(body)
         return len(reasons) >= choices and own >= set(reasons)
 
     return finished

@@ -164,22 +164,19 @@ def _may_be_kept(canonical: bytes, call: Call, settings: ExactCacheSettings) -> 
     """Whether its reply may be, by these settings; None where only its meaning can tell."""
     if not settings.choices:
         extent = call.extent
-        if extent.choices > 1 or extent.made > extent.given:
+        if extent.choices > 1 or (extent.best_of > 1 and extent.made > extent.given):
             return False
+    # Without any of the words they need not be looked for, which takes longer. In text, as it takes
+    # several times as long to look for bytes.
     if not settings.sampled:
-        # Without any of the words they need not be looked for, which takes longer.
-        find = canonical.find
-        may_sample = find(b"emperature") >= 0 or find(b"eed") >= 0 or find(b"op") >= 0
+        text = canonical.decode()
+        may_sample = "emperature" in text or "eed" in text or "op" in text
         return None if may_sample and _MAY_SAMPLE.search(canonical) is not None else False
     if settings.tools:
         return True
-    find = canonical.find
+    text = canonical.decode()
     may_call = (
-        find(b"ool") >= 0
-        or find(b"unction") >= 0
-        or find(b"cp") >= 0
-        or find(b"lugin") >= 0
-        or find(b"earch") >= 0
+        "ool" in text or "unction" in text or "cp" in text or "lugin" in text or "earch" in text
     )
     return None if may_call and _MAY_CALL.search(canonical) is not None else True
 
