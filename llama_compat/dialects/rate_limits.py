@@ -40,10 +40,15 @@ def openai_headers(limits: Sequence[RateLimit]) -> Mapping[bytes, bytes]:
     headers = {}
     for each in limits:
         limit, remaining, reset = _NAMES[each.resource]
-        headers[limit] = b"%d" % each.limit
-        headers[remaining] = b"%d" % each.remaining
+        headers[limit] = _digits(each.limit)
+        headers[remaining] = str(each.remaining).encode()
         headers[reset] = duration(round(each.reset * 1000))
     return headers
+
+
+@lru_cache(maxsize=1024)
+def _digits(limit: int) -> bytes:
+    return str(limit).encode()
 
 
 @lru_cache(maxsize=4096)
