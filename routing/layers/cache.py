@@ -254,12 +254,12 @@ class CacheLayer:
                 if reply is not None:
                     return reply
         request.call = call = replace(call, recorded=True, counts_usage=True)
-        landed = partial(self._landed, request, call, asked, cache, compared)
         as_written = asked.written
         if call.stream or as_written is None or as_written.exact in self._flights:
-            reply = await self._flown(request, call, asked, cache, landed)
+            landed = partial(self._landed, request, call, asked, cache, compared)
+            reply = await self._flown(request, asked, cache, landed)
         else:
-            reply = await self._fetched(request, asked, landed, cache.settings.max_bytes)
+            reply = await self._fetched(request, call, asked, cache, compared)
         return _said(reply, "bypass" if control.no_cache else "miss")
 
     def _place(self, call: Call, route: Route, cache: ExactCache, pin: str | None) -> Place:
@@ -565,12 +565,7 @@ class CacheLayer:
         return await self._translated(request, call, asked, entry, cache)
 
     async def _flown(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        cache: ExactCache,
-        landed: Landed,
+        self, request: Request, asked: CacheableCall, cache: ExactCache, landed: Landed
     ) -> Reply:
         """What the next layer answers, which others who ask for the same meanwhile get as it
         comes, where that is the same bytes for all."""
@@ -595,7 +590,12 @@ class CacheLayer:
         return reply
 
     async def _fetched(
-        self, request: Request, asked: CacheableCall, landed: Landed, most: int
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        cache: ExactCache,
+        compared: AskedQuestion | None,
     ) -> Reply:
         """A whole reply, which others who ask for the same meanwhile get as well."""
         errand, flights = Errand(), self._flights
@@ -605,10 +605,12 @@ class CacheLayer:
         request.stays = errand.stays
         try:
             reply = await self._next(request)
-            if not isinstance(reply.body, bytes):
+            body = reply.body
+            if not isinstance(body, bytes):
+                landed = partial(self._landed, request, call, asked, cache, compared)
                 return await _watched(reply, landed)
-            if len(reply.body) <= LARGEST_BYTES and len(reply.body) <= most:
-                await landed(reply, reply.body)
+            if len(body) <= min(LARGEST_BYTES, cache.settings.max_bytes):
+                await self._landed(request, call, asked, cache, compared, reply, body)
             errand.reply = reply
             return reply
         finally:
