@@ -15,12 +15,22 @@ from typing import Any
 
 from llama_compat.distribution import FleetSettings, ServerSettings
 from routing.fleet.cooldowns import SharedCooldowns
-from routing.fleet.messages import Cooled, Message, Report, Well, encode, message_of, report_of
+from routing.fleet.messages import (
+    Cooled,
+    Drained,
+    Message,
+    Report,
+    Well,
+    encode,
+    message_of,
+    report_of,
+)
 from routing.fleet.prefixes import SharedPrefixes
 from routing.fleet.store import FleetStore, StoreAway
 from routing.fleet.templates import Templates
 from routing.policy.targets import TargetState
 from routing.storage.outage import Outage
+from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +188,7 @@ class Fleet:
             except Exception as error:
                 log.exception("what gateways share may not be right")
                 self._lose(type(error).__name__)
-            await _either(self._stopping, AGAIN_SECONDS)
+            await first_of(self._stopping, AGAIN_SECONDS)
 
     async def _beat(self, listening: asyncio.Task[None]) -> None:
         clock = asyncio.get_running_loop().time
@@ -195,7 +205,7 @@ class Fleet:
                 if listening.done():
                     await listening
                     raise StoreAway("nothing is heard any more")
-                await _either(self._wake, left)
+                await first_of(self._wake, left)
 
     async def _exchange(self, *, joins: bool) -> None:
         self._look_at_targets()
@@ -216,7 +226,7 @@ class Fleet:
             message = message_of(data)
             if message is None or message.by == self.gateway:
                 continue
-            if isinstance(message, Cooled | Well):
+            if isinstance(message, Cooled | Well | Drained):
                 self._cooldowns.hears(message)
             else:
                 self.templates.hears(message)
@@ -250,6 +260,7 @@ class Fleet:
             cooling=self._cooldowns.cooling(),
             sent=self._prefixes.told(targets),
             held=self._prefixes.held(targets) if is_new and is_oldest and self.peers else None,
+            drained=self._cooldowns.drained(),
         )
 
     def _hear_reports(self, *, joins: bool) -> None:
@@ -263,6 +274,8 @@ class Fleet:
             if joins:
                 for name, seconds in report.cooling.items():
                     self._cooldowns.joins(name, seconds)
+                for name in report.drained:
+                    self._cooldowns.joins_drained(name)
         self.templates.compare(reports.values())
         self._compare_storages(reports.values())
 
@@ -289,10 +302,3 @@ def _store_at(address: str) -> FleetStore:
     from routing.fleet.redis_store import RedisFleetStore
 
     return RedisFleetStore(address)
-
-
-async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Wait for one of both."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
