@@ -270,11 +270,13 @@ class Application(FastAPI):
             from routing.page.batches import add_batches_routes
             from routing.page.models import add_models_routes
             from routing.page.overview import add_overview_routes
+            from routing.page.requests import add_requests_routes
             from routing.page.targets import add_targets_routes
 
             add_admin_routes(self)
             add_access_routes(self)
             add_overview_routes(self)
+            add_requests_routes(self)
             add_batches_routes(self)
             add_models_routes(self)
             add_targets_routes(self)

@@ -236,6 +236,11 @@ REQUEST = {
         "404", "No such interaction is kept for this key.", "Turn on `server.responses_store`."
     ),
     "key_not_found": Row("404", "No stored key has that id, prefix or name.", "List the keys."),
+    "request_not_found": Row(
+        "404",
+        "No request with that id is recorded here.",
+        "Look for it with `GET /admin/requests?text=...`; what is new takes a second.",
+    ),
     "request_timeout": Row(
         "408",
         "Headers or body did not come in time.",

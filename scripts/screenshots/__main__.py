@@ -61,10 +61,23 @@ def _models(page: Page, server: ServerProcess) -> None:
     page.locator(".target").first.wait_for()
 
 
+def _requests(page: Page, server: ServerProcess) -> None:
+    _enter(page, server, "requests", "Requests")
+    page.locator("tbody tr").nth(5).wait_for()
+
+
+def _request(page: Page, server: ServerProcess) -> None:
+    _requests(page, server)
+    # One that was tried at two targets.
+    page.locator("tbody tr", has_text="attempts").first.get_by_role("link").click()
+    page.get_by_role("region", name="What became of it").wait_for()
+
+
 VIEWS: dict[str, Callable[[Page, ServerProcess], None]] = {
     "keys": _keys,
     "models": _models,
     "overview": _overview,
+    "request": _request,
 }
 
 

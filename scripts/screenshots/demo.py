@@ -193,7 +193,7 @@ def template(folder: Path, vendors: str) -> Path:
         folder / "company.yaml",
         server={
             "admin_key": ADMIN_KEY,
-            "records": {},
+            "records": {"record_bodies": "all"},
             "stored_keys": True,
             "batches": {},
             "storage": f"sqlite:{folder / 'company.sqlite'}",

@@ -32,7 +32,7 @@ export const failure = (error) =>
     "div",
     { class: "failure", role: "alert" },
     element("p", {}, error.message),
-    error.requestId && element("p", { class: "quiet" }, "Request ", element("code", {}, error.requestId)),
+    error.requestId && element("p", { class: "quiet" }, "Request ", element("a", { href: `#/requests/${encodeURIComponent(error.requestId)}` }, element("code", {}, error.requestId))),
   );
 
 /** A button that forgets the admin key. */

@@ -7,6 +7,7 @@ import { chart } from "./chart.js";
 import { dollars, element, labelled, number, seconds, table } from "./dom.js";
 import { when } from "./figures.js";
 import { every } from "./looking.js";
+import { requestLink } from "./requests.js";
 
 const TEXT = {
   title: "Overview",
@@ -149,7 +150,7 @@ class Overview {
       table(`Running now (process ${process})`,
         ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts", "Guardrails"],
         requests.map((each) => [
-          element("code", {}, each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
+          requestLink(each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
           seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts, each.guardrails,
         ]),
         { empty: "No requests are running." }),
@@ -175,7 +176,7 @@ class Overview {
       table("Last errors",
         ["When", "Request", "Status", "Error", "Model", "Target", "Key", "Message"],
         data.map((each) => [
-          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id), each.status,
+          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), requestLink(each.request_id), each.status,
           each.error, each.model, each.target, names[each.key] ?? each.key, element("span", { class: "long" }, each.message),
         ]),
         { empty: "Nothing went wrong." }),
@@ -187,7 +188,7 @@ class Overview {
       table("Last verdicts of guardrails",
         ["When", "Request", "Verdicts", "Status", "Model", "Key", "API"],
         data.map((each) => [
-          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id),
+          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), requestLink(each.request_id),
           each.guardrails, each.status, each.model, names[each.key] ?? each.key, each.api,
         ]),
         { empty: "No guardrail has found anything." }),
