@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_WHOLE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|[smhd]))+")
-_PART = re.compile(r"([\d.]+)(ms|[smhd])")
+_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_WHOLE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:[nuµm]s|[smhd]))+")
+_PART = re.compile(r"([\d.]+)([nuµm]s|[smhd])")
 
 
 def seconds_of(text: str) -> float:
-    """The seconds that `text` stands for: numbers with `ms`, `s`, `m`, `h` or `d` behind them.
+    """The seconds that `text` stands for: numbers with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`
+    behind them.
 
     Raises:
         ValueError: it is something else.

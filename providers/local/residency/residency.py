@@ -122,7 +122,7 @@ class Residency:
             raise ProviderStartError(error.message) from error
 
     async def remove(self, resident: Resident) -> None:
-        """Nobody wants it any more: unload it, whatever it is doing."""
+        """See `Resident.remove`."""
         resident.removed = True
         for waiter in resident.waiting:
             if not waiter.granted.done():
@@ -181,6 +181,14 @@ class Residency:
         elif resident.state in (Whereabouts.ready, Whereabouts.loading):
             resident.dismissed = True
             self._turn()
+
+    def stays_for(self, resident: Resident, seconds: float) -> None:
+        """See `Resident.stays_for`."""
+        if resident.state in (Whereabouts.ready, Whereabouts.loading):
+            resident.asked_seconds = seconds
+            self._turn()
+        elif not seconds and resident.state is Whereabouts.parked:
+            self._leave(resident, park=False)
 
     def _check_waiting(self, resident: Resident) -> None:
         here, most = len(resident.waiting), resident.model.max_waiting

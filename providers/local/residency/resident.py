@@ -175,6 +175,19 @@ class Resident:
         come meanwhile wait until it is back."""
         self._owner.dismiss(self)
 
+    def stays_for(self, seconds: float) -> None:
+        """A client says for how long it is to stay when it is idle, which begins now; see `lease`.
+        It means nothing for one that is not there."""
+        self._owner.stays_for(self, seconds)
+
+    async def remove(self) -> None:
+        """Nobody wants it any more: unload it, whatever it is doing."""
+        await self._owner.remove(self)
+
+    def belongs_to(self, owner: Residency | None) -> bool:
+        """Whether it is `owner` who sees to it."""
+        return self._owner is owner
+
     def release(self) -> None:
         """A request of it has ended; see `ModelLease`."""
         self._owner.released(self)
