@@ -257,6 +257,8 @@ class LocalProvider(
         """See `EngineMaker.open_engine`."""
         if kv_cache is not None:
             self._kv_caches[name] = kv_cache
+        else:
+            self._kv_caches.pop(name, None)
         return self._open_engine(name, self._wanted_context_length(name))
 
     def footprint(self, name: str) -> Footprint:
@@ -266,11 +268,14 @@ class LocalProvider(
             " loaded what they take: leave `memory` out of the template."
         )
 
-    def taken_by(self, name: str, engine: AnyEngine) -> Sizes | None:
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
         """See `EngineMaker.taken_by`."""
-        return None
+        return footprint.needs
 
-    def park_engine(self, name: str, engine: AnyEngine) -> object:
+    def freed(self) -> None:
+        """See `EngineMaker.freed`."""
+
+    def park_engine(self, engine: AnyEngine) -> object:
         """See `EngineMaker.park_engine`."""
         raise NotImplementedError
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -27,11 +30,13 @@ class Footprint(NamedTuple):
 
     Attributes:
         needs: while it is loaded, at most.
+        weights: what its weights take once it is.
         kv_cache: what of it is for its KV cache; None where that is not for the template to say.
         parks: what its weights take in main memory; nothing where they can't be parked.
     """
 
     needs: Sizes
+    weights: int = 0
     kv_cache: int | None = None
     parks: Sizes = MappingProxyType({})
 
@@ -55,10 +60,13 @@ class EngineMaker(Protocol):
             ProviderStartError: it is not there, or its files make no sense.
         """
 
-    def taken_by(self, name: str, engine: AnyEngine) -> Sizes | None:
-        """What it takes now that it is loaded; None where nobody can tell."""
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
+        """What it takes now that it is loaded, of which its footprint was that."""
 
-    def park_engine(self, name: str, engine: AnyEngine) -> object:
+    def freed(self) -> None:
+        """An engine is gone, and nothing here refers to it any more."""
+
+    def park_engine(self, engine: AnyEngine) -> object:
         """Stop an engine whose footprint says that it can be parked; what to go on from."""
 
     def unpark_engine(self, name: str, parked: object) -> AnyEngine:
@@ -171,13 +179,18 @@ class EngineHost:
         self._parked = None
         if self.opened is not None:
             opened = self._close()
+            engine = weakref.ref(opened.engine)
             await opened.stop(opened.engine.stop)
+            del opened
+            await asyncio.to_thread(self._forget, engine)
 
     async def park(self) -> Sizes:
         """Keep its weights, and let go of the rest."""
         opened = self._close()
-        stop = self._maker.park_engine
-        self._parked = await opened.stop(lambda: stop(self.name, opened.engine))
+        engine = weakref.ref(opened.engine)
+        self._parked = await opened.stop(partial(self._maker.park_engine, opened.engine))
+        del opened
+        await asyncio.to_thread(self._forget, engine)
         return self.parks
 
     async def end(self) -> None:
@@ -194,8 +207,13 @@ class EngineHost:
     def _taken(self, engine: AnyEngine) -> Sizes:
         if self._footprint is None:
             return {}
-        measured = self._maker.taken_by(self.name, engine)
-        return self._footprint.needs if measured is None else measured
+        return self._maker.taken_by(self._footprint, engine)
+
+    def _forget(self, engine: weakref.ref[AnyEngine]) -> None:
+        """Have its memory given back before somebody is told that it was."""
+        if engine() is not None:
+            gc.collect()  # what refers to itself in a circle
+        self._maker.freed()
 
     def _close(self) -> OpenedModel:
         assert self.opened is not None
