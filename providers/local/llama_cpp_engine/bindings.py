@@ -264,6 +264,11 @@ class Model:
         return int(lib.llama_model_n_ctx_train(self._model))
 
     @property
+    def weight_bytes(self) -> int:
+        """What all of its tensors take."""
+        return int(lib.llama_model_size(self._model))
+
+    @property
     def embedding_size(self) -> int:
         """How many numbers an embedding has."""
         return int(lib.llama_model_n_embd_out(self._model))
