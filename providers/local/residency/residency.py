@@ -133,8 +133,11 @@ class Residency:
                 self._leave(resident, park=False)
             elif resident.state is Whereabouts.loading:
                 resident.task.cancel()
-            assert resident.task is not None
-            await asyncio.wait([resident.task])
+            task = resident.task
+            assert task is not None
+            await asyncio.wait([task])
+            if resident.task is task:  # it was cancelled before it had begun
+                self._is_out(resident)
         self._residents.remove(resident)
         self._turn()
 
@@ -380,9 +383,7 @@ class Residency:
         try:
             taken = await (model.unpark() if was_parked else model.load())
         except BaseException as error:
-            self.ledger.put(resident, {})
-            resident.state, resident.task = Whereabouts.out, None
-            resident.dismissed = False
+            self._is_out(resident)
             if isinstance(error, asyncio.CancelledError):
                 raise
             log.error("%s: not loaded: %s", model.name, error, exc_info=_unexpected(error))
@@ -404,6 +405,11 @@ class Residency:
                 _all_words(over),
             )
         self._turn()
+
+    def _is_out(self, resident: Resident) -> None:
+        self.ledger.put(resident, {})
+        resident.state, resident.task = Whereabouts.out, None
+        resident.dismissed = False
 
     def _is_ready(self, resident: Resident) -> None:
         resident.state = Whereabouts.ready

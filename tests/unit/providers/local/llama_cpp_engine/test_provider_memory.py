@@ -1,6 +1,5 @@
 """GGUF models that share memory: what they will take, told by their files, and what they take."""
 
-
 from __future__ import annotations
 
 from collections.abc import Callable

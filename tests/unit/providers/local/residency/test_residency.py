@@ -553,6 +553,20 @@ async def test_who_waits_for_one_that_is_removed_is_told() -> None:
         await waits
 
 
+@in_virtual_time
+async def test_who_is_removed_before_its_load_has_begun_is_out() -> None:
+    house = House(CPU)
+    model = house.add("a", {"cpu": 8})
+    waits = asyncio.create_task(model.lease())
+    await asyncio.sleep(0)
+    assert model.state is Whereabouts.loading
+    await house.residency.remove(model)
+    assert model.state is Whereabouts.out
+    assert house.residency.ledger.used == {"cpu": 0}
+    with pytest.raises(APIError, match="shut"):
+        await waits
+
+
 @pytest.mark.parametrize("seed", range(5))
 @in_virtual_time
 async def test_a_hundred_clients_over_five_models_with_room_for_two(seed: int) -> None:
