@@ -7,14 +7,17 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.conftest import needs_torch
 from tests.integration import wire
 from tests.integration.server_process import ServerFailed, ServerProcess, running, write_template
+from tests.tiny_models import make_model
 
 pytestmark = pytest.mark.server
 
@@ -267,3 +270,47 @@ def test_a_model_that_never_fits_is_refused_at_the_start(tmp_path: Path) -> None
     never = r"10\.00 GB of 'cpu'.*gives all models there 9\.00 GB"
     with pytest.raises(ServerFailed, match=never), running(path):
         pass
+
+
+# Models that are real -----------------------------------------------------------------------------
+
+
+@needs_torch
+@pytest.mark.engine
+def test_two_models_of_torch_in_the_room_of_one(tmp_path: Path) -> None:
+    folders = {
+        name: str(make_model(tmp_path / name, seed=seed)) for seed, name in enumerate(("a", "b"))
+    }
+    path = write_template(
+        tmp_path / "torch.yaml",
+        providers=[
+            {
+                "id": "torch",
+                "type": "local::torch",
+                "config": {"device": "cpu", "quantization": "none", "max_sequences": 8},
+            }
+        ],
+        models=[
+            {"id": name, "provider": "torch", "provider_model": folder}
+            for name, folder in folders.items()
+        ],
+        # One has 411,000 bytes of weights, and half as much for its cache.
+        memory={"cpu": "1MB"},
+        residency={"stay_seconds": 0.2},
+    )
+    sampling = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    with running(path) as server:
+
+        def said(name: str) -> str:
+            reply = ask(server, name, **sampling)
+            assert reply.status == 200, reply.body
+            return str(reply.json()["choices"][0]["message"]["content"])
+
+        alone = {name: said(name) for name in folders}
+        with ThreadPoolExecutor(12) as threads:
+            answers = list(threads.map(lambda at: (at, said("ab"[at % 2])), range(24)))
+        assert all(text == alone["ab"[at % 2]] for at, text in answers)
+        told = memory(server)
+        assert told["devices"]["cpu"]["used"] <= 10**6
+        assert all(each["loads"] > 1 for each in told["models"])
+        assert sorted(states(server).values()) == ["out", "ready"]

@@ -1,6 +1,5 @@
 """Models that share memory: loaded when asked for, gone when they make room, and on a reload."""
 
-
 from __future__ import annotations
 
 import asyncio
