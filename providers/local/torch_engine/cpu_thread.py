@@ -43,7 +43,7 @@ def on_cpu_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     return _thread.submit(call).result()
 
 
-class Where(Protocol):
+class RunsIn(Protocol):
     """Calls a function in some thread, and waits for what it returns."""
 
     def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

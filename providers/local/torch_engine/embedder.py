@@ -21,7 +21,7 @@ from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import Where, on_cpu_thread, on_device
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.loading.checkpoint import read_model
 
@@ -89,7 +89,7 @@ def load_embedder(
     folder: Path,
     config: TorchConfig,
     context_length: int | None,
-    where: Where = on_cpu_thread,
+    where: RunsIn = on_cpu_thread,
 ) -> LoadedEmbedder:
     """Load the model in `folder`.
 

@@ -24,7 +24,7 @@ from providers.base import ProviderStartError
 from providers.local.batch_thread import BatchThread, Gone
 from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import Where, on_cpu_thread, on_device
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.embedder import BATCH_TOKENS, batches
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -79,7 +79,7 @@ def load_reranker(
     folder: Path,
     config: TorchConfig,
     context_length: int | None,
-    where: Where = on_cpu_thread,
+    where: RunsIn = on_cpu_thread,
 ) -> LoadedReranker:
     """Load the model in `folder`.
 

@@ -30,7 +30,7 @@ from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import Where, on_cpu_thread
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
@@ -105,7 +105,7 @@ def load(
     config: TorchConfig,
     context_length: int | None = None,
     *,
-    where: Where = on_cpu_thread,
+    where: RunsIn = on_cpu_thread,
 ) -> LoadedModel:
     """Load the model in `folder`.
 
