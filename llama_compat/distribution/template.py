@@ -405,8 +405,9 @@ class ModelSettings(_Settings):
     """Load it when the server starts, if there is room; what is kept `always` is anyway."""
 
     park: bool = False
-    """When it makes room on a GPU, its weights go to the main memory, which has to have room for
-    them; from there it is back sooner. It means nothing for a model on the CPU."""
+    """When it makes room on a GPU, its weights go to the main memory, if that has room for them;
+    from there it is back sooner. `local::echo` with `simulate` can do so, no other engine yet; on
+    the CPU it would mean nothing, and is refused."""
 
     @property
     def stay(self) -> ModelStay:

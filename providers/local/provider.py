@@ -275,14 +275,6 @@ class LocalProvider(
     def freed(self) -> None:
         """See `EngineMaker.freed`."""
 
-    def park_engine(self, engine: AnyEngine) -> object:
-        """See `EngineMaker.park_engine`."""
-        raise NotImplementedError
-
-    def unpark_engine(self, name: str, parked: object) -> AnyEngine:
-        """See `EngineMaker.unpark_engine`."""
-        raise NotImplementedError
-
     def max_waiting(self) -> int | None:
         """As many as the engine of a model takes at once, and as may wait there."""
         waiting, running = (getattr(self.config, each, None) for each in _TAKEN)

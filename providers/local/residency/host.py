@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
-from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from providers.base import ProviderStartError
@@ -32,13 +30,11 @@ class Footprint(NamedTuple):
         needs: while it is loaded, at most.
         weights: what its weights take once it is.
         kv_cache: what of it is for its KV cache; None where that is not for the template to say.
-        parks: what its weights take in main memory; nothing where they can't be parked.
     """
 
     needs: Sizes
     weights: int = 0
     kv_cache: int | None = None
-    parks: Sizes = MappingProxyType({})
 
 
 class EngineMaker(Protocol):
@@ -66,12 +62,6 @@ class EngineMaker(Protocol):
     def freed(self) -> None:
         """An engine is gone, and nothing here refers to it any more."""
 
-    def park_engine(self, engine: AnyEngine) -> object:
-        """Stop an engine whose footprint says that it can be parked; what to go on from."""
-
-    def unpark_engine(self, name: str, parked: object) -> AnyEngine:
-        """Go on from what `park_engine` gave."""
-
     def max_waiting(self) -> int | None:
         """How many requests may wait for a model."""
 
@@ -84,16 +74,15 @@ class OpenedModel(NamedTuple):
     prompts: ThreadPoolExecutor
     grammars: Grammars | None
 
-    async def stop(self, how: Callable[[], object]) -> object:
-        """Stop it, the engine by `how`, which is called in a thread; what that returns."""
+    async def stop(self) -> None:
+        """Stop it."""
         if not isinstance(self.engine, Embedder | Reranker):
             self.engine.model.tokenizer.close()
-        result = await asyncio.to_thread(how)
+        await asyncio.to_thread(self.engine.stop)
         # It waits for the prompt that is being tokenized, which may be a long one.
         await asyncio.to_thread(self.prompts.shutdown, cancel_futures=True)
         if self.grammars is not None:
             self.grammars.close()
-        return result
 
 
 class EngineHost:
@@ -116,7 +105,6 @@ class EngineHost:
         self.resident: Resident | None = None
         self.context_length: int | None = None
         self._footprint: Footprint | None = None
-        self._parked: object = None
         self._past: Stats | None = None
 
     @property
@@ -150,8 +138,8 @@ class EngineHost:
 
     @property
     def parks(self) -> Sizes:
-        """What its weights take in main memory."""
-        return {} if self._footprint is None else self._footprint.parks
+        """Nothing: an engine of this process has no way to wait with its weights alone."""
+        return {}
 
     @property
     def max_waiting(self) -> int | None:
@@ -168,30 +156,21 @@ class EngineHost:
         return await self._open(lambda: self._maker.open_engine(self.name, kv_cache))
 
     async def unpark(self) -> Sizes:
-        """Start an engine with the weights that are parked."""
-        parked = self._parked
-        taken = await self._open(lambda: self._maker.unpark_engine(self.name, parked))
-        self._parked = None
-        return taken
+        """Nobody asks for it, as nothing is parked."""
+        raise RuntimeError(f"{self.name} was not parked")
 
     async def unload(self) -> None:
         """Break off what is running, and let go of all that there is."""
-        self._parked = None
         if self.opened is not None:
             opened = self._close()
             engine = weakref.ref(opened.engine)
-            await opened.stop(opened.engine.stop)
+            await opened.stop()
             del opened
             await asyncio.to_thread(self._forget, engine)
 
     async def park(self) -> Sizes:
-        """Keep its weights, and let go of the rest."""
-        opened = self._close()
-        engine = weakref.ref(opened.engine)
-        self._parked = await opened.stop(partial(self._maker.park_engine, opened.engine))
-        del opened
-        await asyncio.to_thread(self._forget, engine)
-        return self.parks
+        """Nobody asks for it, as nothing can be parked."""
+        raise RuntimeError(f"{self.name} can't be parked")
 
     async def end(self) -> None:
         """Nobody has it any more."""

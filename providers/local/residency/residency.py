@@ -77,6 +77,12 @@ class Residency:
             ProviderStartError: it could never be loaded, as the memory is too small for it, or for
                 it and those that are always kept.
         """
+        if stay.park and not model.parks:
+            raise ProviderStartError(
+                f"The model '{model.name}' of '{model.provider}' can't be parked: it is in main"
+                " memory already, or its engine has no way to do so. Leave `park` out of the"
+                " template."
+            )
         for device, size in model.needs.items():
             bound = self.ledger.bounds.get(device)
             if bound is None:

@@ -24,6 +24,7 @@ from providers.local.torch_engine.cpu_kernels.code import (
 from providers.local.torch_engine.cpu_kernels.library import kernel
 from providers.local.torch_engine.cpu_kernels.products import GROUP, TILE, Int8Linear, product
 from providers.local.torch_engine.model.decoder import Layer
+from providers.local.torch_engine.model.gated_mlp import GatedMLP
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,12 @@ class Weights:
 
 def weights_of(layer: Layer) -> Weights | None:
     """The weights; None if `layer` does not compute this kind of layer."""
+    if not isinstance(layer.mlp, GatedMLP) or layer.query_row_norm is not None:
+        return None
+    if layer.input_norm is None or layer.mlp_input_norm is None:
+        return None
     found: list[Int8Linear] = []
-    for each in (layer.qkv, layer.out, layer.gate_up, layer.down):
+    for each in (layer.qkv, layer.out, layer.mlp.gate_up, layer.mlp.down):
         # Rows without gaps, for the next operation.
         if not isinstance(each, Int8Linear) or each.outputs % TILE or each.inputs % GROUP:
             return None

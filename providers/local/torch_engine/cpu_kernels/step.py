@@ -13,7 +13,7 @@ from providers.local.torch_engine.cpu_kernels.code import LANES
 from providers.local.torch_engine.cpu_kernels.layer import Room, weights_of
 from providers.local.torch_engine.cpu_kernels.layer import layer as whole_layer
 from providers.local.torch_engine.cpu_kernels.library import Call
-from providers.local.torch_engine.model.attention import SequenceSpan, Span
+from providers.local.torch_engine.model.attention import Scores, SequenceSpan, Span
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
@@ -88,12 +88,16 @@ class CPUKernels:
 def supports(decoder: Decoder) -> bool:
     """Whether there are kernels for this model: its rows are whole vectors of float32."""
     norms = [decoder.norm, *chain.from_iterable(layer.norms for layer in decoder.layers)]
+    norms += chain.from_iterable(
+        (layer.query_row_norm, layer.key_row_norm) for layer in decoder.layers
+    )
     return (
         decoder.embedding.device.type == "cpu"
         and decoder.embedding.dtype == torch.float32
         and decoder.embedding.shape[1] % LANES == 0
         and decoder.head_dim % LANES == 0
         and decoder.activation in rows.ACTIVATIONS
+        and not decoder.scores_unusually
         and len({norm.epsilon for norm in norms if norm is not None}) == 1
     )
 
@@ -230,9 +234,7 @@ class DecodingSpans:
             each.data_ptr() for each in (self._scores, self._rows, self._tables, self._lengths)
         )
 
-    def attend(
-        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, layer: torch.Tensor, scores: Scores) -> torch.Tensor:
         """See `Span`; the scale is the kernel's own."""
         _, heads, head_dim = queries.shape
         count, blocks = self.shape
@@ -245,6 +247,6 @@ class DecodingSpans:
             count,
             queries.stride(0),
             blocks,
-            window or 0,
+            scores.window or 0,
         )
         return found

@@ -64,9 +64,7 @@ class KernelStep(ForwardStep):
             kv_heads=self._decoder.kv_heads,
         )
 
-    def attend(
-        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, cached: torch.Tensor, layer: Layer) -> torch.Tensor:
         """See `ForwardStep`."""
         return paged_attention(
             queries,
@@ -74,7 +72,7 @@ class KernelStep(ForwardStep):
             self._places,
             block_size=self._block_size,
             scale=self._decoder.attention_scale,
-            window=window,
+            window=layer.window,
             prompts=self._prompts,
         )
 

@@ -18,8 +18,8 @@ from providers.local.residency.host import Footprint
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.loading import weight_cache
+from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
-from providers.local.torch_engine.loading.weights import why_not
 
 INT8_BYTES = 1 + 2 / 32
 """Of a weight of 8 bits: itself, and its part of a scale."""
@@ -81,9 +81,8 @@ def footprint(
         if quantization == "int8" and kept.is_file():
             loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
-    parks = {} if place == "cpu" else {"cpu": stays}
     beside = 0 if place == "cpu" else CUDA_BYTES
-    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache, parks)
+    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)
 
 
 def count_weights(folder: Path) -> WeightCounts:

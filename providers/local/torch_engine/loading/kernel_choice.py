@@ -91,6 +91,8 @@ def choose_prompt_attention(
 
 
 def _suitable(decoder: Decoder) -> str:
+    if decoder.scores_unusually:
+        return "sdpa"
     if decoder.embedding.device.type == "cuda":
         return "triton"
     return "llvm" if _llvm_supports(decoder) else "sdpa"
@@ -106,6 +108,10 @@ def _llvm_supports(decoder: Decoder) -> bool:
 
 def _fault(kernels: str, decoder: Decoder) -> str | None:
     """What keeps the model from running in these kernels: they are tried."""
+    if decoder.scores_unusually:
+        return (
+            "its attention has bounded scores, sinks or queries that grow, which they don't compute"
+        )
     # They are given addresses: on what they are not made for, trying them would end the process.
     if kernels == "llvm" and not _llvm_supports(decoder):
         return (

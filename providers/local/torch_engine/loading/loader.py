@@ -32,9 +32,10 @@ from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
+from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
-from providers.local.torch_engine.loading.weights import decoder_of, why_not
+from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.rope_lengths import LongRope
@@ -164,7 +165,8 @@ def _load(
     cache_bytes: int | None = None
     if unbatched is None:
         quantization = chosen_quantization(name, config, device, dtype)
-        decoder = _decoder(name, folder, device, dtype, quantization)
+        kind = _auto_class(name, folder, architecture)
+        decoder = _decoder(name, folder, kind, device, dtype, quantization)
         vocab_size = len(decoder.embedding)
         runner, blocks, kernels, long_rope, cache_bytes = paged(
             name, decoder, context_length, limits, config
@@ -214,13 +216,14 @@ def _explained(name: str, folder: Path) -> Iterator[None]:
 def _auto_class(name: str, folder: Path, architecture: Any) -> Any:
     """The class that makes the model; of one that takes pictures too, one that takes text alone."""
     takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if takes_pictures:
+        log.warning("%s takes text alone here, and no pictures", name)
     if type(architecture) in MODEL_FOR_CAUSAL_LM_MAPPING and not (
         # Then its config is a part of another's, and has no such class of its own.
         takes_pictures and type(architecture.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING
     ):
         return AutoModelForCausalLM
     if takes_pictures:
-        log.warning("%s takes text alone here, and no pictures", name)
         return AutoModelForImageTextToText
     raise ProviderStartError(
         f"The model '{name}' in {folder} is of the kind '{architecture.model_type}', which does not"
@@ -245,6 +248,7 @@ def _module(name: str, folder: Path, kind: Any, device: torch.device, dtype: tor
 def _decoder(
     name: str,
     folder: Path,
+    kind: Any,
     device: torch.device,
     dtype: torch.dtype,
     quantization: str,
@@ -256,7 +260,7 @@ def _decoder(
         kept = weight_cache.read(folder)
         if kept is not None:
             return kept
-    module = _module(name, folder, AutoModelForCausalLM, device, dtype)
+    module = _module(name, folder, kind, device, dtype)
     with torch.inference_mode():
         decoder = decoder_of(module, linear.MAKES[quantization])
     if quantization == "int8":

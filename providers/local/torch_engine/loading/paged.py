@@ -99,7 +99,8 @@ def paged(
             blocks=-(-positions // BLOCK_SIZE),
             prompts=prompts,
         )
-        if config.cuda_graphs and device.type == "cuda":
+        # Which experts a step takes is known once it runs, so that no graph can be recorded of it.
+        if config.cuda_graphs and device.type == "cuda" and not decoder.has_experts:
             _record(name, kernel_runner)
         log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
         runner = kernel_runner

@@ -10,6 +10,7 @@ import torch
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer
+from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
 from providers.local.torch_engine.scheduling.scheduler import Chunk
@@ -109,16 +110,17 @@ def _operations(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Each operation's name and result; with `whole`, the layer as one too."""
     hidden, qkv, cached = hidden.clone(), qkv.clone(), cached.clone()
-    yield "norm", step.norm(x, layer.input_norm)
-    yield "add and norm", step.add_and_norm(x, hidden, layer.mlp_input_norm)
+    norm = next(each for each in layer.norms if each is not None and len(each.weight) == x.shape[1])
+    yield "norm", step.norm(x, norm)
+    yield "add and norm", step.add_and_norm(x, hidden, norm)
     yield "add", hidden
     queries = step.turn_and_write(qkv, layer, cached)
     yield "turned queries", queries
     yield "written cache", cached
-    yield "attention", step.attend(queries, cached, layer.window)
+    yield "attention", step.attend(queries, cached, layer)
     # The MLP's own product, since it alone knows its size.
-    gate_up = layer.gate_up(layer.mlp_input_norm(x))
-    yield "gate", step.gated(gate_up)
+    mlp = layer.mlp if isinstance(layer.mlp, GatedMLP) else layer.mlp.each[0]
+    yield "gate", step.gated(mlp.gate_up(norm(x)))
     if whole:
         # It adds to `x`, or writes what comes out over it.
         yield "layer", step.layer(layer, hidden, x.clone(), cached)

@@ -26,13 +26,19 @@ from safetensors.torch import save_file
 from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine.cpu_kernels import products
 from providers.local.torch_engine.cpu_kernels.products import Int8Linear
-from providers.local.torch_engine.loading import weights
+from providers.local.torch_engine.loading import architectures, weights
 from providers.local.torch_engine.model import decoder as decoder_module
+from providers.local.torch_engine.model import experts, gated_mlp
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
+from providers.local.torch_engine.model.experts import Experts, Rows
+from providers.local.torch_engine.model.gated_mlp import GatedMLP
 
 log = logging.getLogger(__name__)
 
-CLASSES = {each.__name__: each for each in (Decoder, Layer, Norm, Rope, Int8Linear)}
+CLASSES = {
+    each.__name__: each
+    for each in (Decoder, Experts, GatedMLP, Int8Linear, Layer, Norm, Rope, Rows)
+}
 """What a decoder with weights of 8 bits is made of, beside tensors, lists, numbers and dtypes."""
 
 
@@ -107,7 +113,8 @@ def _source(folder: Path) -> str:
     status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
     files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
     code = b"".join(
-        Path(str(module.__file__)).read_bytes() for module in (decoder_module, products, weights)
+        Path(str(module.__file__)).read_bytes()
+        for module in (architectures, decoder_module, experts, gated_mlp, products, weights)
     )
     return json.dumps([files, hashlib.sha256(code).hexdigest(), transformers.__version__])
 

@@ -5,10 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch.nn import functional
+
+
+class Scores(NamedTuple):
+    """How much of each other tokens look at.
+
+    Attributes:
+        scale: of the products of queries and keys.
+        window: how many tokens one looks back at, itself included; None for all.
+        cap: what bounds the scores, if something does.
+        sinks: of each head a score that takes its share and adds nothing, `[heads]`, if there are.
+    """
+
+    scale: float
+    window: int | None
+    cap: float | None = None
+    sinks: torch.Tensor | None = None
+
+    @property
+    def are_unusual(self) -> bool:
+        """Whether PyTorch's own attention doesn't know them."""
+        return self.cap is not None or self.sinks is not None
 
 
 class Span(Protocol):
@@ -18,9 +39,7 @@ class Span(Protocol):
     def rows(self) -> slice | torch.Tensor:
         """Of the tokens in the step."""
 
-    def attend(
-        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, layer: torch.Tensor, scores: Scores) -> torch.Tensor:
         """Attention of these tokens: `[tokens of the span, heads * head_dim]`; see `attend`."""
 
 
@@ -80,15 +99,19 @@ class SequenceSpan:
             self._masks[window] = self._make_mask(window, dtype)
         return self._masks[window]
 
-    def attend(
-        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, layer: torch.Tensor, scores: Scores) -> torch.Tensor:
         """See `Span`."""
         _, heads, head_dim = queries.shape
+        scale, window = scores.scale, scores.window
         kv_heads = layer.shape[1] // 2
         group = heads // kv_heads
         cached = self._read(layer, window).transpose(0, 1).unsqueeze(0)
         keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
+        if scores.are_unusual:
+            query = queries[self.rows].transpose(0, 1).unsqueeze(0)
+            mask = None if self.tokens == 1 else self._mask(window, queries.dtype)
+            attended = attended_unusually(query, keys, values, mask, scores)
+            return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
         if self.tokens == 1:
             # The heads that share keys are so many queries to them: nothing has to be repeated.
             query = queries[self.rows].view(1, kv_heads, group, head_dim)
@@ -127,9 +150,7 @@ def attend(
     queries: torch.Tensor,
     layer: torch.Tensor,
     spans: Sequence[Span],
-    *,
-    scale: float,
-    window: int | None,
+    scores: Scores,
 ) -> torch.Tensor:
     """Attention of each sequence's new tokens over all that it has in the cache, them included.
 
@@ -137,16 +158,50 @@ def attend(
         queries: `[tokens, heads, head_dim]`.
         layer: of the cache; the new tokens' keys and values are written already.
         spans: where the sequences are; together they are all of the tokens.
-        scale: of the scores.
-        window: how many tokens one looks back at, itself included; None for all.
+        scores: of the layer.
 
     Returns:
         `[tokens, heads * head_dim]`.
     """
     if len(spans) == 1:
-        return spans[0].attend(queries, layer, scale=scale, window=window)
+        return spans[0].attend(queries, layer, scores)
     tokens, heads, head_dim = queries.shape
     out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
     for span in spans:
-        out[span.rows] = span.attend(queries, layer, scale=scale, window=window)
+        out[span.rows] = span.attend(queries, layer, scores)
     return out
+
+
+def attended_unusually(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    scores: Scores,
+) -> torch.Tensor:
+    """Attention whose scores are bounded, or have sinks, one operation after the other.
+
+    Args:
+        queries: `[sequences, heads, tokens, head_dim]`.
+        keys, values: `[sequences, kv_heads, length, head_dim]`.
+        mask: what is added to the scores, to be broadcast to `[sequences, 1, tokens, length]`.
+        scores: of the layer.
+
+    Returns:
+        As the queries.
+    """
+    sequences, heads, tokens, head_dim = queries.shape
+    kv_heads, length = keys.shape[1:3]
+    grouped = queries.reshape(sequences, kv_heads, -1, head_dim)
+    found = (grouped @ keys.transpose(-1, -2) * scores.scale).float()
+    found = found.view(sequences, heads, tokens, length)
+    if scores.cap is not None:
+        found = torch.tanh(found / scores.cap) * scores.cap
+    if mask is not None:
+        found = found + mask
+    if scores.sinks is not None:
+        sinks = scores.sinks.float().view(1, heads, 1, 1).expand(sequences, heads, tokens, 1)
+        found = torch.cat([found, sinks], -1)
+    shares = found.softmax(-1)[..., :length].to(values.dtype)
+    attended = shares.reshape(sequences, kv_heads, -1, length) @ values
+    return attended.view(sequences, heads, tokens, head_dim)

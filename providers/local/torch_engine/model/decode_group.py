@@ -11,7 +11,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.nn import functional
 
-from providers.local.torch_engine.model.attention import SequenceSpan, Span
+from providers.local.torch_engine.model.attention import (
+    Scores,
+    SequenceSpan,
+    Span,
+    attended_unusually,
+)
 
 LONGEST = 384
 """Tokens of a sequence in a group: to copy more takes longer than an operation of its own."""
@@ -46,11 +51,10 @@ class DecodeGroup:
         ).to(device)
         self._visible: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def attend(
-        self, queries: torch.Tensor, layer: torch.Tensor, *, scale: float, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, layer: torch.Tensor, scores: Scores) -> torch.Tensor:
         """See `Span`."""
         _, heads, head_dim = queries.shape
+        scale, window = scores.scale, scores.window
         count, kv_heads = len(self._lengths), layer.shape[1] // 2
         if window not in self._visible:
             self._visible[window] = self._look(window, queries.dtype)
@@ -58,6 +62,11 @@ class DecodeGroup:
         cached = self._gathered[: len(slots)]
         torch.index_select(layer, 0, slots, out=cached)
         cached = cached.view(count, -1, 2 * kv_heads, head_dim).transpose(1, 2)
+        if scores.are_unusual:
+            query = queries[self.rows].view(count, heads, 1, head_dim)
+            keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
+            attended = attended_unusually(query, keys, values, mask, scores)
+            return attended.view(count, heads * head_dim)
         attended = functional.scaled_dot_product_attention(
             # The heads that share keys are so many queries to them: nothing has to be repeated.
             queries[self.rows].view(count, kv_heads, -1, head_dim),

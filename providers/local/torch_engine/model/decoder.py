@@ -1,7 +1,7 @@
 """The forward pass of decoder-only transformers, over tokens of many sequences at once.
 
-One function for all of the architectures in `weights.py`, which differ in a few places only:
-biases, norms of queries and keys, norms behind attention and MLP, the activation, sliding windows.
+One function for all of the architectures in `architectures.py`, which differ in a few places only:
+biases, where norms are, the activation, sliding windows, and MLPs of which a token takes some.
 What is between the matrix products is a `ForwardStep`'s: PyTorch's operations or Triton kernels.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
+from providers.local.torch_engine.model.experts import Experts
+from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.linear import Linear
 from providers.local.torch_engine.model.rope_lengths import LongRope
@@ -57,13 +59,20 @@ class Rope:
         frequencies: of the pairs, `[rotated dimensions / 2]`, in float32.
         scale: what queries and keys are scaled by, for long contexts.
         long: the frequencies of long sequences, where those are others.
+        query_growth: how much longer queries get with each `query_length` of positions before
+            them, by its logarithm; None where they don't.
+        query_length: see `query_growth`.
         rotations: what turns a pair, complex, `[positions, rotated dimensions / 2]`, as far as
             `reach` was told; behind them those of long sequences, if there are any.
+        query_scales: what the queries at each position are scaled by, `[positions]`; None where
+            that is 1, as far as `reach` was told.
     """
 
     frequencies: torch.Tensor
     scale: float
     long: torch.Tensor | None = None
+    query_growth: float | None = None
+    query_length: int | None = None
 
     def __post_init__(self) -> None:
         self.reach(0)
@@ -75,6 +84,10 @@ class Rope:
             frequencies = self.frequencies if self.long is None else self.long
             tables.append(self._turned(frequencies, positions))
         self.rotations = torch.cat(tables) if long else tables[0]
+        self.query_scales: torch.Tensor | None = None
+        if self.query_growth is not None and self.query_length and positions > self.query_length:
+            periods = torch.arange(positions, device=self.frequencies.device) // self.query_length
+            self.query_scales = 1 + self.query_growth * torch.log(1 + periods.float())
 
     def _turned(self, frequencies: torch.Tensor, positions: int) -> torch.Tensor:
         numbers = torch.arange(positions, device=frequencies.device)
@@ -98,27 +111,37 @@ class Rope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """One layer's weights, as functions; the norms behind attention and MLP are Gemma's.
+    """One layer's weights, as functions. Norms are before attention and MLP, behind them, or both.
 
     Equal to itself alone, so that something can be kept by layer.
+
+    Attributes:
+        query_norm, key_norm: of each head, `[head_dim]`.
+        query_row_norm, key_row_norm: of all heads together, `[heads * head_dim]`.
+        rope: which of `Decoder.ropes`.
+        window: how many tokens one looks back at, itself included; None for all.
+        sinks: a score of each head, `[heads]`, that takes its share of a token's attention and adds
+            nothing.
     """
 
-    input_norm: Norm
+    input_norm: Norm | None
     qkv: Linear
     query_norm: Norm | None
     key_norm: Norm | None
     out: Linear
     attention_norm: Norm | None
-    mlp_input_norm: Norm
-    gate_up: Linear
-    down: Linear
+    mlp_input_norm: Norm | None
+    mlp: GatedMLP | Experts
     mlp_norm: Norm | None
     rope: int
     window: int | None
+    query_row_norm: Norm | None = None
+    key_row_norm: Norm | None = None
+    sinks: torch.Tensor | None = None
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
-        """In the order in which they are computed."""
+        """Of the layer and of its heads, in the order in which they are computed."""
         return (
             self.input_norm,
             self.query_norm,
@@ -143,6 +166,7 @@ class Decoder:
         heads, kv_heads, head_dim: of the attention.
         attention_scale: of its scores.
         activation: of the MLP's gate, as transformers' configs call it.
+        score_cap: what bounds the scores of the attention, if something does.
         soft_cap: what bounds the logits, if something does.
         long_after: the most tokens of a sequence that is not long, where `Rope.long` is others'.
     """
@@ -158,8 +182,23 @@ class Decoder:
     head_dim: int
     attention_scale: float
     activation: str
+    score_cap: float | None = None
     soft_cap: float | None = None
     long_after: int | None = None
+
+    @property
+    def scores_unusually(self) -> bool:
+        """Whether its attention is one that kernels don't compute, as far as `reach` was told."""
+        return (
+            self.score_cap is not None
+            or any(each.sinks is not None for each in self.layers)
+            or any(each.query_scales is not None for each in self.ropes)
+        )
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether a token takes some of its MLPs alone."""
+        return any(isinstance(each.mlp, Experts) for each in self.layers)
 
     def reach(self, positions: int) -> LongRope | None:
         """Make what turns so many positions; what long sequences turn by, if there can be any."""
@@ -218,16 +257,32 @@ class ForwardStep(ABC):
             What this layer's MLP adds to `hidden`.
         """
         if product is None:
-            normed = self.norm(hidden, layer.input_norm)
+            normed = hidden if layer.input_norm is None else self.norm(hidden, layer.input_norm)
         else:
-            normed = self.add_and_norm(product, hidden, layer.input_norm)
-        queries = self.turn_and_write(layer.qkv(normed), layer, cached)
-        attended = layer.out(self.attend(queries, cached, layer.window))
+            normed = self._added(product, hidden, layer.input_norm)
+        qkv = layer.qkv(normed)
+        self._norm_rows(qkv, layer)
+        queries = self.turn_and_write(qkv, layer, cached)
+        attended = layer.out(self.attend(queries, cached, layer))
         if layer.attention_norm is not None:
             attended = self.norm(attended, layer.attention_norm)
-        normed = self.add_and_norm(attended, hidden, layer.mlp_input_norm)
-        added = layer.down(self.gated(layer.gate_up(normed)))
+        normed = self._added(attended, hidden, layer.mlp_input_norm)
+        added = layer.mlp(normed, self.gated)
         return added if layer.mlp_norm is None else self.norm(added, layer.mlp_norm)
+
+    def _added(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+        """Add `x` to `hidden`, in place; what the next product takes of it."""
+        return hidden.add_(x) if norm is None else self.add_and_norm(x, hidden, norm)
+
+    def _norm_rows(self, qkv: torch.Tensor, layer: Layer) -> None:
+        """Normalise the queries of all heads together, and the keys, where the model does that."""
+        at = 0
+        for norm in (layer.query_row_norm, layer.key_row_norm):
+            if norm is not None:
+                size = len(norm.weight)
+                rows = qkv[:, at : at + size]
+                rows.copy_(self.norm(rows.contiguous(), norm))
+                at += size
 
     @abstractmethod
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
@@ -239,7 +294,8 @@ class ForwardStep(ABC):
 
     @abstractmethod
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
-        """Normalise and turn queries and keys; write keys and values into the cache.
+        """Normalise the heads of queries and keys, turn them, and write keys and values into the
+        cache.
 
         Args:
             qkv: `[tokens, (heads + 2 * kv_heads) * head_dim]`; it may change.
@@ -251,9 +307,7 @@ class ForwardStep(ABC):
         """
 
     @abstractmethod
-    def attend(
-        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, cached: torch.Tensor, layer: Layer) -> torch.Tensor:
         """What each token's queries find in its sequence: `[tokens, heads * head_dim]`."""
 
     @abstractmethod

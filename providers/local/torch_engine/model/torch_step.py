@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from providers.local.torch_engine.model.attention import Span, attend
+from providers.local.torch_engine.model.attention import Scores, Span, attend
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -20,6 +20,12 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
 }
 """By the names that transformers' configs have for them; they may work in place."""
+
+CLAMPED_SWIGLU = "clamped_swiglu"
+"""The one gate that is more than an activation and a product."""
+
+SWIGLU_ALPHA = 1.702
+SWIGLU_LIMIT = 7.0
 
 
 class TorchStep(ForwardStep):
@@ -43,7 +49,11 @@ class TorchStep(ForwardStep):
         self._slots = slots
         self._spans = spans
         self._rotations = [rope.rotations[positions].unsqueeze(1) for rope in decoder.ropes]
-        self._activation = ACTIVATIONS[decoder.activation]
+        self._query_scales = [
+            None if rope.query_scales is None else rope.query_scales[positions][:, None, None]
+            for rope in decoder.ropes
+        ]
+        self._activation = ACTIVATIONS.get(decoder.activation)
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         """See `ForwardStep`."""
@@ -60,6 +70,8 @@ class TorchStep(ForwardStep):
         turned = decoder.heads + decoder.kv_heads
         self._norm_heads(heads, layer)
         decoder.ropes[layer.rope].apply(heads[:, :turned], self._rotations[layer.rope])
+        if (scales := self._query_scales[layer.rope]) is not None:
+            heads[:, : decoder.heads] *= scales.to(heads.dtype)
         cached.index_copy_(0, self._slots, heads[:, decoder.heads :])
         return heads[:, : decoder.heads]
 
@@ -71,14 +83,26 @@ class TorchStep(ForwardStep):
             queries.copy_(layer.query_norm(queries))
             keys.copy_(layer.key_norm(keys))
 
-    def attend(
-        self, queries: torch.Tensor, cached: torch.Tensor, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, queries: torch.Tensor, cached: torch.Tensor, layer: Layer) -> torch.Tensor:
         """See `ForwardStep`."""
-        scale = self._decoder.attention_scale
-        return attend(queries, cached, self._spans, scale=scale, window=window)
+        decoder = self._decoder
+        scores = Scores(decoder.attention_scale, layer.window, decoder.score_cap, layer.sinks)
+        return attend(queries, cached, self._spans, scores)
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See `ForwardStep`."""
         gate, up = gate_up.chunk(2, dim=-1)
+        if self._activation is None:
+            return clamped_swiglu(gate, up)
         return self._activation(gate).mul_(up)
+
+
+def clamped_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """gpt-oss's gate (arXiv:2508.10925): bounded on both sides, and with a part that it lets by.
+
+    Args:
+        gate, up: `[tokens, intermediate]`.
+    """
+    gate = gate.clamp(max=SWIGLU_LIMIT)
+    up = up.clamp(min=-SWIGLU_LIMIT, max=SWIGLU_LIMIT)
+    return (up + 1).mul_(gate * torch.sigmoid(SWIGLU_ALPHA * gate))

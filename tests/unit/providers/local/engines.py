@@ -58,6 +58,63 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 """Names, of which the first word is the `model_type`, and what is special in their configs."""
 
+EXPERTS = {
+    "num_experts": 6,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+}
+BOTH_KINDS = {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]}
+MULTIPLIERS = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.4,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 2.0,
+}
+
+UNUSUAL: dict[str, dict[str, Any]] = {
+    "gemma2": {
+        "head_dim": 16,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 10.0,
+        **BOTH_KINDS,
+    },
+    "gpt_oss": {"head_dim": 16, **EXPERTS, **BOTH_KINDS},
+    # All but the shortest of the prompts in the tests are longer than its first training's.
+    "ministral3": {
+        "head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+            "llama_4_scaling_beta": 0.3,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+        },
+    },
+}
+"""As `ARCHITECTURES`, of those whose attention PyTorch's own operations compute."""
+
+FURTHER: dict[str, dict[str, Any]] = {
+    "gemma": {"head_dim": 16},
+    "granite": MULTIPLIERS,
+    "granitemoe": {**EXPERTS, **MULTIPLIERS},
+    "ministral": {"head_dim": 16, **BOTH_KINDS},
+    "mixtral": EXPERTS,
+    "olmo2": {},
+    "olmo3": BOTH_KINDS,
+    "olmoe": EXPERTS,
+    "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 64},
+    "qwen3_moe": {**EXPERTS, "head_dim": 32, "norm_topk_prob": True, "mlp_only_layers": [1]},
+    "seed_oss": {"head_dim": 32},
+    "smollm3": {"no_rope_layers": [1, 0]},
+}
+"""As `ARCHITECTURES`, of those that differ from these in what no kernel computes."""
+
 
 def make_architecture(folder: Path, name: str) -> Path:
     """Write a random model of an architecture to `folder`, which is returned."""
@@ -68,7 +125,9 @@ def make_architecture(folder: Path, name: str) -> Path:
         settings.pop(member, None)
     settings["num_hidden_layers"] = 7 if model_type == "gemma3_text" else 2
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model(model_type, **settings | ARCHITECTURES[name])
+    config = transformers.AutoConfig.for_model(
+        model_type, **settings | (ARCHITECTURES | UNUSUAL | FURTHER)[name]
+    )
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():

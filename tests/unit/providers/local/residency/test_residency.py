@@ -441,6 +441,13 @@ def test_what_can_never_fit_is_refused_with_what_it_takes() -> None:
         house.add("c", {"cpu": 6}, keep="always")
 
 
+def test_what_can_not_be_parked_is_refused() -> None:
+    house = House(CPU)
+    shelf = Shelf("a", {"cpu": 1}, [], house.of_all)
+    with pytest.raises(ProviderStartError, match="'a' of 'shelf' can't be parked"):
+        house.residency.add(shelf, ModelStay(park=True))
+
+
 @in_virtual_time
 async def test_what_never_fits_beside_those_that_are_kept_is_told_at_once() -> None:
     house = House(CPU)

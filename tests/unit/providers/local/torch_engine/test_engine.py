@@ -26,7 +26,9 @@ from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import (
     ARCHITECTURES,
+    FURTHER,
     GREEDY,
+    UNUSUAL,
     generate,
     make_architecture,
     opened,
@@ -130,14 +132,16 @@ def kv_bytes(folder: Path, blocks: int) -> float:
     return float(blocks * 16 * numbers * 4)
 
 
-@both_kernels
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("kernels", ["auto", "sdpa"])
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER, *UNUSUAL])
 async def test_architectures(tmp_path: Path, name: str, kernels: str) -> None:
     make_architecture(tmp_path, name)
     prompts = PROMPTS[3:19:3]
     expected = reference(tmp_path, prompts, 40)
     async with running(tmp_path, max_step_tokens=32, kernels=kernels) as engine:
         assert engine.stats.batched
+        if kernels == "auto" and linear.kernels_possible():
+            assert engine.loaded.kernels == ("sdpa" if name in UNUSUAL else "llvm")
         alone = [await generate(engine, prompt, 40) for prompt in prompts]
         together = await asyncio.gather(*(generate(engine, prompt, 40) for prompt in prompts))
     assert [result.token_ids for result in alone] == expected
@@ -167,11 +171,20 @@ async def test_a_short_context_of_a_model_with_long_rope(tmp_path: Path) -> None
     assert [result.token_ids for result in results] == expected
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_attention_is_no_kernels(tmp_path: Path, name: str) -> None:
+    make_architecture(tmp_path, name)
+    with pytest.raises(ProviderStartError, match="bounded scores, sinks or queries that grow"):
+        opened(tmp_path, kernels="llvm")
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER, *UNUSUAL])
 async def test_logits_of_architectures(tmp_path: Path, name: str) -> None:
     make_architecture(tmp_path, name)
     prompt = PROMPTS[17]
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, attn_implementation="eager"
+    ).eval()
     with torch.inference_mode():
         logprobs = model(torch.tensor([prompt])).logits[0].log_softmax(-1)
     async with running(tmp_path, max_step_tokens=32) as engine:

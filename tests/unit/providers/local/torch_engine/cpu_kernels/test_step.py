@@ -20,12 +20,18 @@ from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading import self_check
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.model.attention import SequenceSpan, attend
+from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
+from providers.local.torch_engine.model.decoder import Layer
 from providers.local.torch_engine.model_runner import PagedRunner
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
-from tests.unit.providers.local.engines import ARCHITECTURES, make_architecture, opened
+from tests.unit.providers.local.engines import (
+    ARCHITECTURES,
+    FURTHER,
+    make_architecture,
+    opened,
+)
 
 if not linear.kernels_possible():
     pytest.skip("needs x86 with AVX2, Linux and llvmlite", allow_module_level=True)
@@ -43,7 +49,7 @@ def decoder_in(folder: Path, **settings: Any) -> Any:
     return decoder
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER])
 def test_every_operation_of_every_architecture(tmp_path: Path, name: str) -> None:
     decoder = decoder_in(make_architecture(tmp_path, name))
     assert cpu_step.supports(decoder)
@@ -146,13 +152,13 @@ def test_attention(
         :, :queries_heads
     ]
     kernels = _kernels(queries_heads, kv_heads, head_dim, scale=0.3)
-    expected = attend(queries, cached, spans, scale=0.3, window=window)
-    found = attend(queries, cached, [DecodingSpans(spans, kernels)], scale=0.3, window=window)
+    expected = attend(queries, cached, spans, Scores(0.3, window))
+    found = attend(queries, cached, [DecodingSpans(spans, kernels)], Scores(0.3, window))
     assert torch.allclose(found, expected, atol=2e-5)
     # Some of the rows, in another order.
     some = [spans[5], spans[0], spans[3]]
     few = DecodingSpans(some, kernels)
-    apart = few.attend(queries, cached, scale=0.3, window=window)
+    apart = few.attend(queries, cached, Scores(0.3, window))
     assert torch.equal(apart, found[torch.tensor([5, 0, 3])])
 
 
@@ -238,8 +244,8 @@ def test_a_layer_of_every_kind_is_tried(tmp_path: Path, monkeypatch: pytest.Monk
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
     right = cpu_step.CPUStep.attend
 
-    def without_window(step: Any, queries: Any, cached: Any, window: int | None) -> Any:
-        return right(step, queries, cached, None)
+    def without_window(step: Any, queries: Any, cached: Any, layer: Layer) -> Any:
+        return right(step, queries, cached, replace(layer, window=None))
 
     monkeypatch.setattr(cpu_step.CPUStep, "attend", without_window)
     assert "'attention' is off" in str(self_check.find_fault(decoder, BLOCK_SIZE, step_of))

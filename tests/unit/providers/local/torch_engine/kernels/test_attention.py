@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from providers.local.torch_engine.kernels.attention import paged_attention, splits_for
 from providers.local.torch_engine.kernels.places import Places, PromptSpan
 from providers.local.torch_engine.kernels.prompts import Attend
-from providers.local.torch_engine.model.attention import SequenceSpan, attend
+from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
 
 BLOCK_SIZE = 16
 DECODING = [(1, 1), (1, 16), (1, 17), (1, 200)]
@@ -74,7 +74,7 @@ class Case:
     def expected(self, window: int | None) -> Any:
         """What PyTorch finds, in float32."""
         return attend(
-            self.queries.float(), self.cached.float(), self.spans, scale=self.scale, window=window
+            self.queries.float(), self.cached.float(), self.spans, Scores(self.scale, window)
         )
 
     def found(

@@ -26,6 +26,7 @@ from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.unit.providers.local.engines import (
     ARCHITECTURES,
+    FURTHER,
     generate,
     make_architecture,
     opened,
@@ -59,7 +60,7 @@ async def test_the_tokens_of_generate(device: Any, folder: Path) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER])
 async def test_architectures(device: Any, tmp_path: Path, name: str) -> None:
     if device.type != "cuda":
         pytest.skip("takes too long in the interpreter")
@@ -73,7 +74,7 @@ async def test_architectures(device: Any, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER])
 def test_logits_in_bfloat16_beside_transformers(device: Any, tmp_path: Path, name: str) -> None:
     if device.type != "cuda":
         pytest.skip("the interpreter multiplies bfloat16 matrices as if they were integers")

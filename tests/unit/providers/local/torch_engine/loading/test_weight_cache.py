@@ -25,7 +25,11 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
-from tests.unit.providers.local.engines import ARCHITECTURES, make_architecture
+from tests.unit.providers.local.engines import (
+    ARCHITECTURES,
+    UNUSUAL,
+    make_architecture,
+)
 
 if not linear.kernels_possible():
     pytest.skip("needs x86 with AVX2, Linux and llvmlite", allow_module_level=True)
@@ -64,7 +68,7 @@ def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *UNUSUAL, "granite", "olmo3", "qwen2_moe"])
 def test_what_is_kept_computes_the_same_to_the_bit(
     tmp_path: Path, name: str, made: list[str]
 ) -> None:

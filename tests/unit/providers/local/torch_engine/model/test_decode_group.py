@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from providers.local.torch_engine.model.attention import SequenceSpan, attend
+from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
 from providers.local.torch_engine.model.decode_group import LONGEST, DecodeGroup, grouped
 
 BLOCK_SIZE = 16
@@ -50,7 +50,7 @@ class Case:
     def error(self, window: int | None) -> float:
         """Of the groups, beside every sequence alone."""
         expected, found = (
-            attend(self.queries, self.cached, spans, scale=0.3, window=window)
+            attend(self.queries, self.cached, spans, Scores(0.3, window))
             for spans in (self.spans, self.together)
         )
         return float((found - expected).norm() / expected.norm())

@@ -1,0 +1,30 @@
+"""What a layer computes of each token by itself, after its attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from providers.local.torch_engine.model.linear import Linear
+
+Gate = Callable[[torch.Tensor], torch.Tensor]
+"""The activation of the first half of each row times the second half."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedMLP:
+    """Two products, with a gate between them.
+
+    Attributes:
+        gate_up: `[tokens, hidden]` to `[tokens, 2 * intermediate]`: gates, then what they let by.
+        down: `[tokens, intermediate]` to `[tokens, hidden]`.
+    """
+
+    gate_up: Linear
+    down: Linear
+
+    def __call__(self, x: torch.Tensor, gate: Gate) -> torch.Tensor:
+        """What `x`, `[tokens, hidden]`, comes to."""
+        return self.down(gate(self.gate_up(x)))
