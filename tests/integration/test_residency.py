@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +45,7 @@ def template(path: Path, *names: str, simulate: dict[str, Any], **sections: Any)
     )
 
 
-def ask(server: ServerProcess, model: str, text: str = "one two three", **more: Any) -> wire.Reply:
+def ask(server: ServerProcess, model: str, text: Any = "one two three", **more: Any) -> wire.Reply:
     body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
     return wire.request("POST", f"{server.base_url}/chat/completions", body)
 
@@ -195,6 +197,36 @@ def test_what_waits_is_bounded(tmp_path: Path) -> None:
         assert ask(server, "b").status == 200
 
 
+def test_who_goes_away_leaves_no_lease_and_no_place_in_the_queue(tmp_path: Path) -> None:
+    path = template(
+        tmp_path, "a", "b", simulate={"memory": "8GB", "step_seconds": 0.05}, residency={}
+    )
+    text = " ".join(["word"] * 400)
+
+    def in_use(name: str) -> tuple[int, int]:
+        [found] = [each for each in memory(server)["models"] if each["model"] == name]
+        return found["leases"], found["waiting"]
+
+    with running(path) as server:
+        url = f"{server.base_url}/chat/completions"
+        body = {"model": "a", "stream": True, "messages": [{"role": "user", "content": text}]}
+        with wire.open_reply("POST", url, body) as reply:
+            wire.next_text(wire.events(reply))
+            assert in_use("a") == (1, 0)
+            waits = socket.create_connection(("127.0.0.1", server.port))
+            asked = json.dumps({**body, "model": "b"}).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(asked)}"
+            waits.sendall(head.encode() + b"\r\n\r\n" + asked)
+            wire.eventually(lambda: in_use("b") == (0, 1))
+            waits.close()
+            wire.eventually(lambda: in_use("b") == (0, 0))
+        # The rest of its reply would have taken twenty seconds.
+        wire.eventually(lambda: in_use("a") == (0, 0), seconds=10)
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+        assert ask(server, "a", [image]).status == 400
+        assert in_use("a") == (0, 0)
+
+
 # Who stays ----------------------------------------------------------------------------------------
 
 
@@ -270,6 +302,28 @@ def test_a_model_that_never_fits_is_refused_at_the_start(tmp_path: Path) -> None
     never = r"10\.00 GB of 'cpu'.*gives all models there 9\.00 GB"
     with pytest.raises(ServerFailed, match=never), running(path):
         pass
+
+
+def test_a_reload_changes_what_there_is_and_who_stays(tmp_path: Path) -> None:
+    sizes = {"memory": "4GB"}
+    path = template(tmp_path, "a", "b", simulate=sizes, residency={"stay_seconds": 0})
+    with running(path) as server:
+        assert ask(server, "a").status == 200
+        assert ask(server, "b").status == 200
+        assert states(server) == {"a": "ready", "b": "ready"}
+        template(tmp_path, "a", "b", simulate=sizes, memory={"cpu": "5GB"})
+        server.send_signal(signal.SIGHUP)
+        wire.eventually(lambda: memory(server)["devices"]["cpu"]["bound"] == 5 * GB)
+        # Who was idle for longest goes.
+        wire.eventually(lambda: states(server) == {"a": "out", "b": "ready"})
+        template(tmp_path, "a", "b", simulate=sizes, memory={"cpu": "5GB"}, a={"keep": "always"})
+        server.send_signal(signal.SIGHUP)
+        wire.eventually(lambda: states(server) == {"a": "ready", "b": "out"})
+        path.write_text(path.read_text().replace("5GB", "3GB"))
+        server.send_signal(signal.SIGHUP)
+        # What is there stays, and what is amiss is said.
+        server.wait_for_log("'a' takes 4.00 GB of 'cpu', and has no room in 3.00 GB")
+        assert ask(server, "a").status == 200
 
 
 # Models that are real -----------------------------------------------------------------------------

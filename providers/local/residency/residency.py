@@ -56,6 +56,9 @@ class Residency:
         """Go on by other settings. Where there is less memory, those that are idle make room."""
         self.ledger.bounds = dict(bounds)
         self.settings = settings
+        for each in self._residents:
+            if hopeless := self._kept_from(each, each.model.needs):
+                log.warning("%s Give models more `memory`.", hopeless)
         self._turn()
 
     async def stop(self) -> None:
