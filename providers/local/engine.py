@@ -195,8 +195,9 @@ class Stats:
 
     `waiting`, `running` and the blocks of the KV cache are now; the rest counts since the start.
     Each sequence that came ends as one of `finished`, `cancelled` and `failed`. `prompt_tokens` are
-    those that were computed, `cached_tokens` those that did not have to be. `batched` says whether
-    several sequences share a forward pass.
+    those that were computed, `cached_tokens` those that did not have to be. `guessed_tokens` were
+    computed before it was known that they come, as `guessed_right_tokens` of them did. `batched`
+    says whether several sequences share a forward pass.
     """
 
     waiting: int = 0
@@ -208,6 +209,8 @@ class Stats:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    guessed_tokens: int = 0
+    guessed_right_tokens: int = 0
     steps: int = 0
     used_blocks: int = 0
     total_blocks: int = 0

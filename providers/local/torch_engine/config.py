@@ -63,5 +63,10 @@ class TorchConfig(LocalConfig):
     """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
     never takes more than `max_sequences` of the longest requests need."""
 
+    speculation: Literal["ngram", "none"] = "ngram"
+    """Whether tokens are guessed from what a request has said and heard before, and several of them
+    computed in one step where few requests run: `ngram` where that pays, which it finds out by
+    itself. A reply is the same with it and without. On a GPU in Triton kernels there is none."""
+
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept for others that begin the same."""

@@ -73,6 +73,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             loaded.blocks,
             loaded.limits,
             prefix_cache=loaded.config.prefix_cache and loaded.batched,
+            speculates=speculates(loaded),
             long_rope=loaded.long_rope,
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
@@ -237,6 +238,7 @@ class TorchEngine(EngineThread[TorchSequence]):
         self._counts.steps += 1
         sampling: list[TorchSequence] = []
         rows: list[int] = []
+        guessed: dict[TorchSequence, tuple[Chunk, torch.Tensor]] = {}
         row = 0
         for chunk in batch.chunks:
             sequence, samples, scored = chunk.sequence, chunk.samples, chunk.sequence.scores_prompt
@@ -254,7 +256,9 @@ class TorchEngine(EngineThread[TorchSequence]):
                 self._end(sequence, Ended(StopReason.out_of_tokens))
                 continue
             sampling.append(sequence)
-            rows.append(end - 1)
+            rows.append(end - 1 - len(chunk.guessed))
+            if chunk.guessed:
+                guessed[sequence] = (chunk, logits[end - len(chunk.guessed) : end])
         if not sampling:
             return
         masks = self._masks(sampling, constrained)
@@ -273,6 +277,42 @@ class TorchEngine(EngineThread[TorchSequence]):
                 self._fail(sequence, nothing_left())
             else:
                 self._take(sequence, choice.token_id, choice.scores)
+        for chunk, following in guessed.values():
+            self._go_on(batch, chunk, following)
+
+    def _go_on(self, batch: StepBatch, chunk: Chunk, logits: torch.Tensor) -> None:
+        """Choose further tokens, as long as each was guessed before it was chosen.
+
+        Args:
+            batch: the step.
+            chunk: of a sequence whose next token was chosen.
+            logits: after each guessed token, `[guessed, vocab_size]`.
+        """
+        sequence, right = chunk.sequence, 0
+        for guess, row in zip(chunk.guessed, logits.split(1), strict=True):
+            if sequence.ended or sequence.token_ids[-1] != guess:
+                break
+            right += 1
+            constraint = sequence.generation.constraint
+            try:
+                allowed = None if constraint is None else constraint.allowed()
+            except APIError as error:
+                self._scheduler.end(sequence)
+                self._fail(sequence, error)
+                break
+            mask = None if allowed is None else torch.from_numpy(allowed)
+            [choice] = self._sampler.sample(row, [sequence], [mask])
+            if choice is None:
+                self._scheduler.end(sequence)
+                self._fail(sequence, nothing_left())
+            else:
+                self._take(sequence, choice.token_id, choice.scores)
+        if not sequence.ended:
+            self._scheduler.guessed_right(batch, sequence, right)
+        assert sequence.guesses is not None
+        sequence.guesses.settle(len(chunk.guessed), right, len(batch.chunks))
+        self._counts.guessed_tokens += len(chunk.guessed)
+        self._counts.guessed_right_tokens += right
 
     def _take(self, sequence: TorchSequence, token_id: int, scores: TokenScores | None) -> None:
         """Give a sequence the token that was chosen for it, or end it where none could be."""
@@ -365,6 +405,11 @@ class TorchEngine(EngineThread[TorchSequence]):
             " is running.",
             code="out_of_memory",
         )
+
+
+def speculates(loaded: LoadedModel) -> bool:
+    """Whether tokens are guessed: not where a step is launched before the last one's are read."""
+    return loaded.config.speculation == "ngram" and loaded.batched and loaded.kernels != "triton"
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

@@ -107,10 +107,16 @@ def located(
     device = decoder.embedding.device
     spans = []
     at = 0
-    for each, tokens in chunks:
+    for chunk in chunks:
+        each, tokens = chunk.sequence, chunk.tokens
         end = each.computed + tokens
         spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
         at += tokens
+        # As if each were another sequence's, so that all that decode are computed together: what
+        # it looks at is written before anything is read.
+        for further in range(1, len(chunk.guessed) + 1):
+            spans.append(SequenceSpan(at, 1, end + further, each.blocks, block_size, device))
+            at += 1
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
     return token_ids, rows, Where(positions, slots, spans)
@@ -150,8 +156,9 @@ def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
     flat = FlatChunks([], [], [], [])
     for chunk in chunks:
         each = chunk.sequence
-        start, end, blocks = each.computed, each.computed + chunk.tokens, each.blocks
-        flat.token_ids.extend(each.token_ids[start:end])
+        start, end, blocks = each.computed, each.computed + chunk.rows, each.blocks
+        flat.token_ids.extend(each.token_ids[start : start + chunk.tokens])
+        flat.token_ids.extend(chunk.guessed)
         flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
         flat.slots.extend(
             blocks[place // block_size] * block_size + place % block_size

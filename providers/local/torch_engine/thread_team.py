@@ -157,6 +157,6 @@ class TeamRunner:
         begun = time.perf_counter()
         use_threads(self._size.threads)
         logits = self._runner.forward(chunks, chosen)
-        work = (len(chunks), sum(each.tokens for each in chunks))
+        work = (len(chunks), sum(each.rows for each in chunks))
         self._size.took(work, time.perf_counter() - begun)
         return logits

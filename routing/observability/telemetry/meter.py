@@ -157,6 +157,8 @@ class Meter:
                 follow(told.engine_prompt, stats.prompt_tokens, *labels)
                 follow(told.engine_cached, stats.cached_tokens, *labels)
                 follow(told.engine_generated, stats.generated_tokens, *labels)
+                follow(told.engine_guessed, stats.guessed_tokens, *labels)
+                follow(told.engine_guessed_right, stats.guessed_right_tokens, *labels)
                 follow(told.engine_steps, stats.steps, *labels)
                 follow(told.engine_preempted, stats.preempted, *labels)
             for (model, place), stats in provider.replica_stats().items():

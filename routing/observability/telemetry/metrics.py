@@ -218,6 +218,12 @@ class Metrics:
         self.engine_generated = self._counter(
             "engine_generated_tokens", "Tokens that an engine made.", engine
         )
+        self.engine_guessed = self._counter(
+            "engine_guessed_tokens", "Tokens that an engine computed on a guess.", engine
+        )
+        self.engine_guessed_right = self._counter(
+            "engine_guessed_right_tokens", "Tokens that an engine guessed rightly.", engine
+        )
         self.engine_steps = self._counter("engine_steps", "Forward passes of an engine.", engine)
         self.engine_preempted = self._counter(
             "engine_preempted_sequences", "Sequences that had to make room.", engine

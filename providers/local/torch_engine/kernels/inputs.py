@@ -63,8 +63,8 @@ class InputBuffer:
         given = len(flat.token_ids)
         tokens, sequences = max(padded, given), max(padded, len(chunks))
         fill, empty = tokens - given, sequences - len(chunks)
-        lengths = [each.computed + count for each, count in chunks]
-        starts = list(accumulate((count for _, count in chunks), initial=0))
+        lengths = [each.sequence.computed + each.tokens for each in chunks]
+        starts = list(accumulate((each.tokens for each in chunks), initial=0))
         numbers, at = self._numbers, 0
         for values, length in (
             (flat.token_ids + fill * [0], tokens),
@@ -100,7 +100,10 @@ class InputBuffer:
         decoding = 0
         while decoding < len(chunks) and chunks[decoding].tokens == 1:
             decoding += 1
-        prompts = [PromptSpan(count, each.computed + count) for each, count in chunks[decoding:]]
+        prompts = [
+            PromptSpan(each.tokens, each.sequence.computed + each.tokens)
+            for each in chunks[decoding:]
+        ]
         places = Places(parts[1], parts[2], lengths, starts, tables, prompts)
         rows = None if wanted is None or wanted == tokens else parts[3, :wanted]
         return Inputs(parts[0], rows, places)

@@ -12,6 +12,7 @@ from providers.local.block_manager import BlockManager
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesses
 
 
 @dataclass(slots=True)
@@ -30,10 +31,22 @@ class StepLimits:
 
 
 class Chunk(NamedTuple):
-    """The next tokens of one sequence: those from `sequence.computed` on."""
+    """The next tokens of one sequence: those from `sequence.computed` on.
+
+    Attributes:
+        sequence: whose.
+        tokens: how many.
+        guessed: tokens that may come after the last of it.
+    """
 
     sequence: TorchSequence
     tokens: int
+    guessed: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many tokens are computed."""
+        return self.tokens + len(self.guessed)
 
     @property
     def samples(self) -> bool:
@@ -42,8 +55,10 @@ class Chunk(NamedTuple):
 
     @property
     def logits(self) -> int:
-        """After how many of its last tokens the logits are needed."""
-        return self.tokens if self.sequence.scores_prompt else int(self.samples)
+        """After how many of its last rows the logits are needed."""
+        if self.sequence.scores_prompt:
+            return self.tokens
+        return 1 + len(self.guessed) if self.samples else 0
 
 
 @dataclass(slots=True)
@@ -61,6 +76,7 @@ class TorchScheduler:
         blocks: the memory of the KV cache.
         limits: of a step.
         prefix_cache: whether what was computed is looked for and kept.
+        speculates: whether tokens are guessed.
         long_rope: what long sequences turn by, where that is something else.
     """
 
@@ -70,6 +86,7 @@ class TorchScheduler:
         limits: StepLimits,
         *,
         prefix_cache: bool,
+        speculates: bool = False,
         long_rope: LongRope | None = None,
     ) -> None:
         self.limits = limits
@@ -77,6 +94,8 @@ class TorchScheduler:
         self.preempted = 0
         self._blocks = blocks
         self._prefix_cache = prefix_cache
+        # What is turned otherwise once it is long would have to be sent back amid its guesses.
+        self._speculates = speculates and long_rope is None
         self._long_rope = long_rope
         self._waiting: list[tuple[int, int, TorchSequence]] = []
         self._arrivals = itertools.count()
@@ -93,6 +112,8 @@ class TorchScheduler:
         """Queue a sequence."""
         self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
         self._patient += self._can_wait(sequence)
+        if self._speculates:
+            sequence.guesses = Guesses()
         self._queue(sequence)
 
     def drop(self, sequences: set[TorchSequence]) -> None:
@@ -160,6 +181,7 @@ class TorchScheduler:
             taken = self._take(batch, sequence, min(budget, for_patient) if can_wait else budget)
             budget -= taken
             for_patient -= taken if can_wait else 0
+        self._guess(batch)
         self._note(batch)
         return batch
 
@@ -174,6 +196,13 @@ class TorchScheduler:
             block = sequence.blocks[index]
             if self._blocks.register(block, sequence.block_hash(index, size)):
                 batch.registered.append(block)
+
+    def guessed_right(self, batch: StepBatch, sequence: TorchSequence, tokens: int) -> None:
+        """So many tokens that were guessed for `sequence` are its own, and in the cache."""
+        # Their blocks were not full with its own tokens alone.
+        before = Chunk(sequence, tokens)
+        self.register(batch, before)
+        sequence.computed += tokens
 
     def undo(self, batch: StepBatch) -> None:
         """A step failed: what it was to compute is not in the cache."""
@@ -196,6 +225,35 @@ class TorchScheduler:
         return True
 
     # ----------------------------------------------------------------------------------------------
+
+    def _guess(self, batch: StepBatch) -> None:
+        """Add guesses to a step in which all sequences decode, as far as there is memory left."""
+        chunks = batch.chunks
+        if not self._speculates or not 0 < len(chunks) <= MOST_ROWS // 2:
+            return
+        if any(chunk.tokens > 1 or not chunk.samples for chunk in chunks):
+            return
+        room = MOST_ROWS // len(chunks) - 1
+        for place, chunk in enumerate(chunks):
+            sequence = chunk.sequence
+            left = sequence.generation.max_tokens - sequence.completion_tokens - 1
+            if sequence.guesses is None or left < 1 or sequence.scores_prompt:
+                continue
+            guessed = sequence.guesses.next(sequence.token_ids, min(room, left), len(chunks))
+            if guessed and self._has_room(sequence, sequence.computed + 1 + len(guessed)):
+                chunks[place] = chunk._replace(guessed=guessed)
+
+    def _has_room(self, sequence: TorchSequence, tokens: int) -> bool:
+        """Blocks for the first `tokens` tokens, if nobody has to give way for them."""
+        needed = self._blocks.blocks_for(tokens) - len(sequence.blocks)
+        if needed > 0 and self._blocks.available < needed + len(self.running):
+            return False
+        for _ in range(needed):
+            block = self._blocks.allocate(after=sequence.blocks[-1], span=needed)
+            if block is None:
+                return False
+            sequence.blocks.append(block)
+        return True
 
     def _can_wait(self, sequence: TorchSequence) -> bool:
         return self._places[sequence][0] >= CAN_WAIT

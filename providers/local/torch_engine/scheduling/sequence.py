@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from providers.local.engine import Generation
 from providers.local.sequence import Deliver, LocalSequence
+from providers.local.torch_engine.scheduling.speculation import Guesses
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.scheduling.sampler import TokenCounts
@@ -21,6 +22,7 @@ class TorchSequence(LocalSequence):
         hashes: of the full blocks, as far as they were asked for.
         turns_from: the row of the rotations that its first token turns by; see `LongRope`.
         counts: of its tokens, kept by the sampler where penalties need them.
+        guesses: of what comes next, where the engine speculates.
     """
 
     def __init__(self, generation: Generation, deliver: Deliver) -> None:
@@ -29,6 +31,7 @@ class TorchSequence(LocalSequence):
         self.hashes: list[bytes] = []
         self.turns_from = 0
         self.counts: TokenCounts | None = None
+        self.guesses: Guesses | None = None
 
     @property
     def awaits_token(self) -> bool:

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, StopReason
-from providers.local.engine import Ended, Generation, Prefilled, Sampled, TokenScores
+from providers.local.engine import Constraint, Ended, Generation, Prefilled, Sampled, TokenScores
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
@@ -196,6 +196,7 @@ async def generate(
     *,
     logprobs: int | None = None,
     prompt_logprobs: bool = False,
+    constraint: Constraint | None = None,
     **sampling: Any,
 ) -> Result:
     """The tokens that follow `prompt_ids`, greedily unless told otherwise, with the end token."""
@@ -206,6 +207,7 @@ async def generate(
         max_tokens,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        constraint=constraint,
     )
     result = Result()
     async for outputs in engine.generate(generation):

@@ -1,0 +1,175 @@
+"""What guessing tokens (`speculation: ngram`) gives where text repeats its prompt, and costs else.
+
+    python -m bench.speculation [--model starter] [--rounds 5] [--quantization int8]
+
+One request at a time, and two and four, on two engines that differ in nothing else, in turns in
+each round: an edit, whose reply is mostly its prompt; a story; and a prompt of random tokens whose
+reply is drawn as randomly. Prompts are in the cache before, so that replies alone are timed.
+Replies have to be the same. Reported are the tokens/s with guesses of those without, medians of
+the rounds' ratios. Writes `bench/results/speculation.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bench.machine import write_results
+from llama_compat.types import (
+    GreedySamplingStrategy,
+    SamplingParams,
+    SamplingStrategy,
+    TopPSamplingStrategy,
+)
+from providers.local.engine import Generation, Sampled
+from providers.local.models import store as model_store
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.loader import load
+
+WANTED = {"edit": 1.6, "elsewhere": 0.97}
+"""Tokens/s of those without guesses, at least; for an edit at one request."""
+
+TOKENS = 192
+SIZES = (1, 2, 4)
+
+
+class Workload(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        prompts: token ids, one for each request that runs at the same time.
+        strategy: of sampling.
+    """
+
+    prompts: list[tuple[int, ...]]
+    strategy: SamplingStrategy
+
+
+def source_of(number: int) -> str:
+    """A file that somebody wants to have changed in one place."""
+    names = ("width", "height", "depth", "weight", "price", "count", "angle", "speed")
+    return "\n\n".join(
+        f"def get_{name}(item):\n    value = item.data[{name!r}]\n"
+        f"    if value is None:\n        return {place + number}\n    return value"
+        for place, name in enumerate(names)
+    )
+
+
+def workloads(model: Any) -> dict[str, Workload]:
+    """Three of each, of which the first are for one request at a time."""
+
+    def asked(text: str) -> tuple[int, ...]:
+        chat = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        return tuple(model.tokenizer.encode(chat, add_special_tokens=False))
+
+    dice, greedy = random.Random(0), GreedySamplingStrategy()
+    edits = [
+        asked(f"Repeat this file, but call get_price get_cost:\n\n{source_of(number)}")
+        for number in range(SIZES[-1])
+    ]
+    stories = [
+        asked(f"Tell a story about {who} who finds a letter in a bottle.")
+        for who in ("a sailor", "a baker", "two sisters", "an old dog")
+    ]
+    noise = [
+        tuple(dice.randrange(1000, model.vocab_size) for _ in range(300)) for _ in range(SIZES[-1])
+    ]
+    return {
+        "edit": Workload(edits, greedy),
+        "story": Workload(stories, greedy),
+        "random": Workload(noise, TopPSamplingStrategy(temperature=1.5, top_p=1.0)),
+    }
+
+
+async def reply(engine: TorchEngine, prompt: tuple[int, ...], asked: Workload, tokens: int) -> Any:
+    """The token ids of a reply."""
+    sampling = SamplingParams(strategy=asked.strategy, seed=1, ignore_eos=True)
+    said: list[int] = []
+    async for outputs in engine.generate(Generation(prompt, sampling, tokens)):
+        said += [each.token_id for each in outputs if isinstance(each, Sampled)]
+    return said
+
+
+async def timed(engine: TorchEngine, asked: Workload, size: int) -> tuple[float, list[list[int]]]:
+    """Tokens a second of so many requests at a time, and what was said."""
+    prompts = asked.prompts[:size]
+    await asyncio.gather(*(reply(engine, prompt, asked, 1) for prompt in prompts))
+    began = time.perf_counter()
+    said = await asyncio.gather(*(reply(engine, prompt, asked, TOKENS) for prompt in prompts))
+    return size * TOKENS / (time.perf_counter() - began), said
+
+
+async def compare(engines: dict[str, TorchEngine], rounds: int) -> dict[str, Any]:
+    """All workloads, by both engines in turns."""
+    found: dict[str, Any] = {}
+    for name, asked in workloads(engines["none"].model).items():
+        for size in SIZES:
+            ratios, rates = [], []
+            before = engines["ngram"].stats
+            for turn in range(rounds + 1):
+                order = ["none", "ngram"] if turn % 2 else ["ngram", "none"]
+                results = {each: await timed(engines[each], asked, size) for each in order}
+                assert results["none"][1] == results["ngram"][1], f"{name}: another text"
+                if turn:  # the first one warms up
+                    ratios.append(results["ngram"][0] / results["none"][0])
+                    rates.append(results["none"][0])
+            after = engines["ngram"].stats
+            guessed = after.guessed_tokens - before.guessed_tokens
+            right = after.guessed_right_tokens - before.guessed_right_tokens
+            found[f"{name}, {size} at a time"] = {
+                "ratio": round(statistics.median(ratios), 3),
+                "ratios": [round(each, 3) for each in ratios],
+                "tokens_per_s_without": round(statistics.median(rates), 1),
+                "guessed_a_token": round(guessed / (size * TOKENS * (rounds + 1)), 3),
+                "right": round(right / guessed, 3) if guessed else None,
+            }
+            print(name, size, json.dumps(found[f"{name}, {size} at a time"]), flush=True)
+    return found
+
+
+def opened(name: str, quantization: str, speculation: str) -> TorchEngine:
+    """An engine that runs."""
+    settings = {"device": "cpu", "quantization": quantization, "speculation": speculation}
+    config = TorchConfig.model_validate(settings)
+    engine = TorchEngine(load(name, model_store.resolve(name), config, 2048))
+    engine.start()
+    return engine
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--model", default="starter")
+    parser.add_argument("--quantization", default="int8", choices=("int8", "float16", "none"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
+    options = parser.parse_args(arguments)
+    engines = {
+        each: opened(options.model, options.quantization, each) for each in ("none", "ngram")
+    }
+    try:
+        found = asyncio.run(compare(engines, options.rounds))
+    finally:
+        for engine in engines.values():
+            engine.stop()
+    results = {
+        "model": options.model,
+        "quantization": options.quantization,
+        "tokens": TOKENS,
+        "rounds": options.rounds,
+        "wanted": WANTED,
+        "of without": found,
+    }
+    if not options.no_record:
+        write_results("speculation", results, "torch", "transformers")
+
+
+if __name__ == "__main__":
+    main()
