@@ -55,6 +55,7 @@ FUNCTIONS: dict[str, int] = {
     "llama_model_load_from_file": 2,
     "llama_model_meta_val_str": 4,
     "llama_model_n_ctx_train": 1,
+    "llama_model_size": 1,
     "llama_model_n_embd_out": 1,
     "llama_model_n_head": 1,
     "llama_model_n_head_kv": 1,
