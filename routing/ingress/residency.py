@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +9,13 @@ from fastapi import Request
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY
-from llama_compat.text.one_line import one_line
 from routing.auth import ADMIN
-from routing.ingress.answer import request_id_of
+from routing.page.audited import noted
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
     from providers.local.residency.resident import Resident
     from routing.app import Application
-
-log = logging.getLogger(__name__)
 
 
 def add_residency_routes(app: Application) -> None:
@@ -32,7 +28,7 @@ def add_residency_routes(app: Application) -> None:
         says.
         """
         residents = await _residents(request, model)
-        _note(request, model, "loaded")
+        await noted(request, "model.load", model)
         for each in residents:
             await each.load()
         return _shown(residents)
@@ -41,7 +37,7 @@ def add_residency_routes(app: Application) -> None:
         """Unload a model that shares memory, once its requests have ended, even one that is always
         kept. The next request loads it again."""
         residents = await _residents(request, model)
-        _note(request, model, "unloaded")
+        await noted(request, "model.unload", model)
         for each in residents:
             each.dismiss()
         return _shown(residents)
@@ -65,11 +61,6 @@ async def _residents(request: Request, model: str) -> list[Resident]:
             code="not_resident",
         )
     return list(dict.fromkeys(residents))
-
-
-def _note(request: Request, model: str, what: str) -> None:
-    """Who runs the server did this: it is in the log whatever its level for requests is."""
-    log.warning("%s admin: '%s' is to be %s", request_id_of(request.scope), one_line(model), what)
 
 
 def _shown(residents: list[Resident]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def template(path: Path, *names: str, simulate: dict[str, Any], **sections: Any)
         path / "residency.yaml",
         providers=[{"id": "echo", "type": "local::echo", "config": {"simulate": settings}}],
         models=models,
-        server={"admin_key": "an-admin-key"},
+        server={"admin_key": "an-admin-key", "storage": f"sqlite:{path / 'kept.sqlite'}"},
         **{"memory": {"cpu": "9GB"}, **sections},
     )
 
@@ -263,7 +263,8 @@ def test_an_operator_unloads_what_is_always_kept_and_it_is_back_when_asked(
     url = f"{server.url}/admin/models/kept"
     assert wire.request("POST", f"{url}/unload", headers=ADMIN).status == 200
     wire.eventually(lambda: states(server)["kept"] == "out")
-    assert "'kept' is to be unloaded" in server.wait_for_log("is to be unloaded")
+    audit = wire.request("GET", f"{server.url}/admin/audit", headers=ADMIN).json()["data"]
+    assert [(each["action"], each["subject"]) for each in audit] == [("model.unload", "kept")]
     assert ask(server, "kept").status == 200
     assert states(server)["kept"] == "ready"
     assert wire.request("POST", f"{url}/load").status == 401
