@@ -4,6 +4,7 @@ import { Failure, apiKey, ask } from "./api.js";
 import { Column } from "./column.js";
 import * as conversations from "./conversations.js";
 import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
+import { handedOver } from "./handover.js";
 import { keyForm } from "./key_form.js";
 import { settingsForm } from "./settings.js";
 import { snippets } from "./snippets.js";
@@ -43,7 +44,7 @@ class Playground {
 
   async start() {
     this.kept = await conversations.list();
-    this.open(this.kept[0] ?? conversations.fresh());
+    this.open(handedOver() ?? this.kept[0] ?? conversations.fresh());
   }
 
   /** Leave it: what is streamed stops, what is not saved yet is. */
