@@ -118,11 +118,10 @@ class RequestLimits:
         """
         demand = NO_DEMAND
         if rules.limits_tokens or rules.limits_costs:
-            extent = call.extent
-            usage = extent.usage(COMPLETION_TOKENS)
+            usage = call.extent.usage(COMPLETION_TOKENS)
             demand = Demand(
                 usage.prompt_tokens + usage.completion_tokens,
-                extent.max_tokens is None,
+                call.extent.max_tokens is None,
                 (cost(usage) or 0) / NANO_DOLLARS if rules.limits_costs else 0.0,
             )
         return self._limiter.admit(rules, demand, tell)

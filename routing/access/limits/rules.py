@@ -163,7 +163,9 @@ def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
         tokens: float = demand.tokens
         if demand.is_guess and tokens > rule.limit:
             tokens = rule.limit
-        return Charge(rule, rule.counter, countable(tokens))
+        # `countable`, which most are, without its call.
+        reserve = float(tokens) if 0 <= tokens <= MOST else countable(tokens)
+        return Charge(rule, rule.counter, reserve)
     began, ends = period_at(rule.period, now)
     return Charge(rule, f"{rule.counter}:{began}", countable(demand.cost), ends=ends)
 
@@ -173,6 +175,9 @@ def used_of(charges: Sequence[Charge], tokens: float | None, cost: float | None)
     all that was reserved."""
     used = []
     for charge in charges:
+        if charge.use:
+            used.append(0.0)
+            continue
         resource = charge.rule.resource
         if resource is _TOKENS:
             used.append(charge.reserve if tokens is None else countable(tokens))

@@ -14,7 +14,7 @@ MOST_STEPS = 32
 MAX_ERROR = 200
 
 
-class Step(Struct, frozen=True, omit_defaults=True):
+class TrailStep(Struct, frozen=True, omit_defaults=True):
     """One attempt.
 
     Attributes:
@@ -49,16 +49,16 @@ def trail_of(attempts: Sequence[Attempt], begun: float, ended: float) -> str:
     ).decode()
 
 
-def steps_of(trail: str) -> list[Step]:
+def steps_of(trail: str) -> list[TrailStep]:
     """What `trail_of` kept; nothing of what can't be read."""
     try:
-        return msgspec.json.decode(trail, type=list[Step]) if trail else []
+        return msgspec.json.decode(trail, type=list[TrailStep]) if trail else []
     except msgspec.DecodeError:
         return []
 
 
-def _step(each: Attempt, begun: float, ended: float) -> Step:
-    return Step(
+def _step(each: Attempt, begun: float, ended: float) -> TrailStep:
+    return TrailStep(
         target=each.target.id,
         why=each.why.value,
         outcome=each.outcome.value,

@@ -116,7 +116,12 @@ def test_a_key_of_the_template_is_shown_as_such(keys: Page, operated: ServerProc
     # What it spent is a curve, with its numbers behind it.
     curve = found.get_by_role("button", name="Spending of the page's, the last 30 days")
     usage = f"{operated.url}/admin/usage?by=key"
-    wire.eventually(lambda: wire.request("GET", usage, headers=ADMIN).json()["data"])
+
+    def is_recorded() -> bool:
+        rows = wire.request("GET", usage, headers=ADMIN).json()["data"]
+        return "the page's" in {row["key_name"] for row in rows}
+
+    wire.eventually(is_recorded)
     keys.reload()
     curve.click()
     dialog = keys.get_by_role("dialog", name="Spending of the page's, the last 30 days")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_compat.errors import APIError
-from routing.observability.records.trail import MAX_ERROR, MOST_STEPS, Step, steps_of, trail_of
+from routing.observability.records.trail import MAX_ERROR, MOST_STEPS, TrailStep, steps_of, trail_of
 from routing.policy.attempts import Attempt, Why
 from routing.policy.targets import States, TargetState
 
@@ -30,11 +30,11 @@ def test_each_attempt_with_its_moments() -> None:
     second.has_content()
     trail = trail_of([first, second], 100.0, 102.0)
     assert steps_of(trail) == [
-        Step(
+        TrailStep(
             first.target.id, "first", "failed", 0.5, 1.0, None, "rate_limit", "Full.\\nTry later."
         ),
         # It still runs: the request's end is its.
-        Step(second.target.id, "fallback", "running", 1.0, 2.0, 1.25),
+        TrailStep(second.target.id, "fallback", "running", 1.0, 2.0, 1.25),
     ]
 
 
