@@ -13,15 +13,23 @@ import pytest
 from routing.page.files import FOLDER, HEADERS, PATHS, POLICY
 from tests.unit.routing.ingress.test_apis import KEY, application, ask
 
-FILES = sorted(FOLDER.iterdir())
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg"}
+FILES = sorted(each for each in FOLDER.rglob("*.*") if each.parent == FOLDER)
+VENDORED = FOLDER / "vendor"
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg",
+    ".txt": "text/plain",
+    ".json": "application/json",
+}
 
 
 @pytest.mark.parametrize("path", sorted(PATHS))
 async def test_everybody_may_read_it(path: str) -> None:
     reply = await ask(application(api_keys=[KEY]), "GET", path)
     assert reply.status_code == 200
-    file = FOLDER / ("index.html" if path == "/" else path.rsplit("/", 1)[1])
+    file = FOLDER / ("index.html" if path == "/" else path.removeprefix("/page/"))
     assert reply.content == file.read_bytes()
     assert reply.headers["content-type"].startswith(TYPES[file.suffix])
     assert {name: reply.headers[name] for name in HEADERS} == HEADERS
