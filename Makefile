@@ -7,13 +7,13 @@ PORT ?=
 PYTHON ?=
 PYTEST_ARGS ?=
 # How many processes run the tests side by side; 1 is none but pytest itself. Without it `make check`,
-# which computes all the time, has one a core, and `make test`, which waits for servers a third of the
-# time, half as many again: eight at most, as each may hold models.
+# which computes all the time, has one a core, and `make test`, which waits for servers half of the
+# time, two: eight at most, as each may hold models.
 PYTEST_WORKERS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 side_by_side = $(filter-out 1,$(or $(PYTEST_WORKERS),$(shell echo $$(( $(1) < 8 ? $(1) : 8 )))))
 CHECK_WORKERS = $(call side_by_side,$(CORES))
-TEST_WORKERS = $(call side_by_side,($(CORES) * 3 + 1) / 2)
+TEST_WORKERS = $(call side_by_side,$(CORES) * 2)
 # The one server that `make conformance-page` asks; all of them without it.
 ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.
@@ -84,7 +84,8 @@ check: $(VENV)/.has-dev
 	[ -z "$$failed" ]
 
 # Tests of one module share what it starts, so they stay together where several processes run. Their
-# order is that of the folders: what takes long comes first, and no process is left alone with it.
+# order is that of the folders: what takes long comes first, above all what is marked `early`, and no
+# process is left alone with it.
 SIDE_BY_SIDE = $(if $(TEST_WORKERS),-n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder)
 
 # Everything runs, whatever fails before it, and pytest's summary is the last word. Of what has real

@@ -661,6 +661,7 @@ def _vector_stores(
         return None
     try:
         from routing.vector_stores.service import VectorStores
+        from routing.vector_stores.stores import StoreTable
     except ImportError as error:
         if error.name != "numpy":
             raise
@@ -672,5 +673,5 @@ def _vector_stores(
         before = previous.settings
         if (settings, server.storage) == (before.vector_stores, before.storage):
             return previous._vector_stores
-    stores = VectorStores(settings, files.value, server.storage.get_secret_value())
+    stores = VectorStores(StoreTable(settings, files.value, server.storage.get_secret_value()))
     return Shared(stores, stores.stop)

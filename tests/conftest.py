@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgres
+
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,7 +31,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 gc.disable()
 
 # No test depends on how fast the machine is, nor on how busy.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Each run has other examples, so that many runs with fewer find what one with many does.
+settings.register_profile("suite", settings.get_profile("long"), max_examples=40)
 settings.load_profile("suite")
 
 STARTER_MODEL = "SmolLM2-135M-Instruct"
@@ -103,6 +107,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--abuse"):
+        settings.load_profile("long")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """One for all tests of a process."""
+    pytest.importorskip("asyncpg")
+    reason = postgres.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with postgres.postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres_server: postgres.PostgresServer) -> str:
+    """The address of a database that no other test knows."""
+    return postgres_server.new_database()
+
+
 # --------------------------------------------------------------------------------------------------
 # With --light: what needs no engine, no server, and not the machine for itself
 # --------------------------------------------------------------------------------------------------
@@ -126,6 +152,7 @@ def own_log_records() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
     if not config.getoption("--abuse"):
         for item in items:
             if item.get_closest_marker("lengthy"):

@@ -7,6 +7,7 @@ the tests do, it runs as its own user or as nobody.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import pwd
 import shutil
@@ -48,7 +49,17 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         self.folder = self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = f"postgres://postgres@/postgres?host={folder}"
+        self.address = self._address_of("postgres")
+        self._numbers = itertools.count()
+
+    def new_database(self) -> str:
+        """The address of another database of its own, in which there is nothing."""
+        name = f"database{next(self._numbers)}"
+        asyncio.run(execute(self.address, f"CREATE DATABASE {name}"))
+        return self._address_of(name)
+
+    def _address_of(self, database: str) -> str:
+        return f"postgres://postgres@/{database}?host={self.folder}"
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

@@ -239,7 +239,8 @@ class HostedCall(Struct, frozen=True, tag="hosted_call"):
         output: what the model is told.
         error: a word for what went wrong; the words for people are in `output`.
         sources: what was found.
-        tools: what the server has, each with `name`, `description` and `input_schema`.
+        tools: what the server has, each with `name`, `description`, `input_schema` and
+            `annotations`.
         model_name: what the model calls the tool.
         images: what it shows to the model, as `data:` URLs.
         approval_id: the request for the user's word that it had to wait for.

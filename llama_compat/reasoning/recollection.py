@@ -7,7 +7,7 @@ answer them with an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
@@ -25,6 +25,7 @@ from llama_compat.types import (
     ReasoningDelta,
     StreamComplete,
     StreamProgress,
+    ToolCall,
     ToolCallDelta,
     UserMessage,
     content_text,
@@ -119,19 +120,22 @@ class Recollection(Struct, frozen=True):
         """The same for a target with this rule."""
         return structs.replace(self, rule=rule, bound=bound)
 
-    def recall(self, place: TurnPlace, calls: Calls) -> KnownTurn:
+    def recall(self, place: TurnPlace, calls: Calls, signatures: Collection[str] = ()) -> KnownTurn:
         """What becomes of the turn in which `calls` were made, to which a conversation comes.
 
         Args:
             place: where it has come to; it is behind the turn then.
             calls: one at least.
+            signatures: what the client brings back with them.
         """
         turn = self.memory.find(self.owner, str(place), calls)
         place.model_calls()
         if turn is None:
             return _AS_IT_IS
         if turn.family != self.rule.family:
-            return _FOREIGN
+            # A call of the same name and arguments in another conversation is found where this one
+            # was answered by another process, and must not take its own seal from it.
+            return _FOREIGN if turn.has_signed(signatures) else _AS_IT_IS
         return KnownTurn(lost=turn) if self.rule.wanted and turn.signatures else _AS_IT_IS
 
     def keep(self, place: TurnPlace, message: CompletionMessage) -> None:
@@ -160,7 +164,7 @@ class Recollection(Struct, frozen=True):
             if isinstance(message, UserMessage):
                 place.user_says(content_text(message.content))
             elif isinstance(message, CompletionMessage) and (calls := message.tool_calls):
-                found = self.recall(place, calls)
+                found = self.recall(place, calls, _signatures(calls))
                 if found.is_foreign:
                     message, changed = without_reasoning(message), True
                 elif found.lost is not None:
@@ -189,3 +193,8 @@ class Recollection(Struct, frozen=True):
                     collector.add(event)
                     self.keep(place, collector.chat_completion().completion_message)
                 yield event
+
+
+def _signatures(calls: Calls) -> list[str]:
+    signatures = (each.thought_signature for each in calls if isinstance(each, ToolCall))
+    return [each for each in signatures if each is not None]

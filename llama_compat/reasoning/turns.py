@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from msgspec import Struct, structs
 
@@ -42,12 +43,14 @@ class KeptTurn(Struct, frozen=True):
         call_ids: of the calls, in their order.
         thoughts: with their seals.
         signatures: what the vendor wants back with each call; None for a call without.
+        seals: a hash of each signature that its calls had, where those are not kept.
     """
 
     family: str
     call_ids: tuple[str, ...]
     thoughts: tuple[PlacedThought, ...] = ()
     signatures: tuple[str | None, ...] = ()
+    seals: frozenset[bytes] = frozenset()
 
     @property
     def size(self) -> int:
@@ -56,7 +59,7 @@ class KeptTurn(Struct, frozen=True):
             text for each in self.thoughts for text in (each.thought.text, each.thought.signature)
         ]
         texts = (*thoughts, *self.call_ids, *self.signatures)
-        parts = len(self.thoughts) + len(self.call_ids)
+        parts = len(self.thoughts) + len(self.call_ids) + len(self.seals)
         return PART_BYTES * parts + sum(sys.getsizeof(text) for text in texts if text)
 
     @property
@@ -71,6 +74,10 @@ class KeptTurn(Struct, frozen=True):
         if call_id in self.call_ids:
             place = self.call_ids.index(call_id)
         return self.signatures[place] if place < len(self.signatures) else None
+
+    def has_signed(self, signatures: Iterable[str]) -> bool:
+        """Whether all of `signatures`, which calls came back with, were given in this turn."""
+        return all(each in self.signatures or _hashed(each) in self.seals for each in signatures)
 
     def put_into(self, parts: Sequence[MessagePart]) -> tuple[MessagePart, ...]:
         """`parts` with these thoughts and signatures in place of their own."""
@@ -117,8 +124,13 @@ def turn_of(message: CompletionMessage, family: str, *, wanted: bool) -> KeptTur
     if not ids or not (thoughts or any(signatures)) or len(thoughts) + len(ids) > MAX_PARTS:
         return None
     if not wanted:
-        return KeptTurn(family, tuple(ids))
+        seals = frozenset(_hashed(each) for each in signatures if each is not None)
+        return KeptTurn(family, tuple(ids), seals=seals)
     return KeptTurn(family, tuple(ids), tuple(thoughts), tuple(signatures))
+
+
+def _hashed(signature: str) -> bytes:
+    return blake2b(signature.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def without_reasoning(message: CompletionMessage) -> CompletionMessage:

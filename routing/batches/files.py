@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, BinaryIO
 
 from msgspec import Struct
@@ -476,26 +477,23 @@ def unavailable() -> Iterator[None]:
 
 
 @contextmanager
-def _unwritable() -> Iterator[None]:
+def _unusable(what: str, done: str) -> Iterator[None]:
+    """Where the contents of files are used: as `unavailable`.
+
+    Args:
+        what: of a file.
+        done: what can't be done with that.
+    """
     try:
         yield
     except Exception as error:  # of fsspec's packages each has its own
-        log.exception("a file can't be written")
+        log.exception("%s can't be %s", what, done)
         raise APIError(
             503,
-            "The file can't be written now; the server's log says why. Ask again later.",
+            f"{what.capitalize()} can't be {done} now; the server's log says why. Ask again later.",
             code="store_unavailable",
         ) from error
 
 
-@contextmanager
-def _unreadable() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # of fsspec's packages each has its own
-        log.exception("a file can't be read")
-        raise APIError(
-            503,
-            "What is in the file can't be read now; the server's log says why. Ask again later.",
-            code="store_unavailable",
-        ) from error
+_unwritable = partial(_unusable, "a file", "written")
+_unreadable = partial(_unusable, "what is in a file", "read")

@@ -33,6 +33,7 @@ from routing.batches.wires import (
     render_result,
 )
 from routing.storage.storage import StorageError
+from routing.waiting import first_of
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Principal
@@ -90,7 +91,7 @@ class Run:
             self._vendors.break_off()
 
     def wake(self) -> None:
-        """See at once that the worker stops."""
+        """See at once what there is to be done: the worker stops, or has what another had."""
         self._woken.set()
         if self._vendors is not None:
             self._vendors.wake()
@@ -176,21 +177,13 @@ class Run:
                 self.is_asking = False
                 if handed.done() and not self._came_back.is_set():
                     break
-                await self._any_came_back(handed)
+                # Until a line is to be asked that vendors had, or they have none any more.
+                await first_of(self._came_back, None, [handed])
             await handed
         finally:
             self._vendors = None
             handed.cancel()
             await asyncio.gather(handed, return_exceptions=True)
-
-    async def _any_came_back(self, handed: asyncio.Task[None]) -> None:
-        """Wait until a line is to be asked that vendors had, or they have none any more."""
-        coming = asyncio.create_task(self._came_back.wait())
-        try:
-            await asyncio.wait([handed, coming], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
 
     async def _ask_all(self) -> None:
         """Ask lines until there are none left for this process to ask."""
@@ -296,16 +289,8 @@ class Run:
     async def _some_answered(self, paused: float) -> None:
         """Wait until a line was answered, a pause of so many seconds is over, or something else is
         to be done."""
-        waking = asyncio.create_task(self._woken.wait())
-        try:
-            await asyncio.wait(
-                [*self._asked, waking],
-                timeout=min(KEY_SECONDS, paused) if paused > 0 else KEY_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            waking.cancel()
-            await asyncio.gather(waking, return_exceptions=True)
+        seconds = min(KEY_SECONDS, paused) if paused > 0 else KEY_SECONDS
+        await first_of(self._woken, seconds, self._asked)
         self._woken.clear()
 
     async def _ask(self, asker: Asker, principal: Principal, row: LineRow, line: Line) -> DoneLine:

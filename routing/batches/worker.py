@@ -21,19 +21,13 @@ from routing.batches.files import FileStore
 from routing.batches.journal import AS_EXPIRED, DoneLine, Job, Journal, LeaseLost, LineRow
 from routing.batches.run import Run, read_lines
 from routing.batches.wires import UNKNOWN_OUTCOME, render_result
-from routing.storage.outage import Outage
+from routing.storage.looking import Looking
 from routing.storage.storage import StorageError
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
-"""How often it is seen what others have begun or cancelled."""
-
 AGAIN_SECONDS = 5.0
 """After so long a batch is tried again that could not go on, as its files can't be used, say."""
-
-BEATS = 4
-"""So often a worker says that it is alive while a lease lasts."""
 
 
 class BatchWorker:
@@ -68,9 +62,7 @@ class BatchWorker:
         self._runs: dict[str, Run] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again_at: dict[str, float] = {}
-        self._wake = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self._outage = Outage("batches wait", "batches go on")
+        self._looking = Looking("batches", self._look_or_begin_anew, settings.lease_seconds)
         self._beaten = 0.0
 
     @property
@@ -83,8 +75,7 @@ class BatchWorker:
         """Ask lines by `asker` from now on."""
         await asker.start()
         self.asker = asker
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_on(), name="batches")
+        self._looking.start()
 
     def ask_no_more(self) -> None:
         """Begin no line any more, but let those finish that are on their way."""
@@ -95,10 +86,9 @@ class BatchWorker:
     async def stop(self) -> None:
         """Let the lines finish that are on their way, for a while; the others are asked later."""
         self.ask_no_more()
-        if self._looking is None:
+        if not self._looking.has_begun:
             return
-        self._looking.cancel()
-        await asyncio.gather(self._looking, return_exceptions=True)
+        await self._looking.stop()
         tasks = list(self._tasks.values())
         if tasks:
             beating = asyncio.create_task(self._beat_on())
@@ -114,28 +104,18 @@ class BatchWorker:
 
     def wake(self, job_id: str | None = None) -> None:
         """See at once what there is to do; `job_id` has been broken off."""
-        self._wake.set()
+        self._looking.wake()
         if job_id is not None and (run := self._runs.get(job_id)) is not None:
             run.break_off()
 
     # Looking --------------------------------------------------------------------------------------
 
-    async def _look_on(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                await self._look()
-                self._outage.worked()
-            except StorageError as error:
-                self._outage.failed(str(error))
-            except LeaseLost:
-                log.warning("batches: this process was taken for dead, and begins anew")
-                await self._begin_anew()
-            except Exception:
-                log.exception("batches can't be seen to")
-            with suppress(TimeoutError):
-                seconds = min(LOOK_SECONDS, self.settings.lease_seconds / BEATS)
-                await asyncio.wait_for(self._wake.wait(), seconds)
+    async def _look_or_begin_anew(self) -> None:
+        try:
+            await self._look()
+        except LeaseLost:
+            log.warning("batches: this process was taken for dead, and begins anew")
+            await self._begin_anew()
 
     async def _look(self) -> None:
         if not self.journal.worker:
@@ -143,7 +123,7 @@ class BatchWorker:
             self._beaten = time.monotonic()
             for job_id in await self.journal.leftovers():
                 await self.tidy(job_id)
-        if time.monotonic() >= self._beaten + self.settings.lease_seconds / BEATS:
+        if time.monotonic() >= self._beaten + self._looking.beat_seconds:
             await self.journal.keep_alive()
             self._beaten = time.monotonic()
         for worker in await self.journal.dead_workers():
@@ -177,9 +157,9 @@ class BatchWorker:
             return
         if isinstance(error, LeaseLost):
             self._beaten = 0.0
-            self._wake.set()
+            self._looking.wake()
         elif isinstance(error, StorageError):
-            self._outage.failed(str(error))
+            self._looking.outage.failed(str(error))
         else:
             self._again_at[job_id] = time.monotonic() + AGAIN_SECONDS
             log.error("batch %s could not go on, and is tried again", job_id, exc_info=error)
@@ -188,7 +168,7 @@ class BatchWorker:
         while True:
             with suppress(StorageError, LeaseLost):
                 await self.journal.keep_alive()
-            await asyncio.sleep(self.settings.lease_seconds / BEATS)
+            await asyncio.sleep(self._looking.beat_seconds)
 
     async def _begin_anew(self) -> None:
         """Others have what was asked here: nobody waits for it any more."""
@@ -222,7 +202,11 @@ class BatchWorker:
                     written[job_id] = await self._unknown(job, lines)
                 except APIError:
                     return  # its input can't be read now, which has been logged
-        if await self.journal.take_over(worker, again, written) and (again or written):
+        if not await self.journal.take_over(worker, again, written):
+            return
+        for run in self._runs.values():
+            run.wake()  # what it waits for may be free now
+        if again or written:
             log.warning(
                 "batches: of lines that were on their way when their process ended, %s are asked"
                 " again, and of %s nobody knows what became",

@@ -43,6 +43,13 @@ StorageOption = Annotated[
 Name = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, its prefix or its name.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="For programs.")]
 
+LIMITS = {
+    "requests_per_minute": "rpm",
+    "tokens_per_minute": "tpm",
+    "concurrent": "at a time",
+}
+"""What a key may be limited in, with its unit, in the order of the commands' options."""
+
 NONE = "none"
 """Takes away what a key has."""
 
@@ -104,11 +111,7 @@ def create(
     as_json: AsJSON = False,
 ) -> None:
     """Make a key. It is shown this once, and kept as a hash."""
-    limits = {
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "concurrent": concurrent,
-    }
+    limits = dict(zip(LIMITS, (requests_per_minute, tokens_per_minute, concurrent), strict=True))
     grant = _grant(
         name=name,
         team=team,
@@ -146,11 +149,7 @@ def change(
     """Change what a key opens; what is not named stays, and `none` takes away what is.
 
     Running servers know within seconds."""
-    limits = {
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "concurrent": concurrent,
-    }
+    limits = dict(zip(LIMITS, (requests_per_minute, tokens_per_minute, concurrent), strict=True))
     changed_limits = {
         limit: None if text == NONE else _limit_of(limit, text)
         for limit, text in limits.items()
@@ -324,13 +323,8 @@ def _wrong(error: ValidationError) -> str:
 def _limits_of(grant: KeyGrant) -> Sequence[str]:
     words = []
     if grant.limits is not None:
-        units = {
-            "requests_per_minute": "rpm",
-            "tokens_per_minute": "tpm",
-            "concurrent": "at a time",
-        }
         limits = grant.limits.model_dump(exclude_none=True)
-        words = [f"{limit} {units[name]}" for name, limit in limits.items()]
+        words = [f"{limit} {LIMITS[name]}" for name, limit in limits.items()]
     if grant.budget is not None:
         period = "" if grant.budget.period == "ever" else f" a {grant.budget.period}"
         words.append(f"${grant.budget.amount:g}{period}")

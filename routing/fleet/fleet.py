@@ -21,6 +21,7 @@ from routing.fleet.store import FleetStore, StoreAway
 from routing.fleet.templates import Templates
 from routing.policy.targets import TargetState
 from routing.storage.outage import Outage
+from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ class Fleet:
             except Exception as error:
                 log.exception("what gateways share may not be right")
                 self._lose(type(error).__name__)
-            await _either(self._stopping, AGAIN_SECONDS)
+            await first_of(self._stopping, AGAIN_SECONDS)
 
     async def _beat(self, listening: asyncio.Task[None]) -> None:
         clock = asyncio.get_running_loop().time
@@ -195,7 +196,7 @@ class Fleet:
                 if listening.done():
                     await listening
                     raise StoreAway("nothing is heard any more")
-                await _either(self._wake, left)
+                await first_of(self._wake, left)
 
     async def _exchange(self, *, joins: bool) -> None:
         self._look_at_targets()
@@ -289,10 +290,3 @@ def _store_at(address: str) -> FleetStore:
     from routing.fleet.redis_store import RedisFleetStore
 
     return RedisFleetStore(address)
-
-
-async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Wait for one of both."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

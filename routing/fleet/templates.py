@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from routing.fleet.messages import Adopted, Message, Proposed, Report, Vote, encode
 from routing.fleet.store import FleetStore, StoreAway
+from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class Templates:
                     while not any(votes.values()) and self._peers().keys() - votes.keys():
                         self._voted.clear()
                         # Who is gone meanwhile is not waited for.
-                        await _either(self._voted, 1.0)
+                        await first_of(self._voted, 1.0)
             except TimeoutError:
                 pass
             silent = self._peers().keys() - votes.keys() if not any(votes.values()) else set()
@@ -241,11 +242,3 @@ class Templates:
                     ", ".join(sorted(others)),
                     self.served,
                 )
-
-
-async def _either(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

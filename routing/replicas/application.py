@@ -26,6 +26,10 @@ MAX_ONGOING = 100_000
 and how many may wait."""
 
 
+LEAST_LOOK_BACK, MOST_LOOK_BACK = 10.5, 30.0
+"""Over so many seconds Serve takes a mean of how busy replicas are, so that what was asked in them
+keeps one that is idle. Its own are 30; they have to be more than the 10 between two reports."""
+
 HEALTH_CHECK_SECONDS = 2.0
 """How often Serve looks whether a replica is there: so long it takes until another is started for
 one that died."""
@@ -84,6 +88,7 @@ class ServeApplication:
             "target_ongoing_requests": wanted.target_ongoing_requests,
             "upscale_delay_s": 5,
             "downscale_delay_s": wanted.idle_seconds,
+            "look_back_period_s": min(max(LEAST_LOOK_BACK, wanted.idle_seconds), MOST_LOOK_BACK),
         }
         return {**options, "autoscaling_config": scaling}
 

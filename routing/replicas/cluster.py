@@ -18,6 +18,7 @@ from providers.requirements import require
 from routing.replicas.application import ServeApplication
 from routing.replicas.driver import Driver, DriverError
 from routing.replicas.serve_api import ApplicationState, ServeAPI, cluster_token
+from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
 
@@ -224,10 +225,7 @@ class ReplicaCluster:
             await self._repair()
             await asyncio.sleep(STARTING_LOOK_SECONDS)
             if not self._waiting:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._look_now.wait(), LOOK_SECONDS - STARTING_LOOK_SECONDS
-                    )
+                await first_of(self._look_now, LOOK_SECONDS - STARTING_LOOK_SECONDS)
 
     def _heard(self, states: Mapping[str, ApplicationState]) -> None:
         before = {name: self._places(name) for name in self._wanted}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, TextContent, Tool
+from mcp.types import CallToolResult, ResourceLink, TextContent, Tool
 from msgspec import Struct
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
@@ -30,14 +30,18 @@ from llama_compat.wire.json_fields import encode_json
 from routing.tools.public_http import PublicTransport
 from routing.tools.tool import Gave, ToolError
 
-# What a server says may be meant for the model alone.
-logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
-logging.getLogger("client").setLevel(logging.CRITICAL + 1)
+# What a server says may be meant for the model alone, and its URL may have a key in it.
+for _logger in ("mcp", "client", "httpx2"):
+    logging.getLogger(_logger).setLevel(logging.CRITICAL + 1)
 
 MAX_PAGES = 20
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_DESCRIPTION = 8000
+MAX_TITLE = 1000
 MAX_IMAGES_BYTES = 4 << 20
+
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""What vendors take, where a resource is one."""
 
 CLOSE_SECONDS = 10.0
 """How long the end of a session may take before it is cancelled."""
@@ -237,6 +241,7 @@ class MCPSession:
                     "name": each.name,
                     "description": each.description,
                     "input_schema": each.input_schema,
+                    "annotations": _annotations(each),
                 }
                 for each in self._tools
             ),
@@ -324,12 +329,32 @@ async def _listed(client: Client, server: MCPServer, most: int) -> list[Tool]:
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += [
-            each for each in page.tools if server.offers(each.name) and _is_fit(each.input_schema)
+            each
+            for each in page.tools
+            if server.offers(each.name) and _is_fit(each.input_schema) and not _is_task(each)
         ]
         cursor = page.next_cursor
         if not cursor or len(tools) >= most:
             break
     return tools[:most]
+
+
+def _is_task(tool: Tool) -> bool:
+    """Whether a tool can only be called as a task, which goes on when the reply has ended
+    (https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks)."""
+    execution: Any = getattr(tool, "execution", None)
+    return getattr(execution, "task_support", None) == "required"
+
+
+def _annotations(tool: Tool) -> dict[str, Any] | None:
+    """What a server says of a tool beside its description, such as that it only reads."""
+    said = tool.annotations
+    if said is None:
+        return None
+    known = said.model_dump(include=set(type(said).model_fields), by_alias=True, exclude_none=True)
+    return {
+        name: each[:MAX_TITLE] if isinstance(each, str) else each for name, each in known.items()
+    }
 
 
 def _is_fit(schema: Any) -> bool:
@@ -358,9 +383,12 @@ def _gave(result: CallToolResult) -> Gave:
         if isinstance(block, TextContent):
             texts.append(block.text)
             continue
-        data, media_type = getattr(block, "data", None), getattr(block, "mime_type", None)
         resource = getattr(block, "resource", None)
-        if block.type == "image" and isinstance(data, str) and isinstance(media_type, str):
+        shown: Any = block if resource is None else resource
+        data = getattr(shown, "blob" if resource else "data", None)
+        media_type = getattr(shown, "mime_type", None) or ""
+        is_image = block.type == "image" or media_type in _IMAGES
+        if is_image and isinstance(data, str) and media_type:
             size += len(data)
             if size <= MAX_IMAGES_BYTES:
                 images.append(f"data:{media_type};base64,{data}")
@@ -368,8 +396,12 @@ def _gave(result: CallToolResult) -> Gave:
                 texts.append("[An image that is too large was left out.]")
         elif isinstance(getattr(resource, "text", None), str):
             texts.append(str(getattr(resource, "text", "")))
+        elif isinstance(block, ResourceLink):
+            told = ", ".join(filter(None, (block.name, block.description, block.mime_type)))
+            texts.append(f"[A link to {block.uri}: {told}]")
         else:
-            texts.append(f"[{block.type}: {getattr(block, 'uri', 'it')} can't be shown here.]")
+            named = getattr(shown, "uri", None) or media_type
+            texts.append(f"[{block.type}: {named or 'it'} can't be shown here.]")
     if not result.content and result.structured_content is not None:
         texts.append(encode_json(result.structured_content).decode())
     return Gave("\n".join(texts), is_error=bool(result.is_error), images=images)

@@ -18,7 +18,7 @@ from functools import partial
 
 from llama_compat.errors import APIError
 from routing.batches.files import FileStore
-from routing.storage.outage import Outage
+from routing.storage.looking import Looking
 from routing.storage.storage import StorageError
 from routing.vector_stores.candidates import normalized
 from routing.vector_stores.chunking import TextChunk
@@ -29,12 +29,6 @@ from routing.vector_stores.formats import UnreadableFile
 from routing.vector_stores.stores import StoreTable
 
 log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 0.5
-"""How often it is seen what others have put into stores or taken out."""
-
-BEATS = 4
-"""So often a worker says that it is alive while a lease lasts."""
 
 SWEEP_SECONDS = 60.0
 """How often it is seen what has expired."""
@@ -59,10 +53,8 @@ class Indexer:
         self._settings = stores.settings
         self._embedder: TextEmbedder | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._wake = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._looking = Looking("vector stores", self._look, stores.settings.lease_seconds)
         self._tidying: asyncio.Task[None] | None = None
-        self._outage = Outage("vector stores wait", "vector stores go on")
         self._beaten = 0.0
         self._swept = -SWEEP_SECONDS
         self._stopping = False
@@ -70,12 +62,11 @@ class Indexer:
     def serve(self, embedder: TextEmbedder) -> None:
         """Have vectors made by `embedder` from now on."""
         self._embedder = embedder
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_on(), name="vector stores")
+        self._looking.start()
 
     def wake(self) -> None:
         """See at once what there is to do."""
-        self._wake.set()
+        self._looking.wake()
 
     def begin_none(self) -> None:
         """Take no other file."""
@@ -84,31 +75,19 @@ class Indexer:
     async def stop(self) -> None:
         """Leave what is begun to others, or to the next start."""
         self._stopping = True
+        await self._looking.stop()
         tasks = list(self._tasks.values())
-        tasks += [task for task in (self._looking, self._tidying) if task is not None]
+        if self._tidying is not None:
+            tasks.append(self._tidying)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # Looking --------------------------------------------------------------------------------------
 
-    async def _look_on(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                await self._look()
-                self._outage.worked()
-            except StorageError as error:
-                self._outage.failed(str(error))
-            except Exception:
-                log.exception("vector stores can't be seen to")
-            with suppress(TimeoutError):
-                seconds = min(LOOK_SECONDS, self._settings.lease_seconds / BEATS)
-                await asyncio.wait_for(self._wake.wait(), seconds)
-
     async def _look(self) -> None:
         now = time.monotonic()
-        if now >= self._beaten + self._settings.lease_seconds / BEATS:
+        if now >= self._beaten + self._looking.beat_seconds:
             await self._beat()
             self._beaten = now
         if now >= self._swept + SWEEP_SECONDS:
@@ -124,7 +103,7 @@ class Indexer:
             while await self._entries.tidy():
                 pass
         except StorageError as error:
-            self._outage.failed(str(error))
+            self._looking.outage.failed(str(error))
 
     async def _beat(self) -> None:
         kept = await self._entries.keep(list(self._tasks))
@@ -143,7 +122,7 @@ class Indexer:
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         del self._tasks[number]
-        self._wake.set()
+        self._looking.wake()
 
     # One file -------------------------------------------------------------------------------------
 
@@ -165,7 +144,7 @@ class Indexer:
         except EntryLost:
             pass
         except StorageError as error:
-            self._outage.failed(str(error))
+            self._looking.outage.failed(str(error))
         except Exception:
             log.exception("file %s can't be put into vector store %s", entry.file, entry.store)
             with suppress(StorageError, EntryLost):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from llama_compat.distribution import VectorStoresSettings
 from llama_compat.errors import shutting_down
 from llama_compat.exchange import Principal
 from llama_compat.hosted.file_search import FileQuery
 from llama_compat.hosted.vocabulary import FileSource
 from providers.base import ProviderStartError
-from routing.batches.files import FileStore
 from routing.storage.storage import StorageError
 from routing.vector_stores.candidates import candidates_of
 from routing.vector_stores.embedding import TextEmbedder
@@ -25,13 +22,10 @@ class VectorStores:
     """The stores, their files, who works on these, and who searches them.
 
     Args:
-        settings: of the template.
-        files: whose contents they have.
-        address: of the storage of the template.
-        clock: the time in seconds since 1970.
+        stores: what there is, which nobody has started.
 
     Attributes:
-        settings: they.
+        settings: of the template.
         stores: what there is.
         entries: the files of each.
 
@@ -39,16 +33,10 @@ class VectorStores:
         ProviderStartError: a package is missing.
     """
 
-    def __init__(
-        self,
-        settings: VectorStoresSettings,
-        files: FileStore,
-        address: str,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.settings = settings
-        self.stores = StoreTable(settings, files, address, clock)
-        self._candidates = candidates_of(self.stores.storage, settings.memory_bytes)
+    def __init__(self, stores: StoreTable) -> None:
+        self.settings = stores.settings
+        self.stores = stores
+        self._candidates = candidates_of(self.stores.storage, self.settings.memory_bytes)
         self.entries = Entries(self.stores, self._candidates)
         self._indexer = Indexer(self.stores, self.entries)
         self._searcher = Searcher(self.stores, self._candidates)

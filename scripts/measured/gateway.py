@@ -80,7 +80,7 @@ def _relays() -> Section:
             "Requests and events a second of every gateway, each of which has one core",
         ),
         "The bare relay is thirty lines of ASGI and aiohttp. nginx, vllm-router and smg pass on a"
-        " reply unread; here it is read, mended and covered. The load was"
+        " reply unread; here it is read, repaired and redacted. The load was"
         f" {result('gateway')['what']}. Errors among the answers had {failing}.",
     )
 

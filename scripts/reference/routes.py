@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from fastapi.routing import APIRoute
@@ -64,6 +65,7 @@ def page() -> str:
     return page_of("HTTP routes", INTRODUCTION, *sections)
 
 
+@cache
 def found() -> list[Route]:
     """Every route of a server that has all of them."""
     app = _application()

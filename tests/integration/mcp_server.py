@@ -12,6 +12,12 @@ import os
 import sys
 
 from mcp.server.mcpserver import Image, MCPServer
+from mcp.types import (
+    BlobResourceContents,
+    EmbeddedResource,
+    ResourceLink,
+    ToolAnnotations,
+)
 
 server = MCPServer("tests")
 
@@ -20,7 +26,7 @@ PNG = base64.b64decode(
 )
 
 
-@server.tool()
+@server.tool(annotations=ToolAnnotations(title="Addition", read_only_hint=True))
 def add(a: int, b: int) -> str:
     """Add two numbers."""
     return f"The sum is {a + b}."
@@ -36,6 +42,19 @@ def who_am_i() -> str:
 def picture() -> Image:
     """A picture."""
     return Image(data=PNG, format="png")
+
+
+@server.tool(structured_output=False)
+def resources() -> list[ResourceLink | EmbeddedResource]:
+    """A link, a picture, and what nobody can read."""
+    link = ResourceLink(type="resource_link", name="Notes", uri="demo://notes", description="Mine")
+    blobs = [
+        BlobResourceContents(
+            uri=f"demo://{kind}", mime_type=kind, blob=base64.b64encode(PNG).decode()
+        )
+        for kind in ("image/png", "application/zip")
+    ]
+    return [link, *(EmbeddedResource(type="resource", resource=each) for each in blobs)]
 
 
 @server.tool()

@@ -12,7 +12,6 @@ import openai
 import pytest
 import yaml
 
-from tests import postgres
 from tests.integration.batching import (
     CHAT,
     KEY,
@@ -285,22 +284,10 @@ def test_a_key_s_own_limits_hold_lines_up_and_fail_none(tmp_path: Path) -> None:
             assert set(counting.asked.values()) == {1}
 
 
-@pytest.fixture
-def postgres_server() -> Iterator[postgres.PostgresServer]:
-    pytest.importorskip("asyncpg")
-    reason = postgres.missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with postgres.postgres() as server:
-        yield server
-
-
-def test_servers_share_the_work_in_postgres(
-    tmp_path: Path, postgres_server: postgres.PostgresServer
-) -> None:
+def test_servers_share_the_work_in_postgres(tmp_path: Path, postgres_database: str) -> None:
     with counting_vendor() as (counting, url):
         batches = {"lease_seconds": 5, "concurrency": 4}
-        path = batch_template(tmp_path, url, storage=postgres_server.address, batches=batches)
+        path = batch_template(tmp_path, url, storage=postgres_database, batches=batches)
         with running(path) as first, running(path) as second, client_of(first) as client:
             counting.hold.clear()
             batch = ordered(client, [line(f"r{n}", "paid") for n in range(60)])

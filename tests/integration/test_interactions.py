@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -510,6 +511,40 @@ def test_openais_clients_talk_to_it_in_two_turns(
         assert made["type"] == "function_call"
         assert google.asked[-1]["store"] is False
         assert THOUGHTS in (given.get("reasoning_content") or "")
+
+
+def test_the_same_call_of_another_model_takes_no_signature(
+    google: StrictInteractions, vendor: NativeVendor, tmp_path: Path
+) -> None:
+    """One process has answered the same with another model, and is asked to go on with a turn that
+    another process knows: as two workers may be."""
+    gemini = {"base_url": google.url, "api_key": "AIza-test", "apis": ["interactions"]}
+    template = write_template(
+        tmp_path / "one.yaml",
+        providers=[
+            {"id": "bridged", "type": "remote::passthrough", "config": {"base_url": vendor.url}},
+            {"id": "google", "type": "remote::gemini-native", "config": gemini},
+        ],
+        models=[
+            {"id": "bridged", "provider": "bridged", "provider_model": "own"},
+            {"id": "google", "provider": "google", "provider_model": "gemini-3-pro"},
+        ],
+    )
+
+    def ask(server: ServerProcess, model: str, messages: list[Any]) -> Any:
+        with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client:
+            told = client.chat.completions.create(model=model, messages=messages, tools=[TOOL])
+        return told.choices[0].message
+
+    with running(template) as one, running(template) as other:
+        messages: list[Any] = [{"role": "user", "content": "Weather?"}]
+        chat_vendor.will_say(vendor, "", thoughts="Hm.", calls=[("get_weather", {"city": "Bern"})])
+        assert ask(one, "bridged", messages).tool_calls
+        said = ask(other, "google", messages)
+        answer = {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "sunny"}
+        ask(one, "google", [*messages, said.model_dump(exclude_none=True), answer])
+    thought = google.asked[-1]["input"][1]
+    assert (thought["type"], thought["signature"]) == ("thought", SEAL)
 
 
 def test_a_relayed_stream_keeps_its_bytes(vendor: NativeVendor, server: ServerProcess) -> None:

@@ -99,6 +99,7 @@ def server(
         yield process
         assert "a-secret-of-the-server" not in process.log
         assert "The sum is" not in process.log
+        assert "/mcp" not in process.log
 
 
 @pytest.fixture
@@ -118,6 +119,9 @@ def test_a_tool_is_listed_called_and_shown(client: openai.OpenAI, label: str) ->
     assert listed.type == "mcp_list_tools"
     assert listed.server_label == label
     assert "who am i" in [tool.name for tool in listed.tools]
+    hints = {tool.name: tool.annotations for tool in listed.tools}
+    assert hints["add"] == {"title": "Addition", "readOnlyHint": True}
+    assert hints["fail"] is None
     assert call.type == "mcp_call"
     assert (call.server_label, call.name, call.status) == (label, "add", "completed")
     assert (json.loads(call.arguments), call.output, call.error) == (
@@ -215,7 +219,9 @@ def test_claudes_connector(server: ServerProcess) -> None:
         tools=[{"type": "mcp_toolset", "mcp_server_name": "web"}],
         betas=["mcp-client-2025-11-20"],
     ) as stream:
+        deltas = [each.delta.type for each in stream if each.type == "content_block_delta"]
         message: Any = stream.get_final_message()
+    assert "input_json_delta" not in deltas  # Claude Code gives up at one in an `mcp_tool_use`.
     use, result, said = message.content
     assert (use.type, use.name, use.server_name) == ("mcp_tool_use", "add", "web")
     assert use.input == {"a": 2, "b": 3}
@@ -259,6 +265,17 @@ def test_names_that_collide_get_others(client: openai.OpenAI) -> None:
 def test_an_image_reaches_the_model(client: openai.OpenAI, vendor: ScriptedModels) -> None:
     client.responses.create(model="m", input="web__picture", tools=[mcp("web")])
     assert "data:image/png;base64," in json.dumps(vendor.received[-1][1])
+
+
+def test_resources_are_shown_or_named(client: openai.OpenAI, vendor: ScriptedModels) -> None:
+    call: Any = client.responses.create(
+        model="m", input="web__resources", tools=[mcp("web")]
+    ).output[1]
+    assert call.output == (
+        "[A link to demo://notes: Notes, Mine]\n"
+        "[resource: demo://application/zip can't be shown here.]"
+    )
+    assert json.dumps(vendor.received[-1][1]).count("data:image/png;base64,") == 1
 
 
 def test_a_tool_that_fails_is_told_to_the_model(client: openai.OpenAI) -> None:

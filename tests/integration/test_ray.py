@@ -24,7 +24,7 @@ from tests.integration import wire
 from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
 from tests.ray_cluster import RayCluster, needs_ray, ray_cluster
 
-pytestmark = [needs_ray, pytest.mark.server, pytest.mark.engine]
+pytestmark = [needs_ray, pytest.mark.server, pytest.mark.engine, pytest.mark.early]
 
 SLOW_WORDS = " ".join(f"w{number}" for number in range(400))
 """What takes the echo engine seconds to say."""
@@ -403,7 +403,7 @@ def test_replicas_end_where_there_need_be_none_and_a_request_waits_for_one(
             in_the_way.close()
             assert reply.read().endswith(b"data: [DONE]\n\n")
         eventually(lambda: "" not in places(), "the replica is not known")
-        # Serve looks back for half a minute.
+        # Serve looks back for more than ten seconds.
         eventually(lambda: places() == [""], "it does not end", 4 * PATIENCE)
         assert wire.request("POST", url, chat(stream=True)).body.endswith(b"data: [DONE]\n\n")
 

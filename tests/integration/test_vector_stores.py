@@ -9,7 +9,6 @@ from typing import Any
 import openai
 import pytest
 
-from tests import postgres
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.vector_storing import (
     ANN,
@@ -30,16 +29,6 @@ POLL = 50
 
 
 @pytest.fixture(scope="module")
-def postgres_server() -> Iterator[postgres.PostgresServer]:
-    pytest.importorskip("asyncpg")
-    reason = postgres.missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with postgres.postgres() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def vendor() -> Iterator[EmbeddingVendor]:
     with EmbeddingVendor() as vendor:
         yield vendor
@@ -51,7 +40,7 @@ def server(
 ) -> Iterator[ServerProcess]:
     storage = ""
     if request.param == "postgres":
-        storage = request.getfixturevalue("postgres_server").address
+        storage = request.getfixturevalue("postgres_server").new_database()
     template = store_template(tmp_path_factory.mktemp("stores"), vendor, storage)
     with running(template) as process:
         yield process
@@ -489,7 +478,7 @@ def test_what_is_begun_survives_a_kill(
 ) -> None:
     address = ""
     if storage == "postgres":
-        address = request.getfixturevalue("postgres_server").address
+        address = request.getfixturevalue("postgres_database")
     template = store_template(tmp_path, vendor, address, vector_stores={"embed_together": 1})
     text = "\n\n".join(f"part {number} " + "word " * 790 for number in range(12))
     vendor.embedded.clear()
@@ -520,9 +509,11 @@ def test_what_is_begun_survives_a_kill(
 
 
 def test_servers_share_the_work(
-    vendor: EmbeddingVendor, postgres_server: postgres.PostgresServer, tmp_path: Path
+    vendor: EmbeddingVendor, postgres_database: str, tmp_path: Path
 ) -> None:
-    template = store_template(tmp_path, vendor, postgres_server.address)
+    # Nobody dies here, however long one is busy.
+    lasting = {"lease_seconds": 60}
+    template = store_template(tmp_path, vendor, postgres_database, vector_stores=lasting)
     vendor.embedded.clear()
     with (
         running(template) as one,

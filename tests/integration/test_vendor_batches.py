@@ -17,7 +17,6 @@ import openai
 import pytest
 import yaml
 
-from tests import postgres
 from tests.integration.batch_vendors import KEY as VENDOR_KEY
 from tests.integration.batch_vendors import BatchVendor
 from tests.integration.batching import KEY, jsonl, line, ordered, results, said, waited_for
@@ -508,22 +507,12 @@ def test_a_command_hands_them_over_too(tmp_path: Path, vendor: BatchVendor) -> N
     assert len(vendor.jobs) == 1
 
 
-@pytest.fixture
-def postgres_server() -> Iterator[postgres.PostgresServer]:
-    pytest.importorskip("asyncpg")
-    reason = postgres.missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with postgres.postgres() as found:
-        yield found
-
-
 def test_servers_share_the_work_in_postgres(
-    tmp_path: Path, vendor: BatchVendor, postgres_server: postgres.PostgresServer
+    tmp_path: Path, vendor: BatchVendor, postgres_database: str
 ) -> None:
     vendor.go.clear()
     vendor.ends_as, vendor.answered = "expired", 20
-    path = vendor_template(tmp_path, vendor, server={"storage": postgres_server.address})
+    path = vendor_template(tmp_path, vendor, server={"storage": postgres_database})
     with running(path) as first, running(path) as second:
         with client_of(first) as client:
             batch = ordered(client, [line(f"r{n}", "cheap") for n in range(30)])

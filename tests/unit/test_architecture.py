@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ OF_EVERY_DIALECT = {"StreamParser", "StreamRenderer"}
 """Each wire language has one, which is read with the language's name before it."""
 
 
+@cache
 def public_classes() -> dict[str, set[str]]:
     """The names of the floors' public classes, and the modules that have one of the name."""
     found: dict[str, set[str]] = {}

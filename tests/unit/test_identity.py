@@ -21,6 +21,8 @@ ADDRESSES = ("id", "hash")
 
 SPELLED_OUT = ("object.__hash__", "object.__repr__", "builtins.id", "builtins.hash")
 
+LAST_NAMES = {name.rpartition(".")[2] for name in SPELLED_OUT}
+
 
 def scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     yield table
@@ -43,7 +45,9 @@ def taken(source: str) -> list[int]:
     spelled_out = (
         node.lineno
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in SPELLED_OUT
+        if isinstance(node, ast.Attribute)
+        and node.attr in LAST_NAMES
+        and ast.unparse(node) in SPELLED_OUT
     )
     return [*lines, *spelled_out]
 

@@ -219,8 +219,15 @@ class StreamRenderer:
             block_id = self._hosted_ids[part] = call_id(call, self._labels.unique, part)
             block, given = render_use(call, block_id)
             self._index += 1
-            said.append(events.block_start(self._index, {**block, "input": {}}))
-            said.append(events.input_delta(self._index, given))
+            if block["type"] == "mcp_tool_use":
+                # Whole, where Anthropic sends deltas: Claude Code 2.1.197 gives up at one in such a
+                # block, and SDKs keep the input that a block begins with.
+                said.append(
+                    events.block_start(self._index, {**block, "input": Raw(given.encode())})
+                )
+            else:
+                said.append(events.block_start(self._index, {**block, "input": {}}))
+                said.append(events.input_delta(self._index, given))
             said.append(events.block_stop(self._index))
         if call.status != "in_progress":
             self._uses.add(call)

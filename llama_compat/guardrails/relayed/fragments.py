@@ -17,14 +17,19 @@ from llama_compat.guardrails.settings import Place
 TEXTS = frozenset(
     {
         "arguments",
+        "code",
         "content",
         "delta",
         "input",
+        "output",
         "partial_json",
         "reasoning",
         "reasoning_content",
         "refusal",
         "response",
+        "result",
+        "stderr",
+        "stdout",
         "stringValue",
         "summary",
         "text",
@@ -123,7 +128,7 @@ def _fragment(
         # Where events have names, a text may begin in one of another name.
         (given, marks) if kind else (path, marks),
         marks,
-        in_json=given and not any(each in kind for each in _NO_JSON) and path[-1] != "input",
+        in_json=given and not any(each in kind for each in _NO_JSON) and path[-1] not in _NO_JSON,
         is_thought=any(word in each for each in says for word in _THOUGHTS),
     )
 

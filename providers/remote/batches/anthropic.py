@@ -24,6 +24,7 @@ from providers.remote.batches.base import (
     VendorBatches,
     VendorStatus,
     in_one_line,
+    line_of,
 )
 from providers.remote.upstream.deferred import Unsent
 from providers.remote.upstream.vendor_errors import STATUS_BY_TYPE
@@ -149,16 +150,15 @@ class AnthropicBatches(VendorBatches):
         return self.downloaded(f"{PATH}/{quote(output, safe='')}/results")
 
     def answer(self, line: bytes) -> LineAnswer:
-        try:
-            said = _lines.decode(line)
-            result = said.result
-            if result.type == "succeeded":
-                return LineAnswer(said.custom_id, 200, bytes(result.message))
-            if result.type == "errored":
-                status = STATUS_BY_TYPE.get(_errors.decode(result.error).error.type, 500)
-                return LineAnswer(said.custom_id, status, bytes(result.error))
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValueError(str(error)) from None
+        said = line_of(line, _lines)
+        result = said.result
+        if result.type == "succeeded":
+            return LineAnswer(said.custom_id, 200, bytes(result.message))
+        if result.type == "errored":
+            told = line_of(bytes(result.error), _errors)
+            return LineAnswer(
+                said.custom_id, STATUS_BY_TYPE.get(told.error.type, 500), bytes(result.error)
+            )
         if result.type not in ("canceled", "expired"):
             raise ValueError(f"a result of the type '{result.type[:40]}'")
         return LineAnswer(said.custom_id, 0, was_cancelled=result.type == "canceled")

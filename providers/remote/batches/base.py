@@ -265,6 +265,24 @@ class VendorBatches(ABC):
                 yield chunk
 
 
+def line_of(line: bytes, decoder: msgspec.json.Decoder[Said]) -> Said:
+    """A line of an output, or a part of one.
+
+    Raises:
+        ValueError: it is none of that.
+    """
+    try:
+        return decoder.decode(line)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def files_of(order: Order, batch: VendorBatch | None) -> list[str]:
+    """What the vendor calls the files that an order has there, where it has any."""
+    outputs = batch.outputs if batch is not None else ()
+    return [each for each in (order.input_file, *outputs) if each]
+
+
 def in_one_line(body: bytes) -> bytes:
     """JSON without the line breaks that may be between its members."""
     return body.replace(b"\n", b" ").replace(b"\r", b" ")

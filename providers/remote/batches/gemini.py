@@ -27,7 +27,9 @@ from providers.remote.batches.base import (
     VendorBatches,
     VendorProblem,
     VendorStatus,
+    files_of,
     in_one_line,
+    line_of,
 )
 from providers.remote.upstream.deferred import Unsent
 from providers.remote.upstream.exchanges import Upstream
@@ -187,10 +189,7 @@ class GeminiBatches(VendorBatches):
         return self.downloaded(path, base_url=self._origin)
 
     def answer(self, line: bytes) -> LineAnswer:
-        try:
-            said = _lines.decode(line)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValueError(str(error)) from None
+        said = line_of(line, _lines)
         if said.error is None:
             if not said.response:
                 raise ValueError("neither a response nor an error")
@@ -203,10 +202,9 @@ class GeminiBatches(VendorBatches):
         return LineAnswer(said.key, status, bytes(body))
 
     async def clean(self, order: Order, batch: VendorBatch | None) -> None:
-        for each in (order.input_file, *(batch.outputs if batch is not None else ())):
-            if each:
-                async with self.upstream.delete(f"/{quote(each)}") as response:
-                    await response.read()
+        for each in files_of(order, batch):
+            async with self.upstream.delete(f"/{quote(each)}") as response:
+                await response.read()
 
 
 def _shown(operation: _Operation) -> VendorBatch:

@@ -25,7 +25,9 @@ from providers.remote.batches.base import (
     VendorBatches,
     VendorProblem,
     VendorStatus,
+    files_of,
     in_one_line,
+    line_of,
 )
 from providers.remote.batches.rows import BatchRow
 from providers.remote.upstream.deferred import Unsent
@@ -220,10 +222,7 @@ class OpenAIBatches(VendorBatches):
         return self.downloaded(path, base_url=self._base_url)
 
     def answer(self, line: bytes) -> LineAnswer:
-        try:
-            result = _results.decode(line)
-        except (msgspec.MsgspecError, RecursionError) as nonsense:
-            raise ValueError(str(nonsense)) from None
+        result = line_of(line, _results)
         response, error = result.response, result.error
         if response is not None and bytes(response.body) != b"null":
             return LineAnswer(result.custom_id, response.status_code, bytes(response.body))
@@ -237,12 +236,10 @@ class OpenAIBatches(VendorBatches):
         return LineAnswer(result.custom_id, status, bytes(encode_json({"error": told})))
 
     async def clean(self, order: Order, batch: VendorBatch | None) -> None:
-        files = [order.input_file, *(batch.outputs if batch is not None else ())]
-        for each in files:
-            if each:
-                path = f"{self._row.files}/{quote(each, safe='')}"
-                async with self.upstream.delete(path, base_url=self._base_url) as response:
-                    await response.read()
+        for each in files_of(order, batch):
+            path = f"{self._row.files}/{quote(each, safe='')}"
+            async with self.upstream.delete(path, base_url=self._base_url) as response:
+                await response.read()
 
 
 def _is(job: _Job, order: Order) -> bool:

@@ -31,7 +31,7 @@ def encode_header(name: str, value: str) -> HeaderBlock:
 
 
 def shown(value: str) -> str:
-    """A header's value for a message: all of it or nothing, as half a key could not be covered."""
+    """A header's value for a message: all of it or nothing, as half a key could not be redacted."""
     return repr(value) if len(value) <= 40 else f"of {len(value)} characters"
 
 

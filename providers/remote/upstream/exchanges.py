@@ -47,7 +47,7 @@ Method = Literal["GET", "POST", "DELETE"]
 class UpstreamResponse:
     """An answer whose status and headers are there, and whose body comes as it is read.
 
-    What the vendor must not give away is covered in all of it.
+    What the vendor must not give away is redacted in all of it.
 
     Attributes:
         status: HTTP status.

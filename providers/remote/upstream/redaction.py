@@ -36,7 +36,7 @@ class Secrets:
     Args:
         api_key: the key, if there is one.
         headers: those that the template has sent with each request. In errors all of their values
-            are covered; in replies those that are keys by their names or looks, for the others may
+            are redacted; in replies those that are keys by their names or looks, for the others may
             be words that a model says.
         keys: more of them.
     """

@@ -14,6 +14,7 @@ from routing.access.limits.memory import Counters, CountersAway
 from routing.access.limits.rules import Charge
 from routing.storage.outage import Outage
 from routing.storage.storage import Storage, StorageAway, StorageError, open_storage
+from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
 
@@ -160,8 +161,7 @@ class Keeper:
 
     async def _again_and_again(self, work: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._look_seconds)
+            await first_of(self._stopping, self._look_seconds)
             await work()
 
     async def _look(self) -> None:

@@ -20,6 +20,7 @@ from routing.access.limits.memory import CountersAway, Taken, nothing
 from routing.access.limits.rules import Charge, Resource
 from routing.storage.outage import Outage
 from routing.storage.redis_client import redis_client
+from routing.waiting import first_of
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -332,14 +333,14 @@ class SharedCounters(ABC):
 
     async def _tend(self) -> None:
         while not self._stopping.is_set():
-            await _either(self._agree, self._renew_seconds)
+            await first_of(self._agree, self._renew_seconds)
             self._agree.clear()
             while not self._stopping.is_set():
                 try:
                     await self._come_to_agree()
                     break
                 except CountersAway:
-                    await _either(self._stopping, PROBE_SECONDS)
+                    await first_of(self._stopping, PROBE_SECONDS)
                 except Exception:
                     log.exception("what limits count in Redis may not be right")
                     break
@@ -515,13 +516,6 @@ class RedisCounters(SharedCounters):
         from redis.exceptions import TimeoutError as NoAnswer
 
         return isinstance(error, NoAnswer | TimeoutError)
-
-
-async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Wait for one of both."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 def _keys(charges: Sequence[Charge], lease: str = "") -> list[str]:

@@ -39,6 +39,7 @@ from routing.batches.vendors.orders import ORDERED, PREPARING, READ, RUNNING, Or
 from routing.batches.vendors.results import Results
 from routing.batches.vendors.writing import LineWriter
 from routing.batches.wires import UNKNOWN_OUTCOME, LineOutcome
+from routing.waiting import first_of
 
 if TYPE_CHECKING:
     from routing.access.limits.limiter import Admission
@@ -194,8 +195,7 @@ class OrderRun:
         """
         most = self._run.worker.settings.poll_seconds
         seconds = min(most, FIRST_WAIT_SECONDS * GROWTH ** min(tries - 1, 50))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), max(seconds, retry_after or 0))
+        await first_of(self._woken, max(seconds, retry_after or 0))
         self._woken.clear()
         if self._run.worker.stopping:
             raise _Left

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from routing.batches.journal import AS_KEY_GONE, Job
 from routing.batches.vendors.order import OrderRun
 from routing.batches.vendors.orders import OrderRow, Orders
+from routing.waiting import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,16 +148,8 @@ class VendorRun:
             StorageError, APIError, LeaseLost: an order can't be seen to now.
         """
         paused = self._paused_until - time.monotonic()
-        waking = asyncio.create_task(self._woken.wait())
-        try:
-            await asyncio.wait(
-                [*self._tasks, waking],
-                timeout=min(LOOK_SECONDS, paused) if paused > 0 else LOOK_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            waking.cancel()
-            await asyncio.gather(waking, return_exceptions=True)
+        seconds = min(LOOK_SECONDS, paused) if paused > 0 else LOOK_SECONDS
+        await first_of(self._woken, seconds, self._tasks)
         self._woken.clear()
         for task in [each for each in self._tasks if each.done()]:
             del self._runs[self._tasks.pop(task)]

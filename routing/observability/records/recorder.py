@@ -28,6 +28,7 @@ from routing.storage.storage import (
     Transaction,
     surely,
 )
+from routing.waiting import first_of
 
 if TYPE_CHECKING:
     from routing.observability.observers import Batch
@@ -274,7 +275,7 @@ class Recorder:
                 return False
             self._arrived.clear()
             await self._arrived.wait()
-            await self._pause(GATHER_SECONDS)
+            await first_of(self._stopping, GATHER_SECONDS)
         return True
 
     def _batch(self, most: int) -> _Batch:
@@ -319,7 +320,7 @@ class Recorder:
                     return False
                 is_last = self._stopping.is_set()
                 if not is_last:
-                    await self._pause(RETRY_SECONDS)
+                    await first_of(self._stopping, RETRY_SECONDS)
             else:
                 self._outage.worked(self._standing())
                 return True
@@ -344,12 +345,6 @@ class Recorder:
         rows = [structs.astuple(each) for each in batch.records]
         kept = [self._redaction.row(each) for each in batch.bodies]
         return rows, hourly_sums(batch.records), daily_sums(batch.records), kept
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
 
     # What is old ----------------------------------------------------------------------------------
 

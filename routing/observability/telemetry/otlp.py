@@ -24,6 +24,7 @@ from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Timeouts
 from providers.remote.upstream.exchanges import Upstream
 from routing.observability.drops import Drops
+from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class SpanSender:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-                await self._pause(GATHER_SECONDS)
+                await first_of(self._stopping, GATHER_SECONDS)
             batch = list(islice(self._spans, BATCH))
             try:
                 await self._send(batch)
@@ -150,7 +151,7 @@ class SpanSender:
                 if self._stopping.is_set():
                     return
                 if error.status in RETRIED:
-                    await self._pause(RETRY_SECONDS)
+                    await first_of(self._stopping, RETRY_SECONDS)
                     continue
                 self._drops.add(len(batch))
             except Exception:
@@ -163,9 +164,3 @@ class SpanSender:
         body = f"{self._head}{','.join(batch)}]}}]}}]}}".encode()
         async with self._upstream.post(PATH, body) as response:
             await response.read()
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import postgres
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.PostgresServer]:
-    pytest.importorskip("asyncpg")
-    reason = postgres.missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with postgres.postgres() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])

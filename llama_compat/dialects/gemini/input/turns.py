@@ -71,7 +71,10 @@ def _fitted(parts: list[Part], place: TurnPlace, recollection: Recollection) -> 
     calls = [_parse_call(part) for part in parts if _call_in(part) is not None]
     if not calls:
         return parts
-    found = recollection.recall(place, calls)
+    signatures = [
+        member(part, _SIGNATURE) for part in parts if _call_in(part) is not None and is_signed(part)
+    ]
+    found = recollection.recall(place, calls, signatures)
     if found.is_foreign:
         return [_unsigned(part) for part in parts if not part.get("thought")]
     turn = found.lost

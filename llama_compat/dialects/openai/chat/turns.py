@@ -12,7 +12,7 @@ from msgspec import Raw
 from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
 from llama_compat.dialects.openai.chat.reasoning_fields import DETAILS, EXTRA, TEXTS
 from llama_compat.dialects.openai.chat.replies import call_id_of, parse_reply
-from llama_compat.dialects.openai.chat.requests import parse_messages
+from llama_compat.dialects.openai.chat.requests import parse_messages, thought_signature
 from llama_compat.dialects.openai.chat.streams import StreamParser
 from llama_compat.dialects.openai.finish_reasons import FINISH_REASON
 from llama_compat.errors import APIError
@@ -54,7 +54,9 @@ def _restored(item: Raw, place: TurnPlace, recollection: Recollection) -> Raw:
         place.user_says(_text(item))
     elif role == Raw(b'"assistant"') and message.get("tool_calls") not in _EMPTY:
         calls = parse_objects(message["tool_calls"])
-        found = recollection.recall(place, [_parse_call(call) for call in calls])
+        found = recollection.recall(
+            place, [_parse_call(call) for call in calls], _signatures(calls)
+        )
         if found.is_foreign:
             return _without_reasoning(item, message, calls)
         if found.lost is not None:
@@ -76,6 +78,11 @@ def _parse_call(call: JSONFields) -> AnyToolCall:
     return parse_tool_call(
         call_id or "", function["name"], arguments_text(function.get("arguments"))
     )
+
+
+def _signatures(calls: Sequence[JSONFields]) -> list[str]:
+    extras = ({EXTRA: from_raw(call[EXTRA])} for call in calls if EXTRA in call)
+    return [each for each in map(thought_signature, extras) if each is not None]
 
 
 def _without_reasoning(item: Raw, message: JSONFields, calls: Sequence[JSONFields]) -> Raw:

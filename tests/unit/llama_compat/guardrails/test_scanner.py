@@ -59,8 +59,17 @@ class Reading:
         self.scanner = TextScanner(watches)
 
     def read(self, pieces: list[str]) -> str:
-        shown = [self.scanner.push(piece) for piece in pieces]
-        return "".join((*shown, self.scanner.flush()))
+        """What is shown; where that is another text than came, the scanner has counted it."""
+        scanner, came, at = self.scanner, "", 0
+        shown = []
+        for piece in (*pieces, None):
+            before = scanner.hidden
+            shown.append(scanner.flush() if piece is None else scanner.push(piece))
+            came += piece or ""
+            end = len(came) - scanner.held
+            assert shown[-1] == came[at:end] or scanner.hidden > before
+            at = end
+        return "".join(shown)
 
 
 @settings(max_examples=300, deadline=None)

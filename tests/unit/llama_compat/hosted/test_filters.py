@@ -116,9 +116,12 @@ def test_what_is_no_filter_is_named(filter: Any, param: str) -> None:
 def test_filters_have_bounds() -> None:
     one = {"type": "eq", "key": "a", "value": 1}
     deep: dict[str, Any] = one
-    for _ in range(10):
+    for _ in range(7):
         deep = {"type": "and", "filters": [deep]}
-    for filter in (deep, {"type": "or", "filters": [one] * 101}):
+    many = {"type": "or", "filters": [one] * 100}
+    for filter in (deep, many):
+        assert parse_filter(filter, "filters") is not None
+    for filter in ({"type": "and", "filters": [deep]}, {**many, "filters": [one] * 101}):
         with pytest.raises(APIError):
             parse_filter(filter, "filters")
 
@@ -128,7 +131,8 @@ def test_filters_have_bounds() -> None:
     [
         1,
         {"a": None},
-        {"a": 2**64},
+        {"a": 2**63},
+        {"a": -(2**63)},
         {"a": [1]},
         {"a" * 65: 1},
         {"a": "x" * 513},
@@ -144,3 +148,17 @@ def test_what_are_no_attributes(value: Any) -> None:
 def test_what_are_attributes() -> None:
     assert parse_attributes(None, "attributes") == {}
     assert parse_attributes(FILE, "attributes") == FILE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 2**63 - 1},
+        {"a": 1 - 2**63},
+        {"a" * 64: 1},
+        {"a": "x" * 512},
+        {str(n): n for n in range(16)},
+    ],
+)
+def test_what_has_as_much_as_it_may_are_attributes(value: Any) -> None:
+    assert parse_attributes(value, "attributes") == value

@@ -9,7 +9,7 @@ import pytest
 
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Reply
-from routing.cache.flights import AHEAD_BYTES, Flight
+from routing.cache.flights import AHEAD_BYTES, Errand, Flight
 
 
 class Vendor:
@@ -177,6 +177,24 @@ async def test_what_is_too_long_is_not_kept() -> None:
     assert told.landed == []
 
 
+async def test_all_on_board_read_all_of_what_is_too_long() -> None:
+    vendor = Vendor()
+    told = Told(vendor, most_bytes=10)
+    pieces = [each * 8 for each in (b"a", b"b", b"c")]
+    vendor.say(*pieces, None)
+    one, other = await told.board(), await told.board()
+    assert await read(one) == b"".join(pieces)
+    assert await read(other) == b"".join(pieces)
+
+
+async def test_who_is_alone_with_what_is_too_long_has_no_memory_of_it_held() -> None:
+    vendor = Vendor()
+    told = Told(vendor, most_bytes=10)
+    vendor.say(*[bytes(8)] * 50, None)
+    assert len(await read(await told.board())) == 400
+    assert sum(map(len, told.flight._pieces)) < 24
+
+
 async def test_when_it_is_ended_all_are_told() -> None:
     vendor = Vendor()
     told = Told(vendor)
@@ -186,3 +204,23 @@ async def test_when_it_is_ended_all_are_told() -> None:
     with pytest.raises(APIError):
         await read(reply)
     assert vendor.closed
+
+
+# One who asks in their own task -------------------------------------------------------------------
+
+
+async def test_who_is_left_alone_is_given_up_but_not_at_the_end() -> None:
+    given_up: list[bool] = []
+    for is_over in (False, True):
+        errand = Errand()
+        assert not errand.stays(lambda: given_up.append(True))
+        errand.board()
+        errand.board()
+        assert errand.stays(lambda: given_up.append(True))
+        await errand.leave()
+        assert given_up == ([] if not is_over else [True])
+        if is_over:
+            errand.end()
+            await errand.over()
+        await errand.leave()
+        assert given_up == [True]

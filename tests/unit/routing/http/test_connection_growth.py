@@ -23,7 +23,7 @@ from tests.work import CountedCode
 pytestmark = pytest.mark.alone
 
 ALLOWED_GROWTH = 2.2
-SIZE = 128 * 1024
+SIZE = 64 * 1024
 READ_AHEAD_BYTES = 2048
 HEAD_SIZE = 30 * 1024
 """Twice as much is just within the bound on headers; the parser itself copies what has come of a

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from llama_compat.distribution import Distribution, ProviderSettings
 from providers.base import ProviderModel
 from providers.registry import config_model
@@ -69,10 +71,18 @@ def test_between_min_and_max_serve_scales() -> None:
         "target_ongoing_requests": 4,
         "upscale_delay_s": 5,
         "downscale_delay_s": 30,
+        "look_back_period_s": 30,
     }
     # With no more than `min`, none is one that is asked for when somebody asks.
     (one,) = applications_of(settings({"min": 0}), [ProviderModel("a")]).values()
     assert one.deployment["autoscaling_config"]["max_replicas"] == 1
+
+
+@pytest.mark.parametrize(("idle", "back"), [(1, 10.5), (20, 20), (600, 30)])
+def test_serve_looks_back_no_longer_than_a_replica_may_be_idle(idle: float, back: float) -> None:
+    wanted = settings({"min": 0, "idle_seconds": idle})
+    (made,) = applications_of(wanted, [ProviderModel("a")]).values()
+    assert made.deployment["autoscaling_config"]["look_back_period_s"] == back
 
 
 def test_its_version_is_of_what_it_serves_and_how() -> None:

@@ -672,11 +672,8 @@ def test_every_function_that_is_called_is_looked_for() -> None:
 # The starter, beside llama-cpp-python's own class -------------------------------------------------
 
 QUESTIONS = [
-    *("The capital of France is", "Once upon a time", "def fibonacci(n):", "Water boils at"),
-    *("The opposite of hot is", "1, 2, 3, 4,", "Roses are red,", "import numpy as"),
-    *("The largest planet is", "To be or not to be,", "My favourite colour", "SELECT * FROM"),
-    *("Dear Sir or Madam,", "The sun rises in the", "A haiku about rain:", "Ingredients: flour,"),
-    *("In 1969, humans", "He opened the door and", "Photosynthesis is", "E = mc"),
+    *("The capital of France is", "Once upon a time", "def fibonacci(n):", "1, 2, 3, 4,"),
+    *("SELECT * FROM", "Dear Sir or Madam,", "A haiku about rain:", "E = mc"),
 ]
 
 

@@ -8,10 +8,29 @@ from typing import Any
 import pytest
 
 from providers.remote.batches.anthropic import AnthropicBatches
-from providers.remote.batches.base import Order
+from providers.remote.batches.base import FoundBatch, Order
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.deferred import Unsent
 from providers.remote.upstream.exchanges import Upstream
+
+
+class Listed(AnthropicBatches):
+    """Has one page of batches, each of so many lines that run."""
+
+    lines: tuple[int, ...] = ()
+
+    async def said(self, path: str, kind: Any, *, base_url: str | None = None) -> Any:
+        made = "2026-11-23T10:00:00Z"
+        listed = [
+            {
+                "id": f"msgbatch_{count}",
+                "processing_status": "in_progress",
+                "created_at": made,
+                "request_counts": {"processing": count},
+            }
+            for count in self.lines
+        ]
+        return self.decoded(json.dumps({"data": listed}).encode(), kind)
 
 
 def batches() -> AnthropicBatches:
@@ -71,3 +90,13 @@ def test_lines_are_a_part_of_the_order() -> None:
     assert json.loads(body) == {
         "requests": [{"custom_id": f"order_1-{n}", "params": {"n": 1}} for n in range(2)]
     }
+
+
+@pytest.mark.parametrize(("lines", "may_be"), [((2, 4), False), ((4, 3, 2), True), ((), False)])
+async def test_one_that_runs_may_be_the_order_if_it_has_as_many_lines(
+    lines: tuple[int, ...], may_be: bool
+) -> None:
+    found = Listed("v", Upstream("v", RemoteConfig(base_url="https://v.example"), {}))
+    found.lines = lines
+    order = Order("order_1", "/v1/messages", "m", {}, lines=3)
+    assert await found.find(order) == FoundBatch(None, may_be)

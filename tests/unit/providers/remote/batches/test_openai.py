@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from providers.remote.batches.base import Order, VendorProblem, VendorStatus
-from providers.remote.batches.openai import OpenAIBatches, _Job, _shown
+from providers.remote.batches.openai import SKEW_SECONDS, OpenAIBatches, _Job, _older, _shown
 from providers.remote.batches.rows import AZURES, MISTRALS, OPENAIS, TOGETHERS, BatchRow
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.deferred import Unsent
@@ -119,3 +119,19 @@ def test_statuses(said: str, status: VendorStatus) -> None:
 )
 def test_why_it_was_refused(told: dict[str, Any], problems: list[VendorProblem]) -> None:
     assert _shown(_Job("b", "failed", **told)).problems == problems
+
+
+@pytest.mark.parametrize(
+    ("created", "is_older"),
+    [
+        (9000 - SKEW_SECONDS, False),
+        (8999 - SKEW_SECONDS, True),
+        (9001, False),
+        ("2026-11-23T00:00:00Z", False),
+        (None, False),
+    ],
+)
+def test_how_old_a_batch_has_to_be_that_is_not_looked_behind(created: Any, is_older: bool) -> None:
+    """The vendor's clock may be late."""
+    order = Order("order_1", "/v1/chat/completions", "m", {}, asked=9000.0)
+    assert _older(_Job("b", "running", created_at=created), order) is is_older

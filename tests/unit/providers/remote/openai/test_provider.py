@@ -738,15 +738,9 @@ async def test_nobody_waits_for_a_vendor_that_takes_its_time_to_list_its_models(
         assert provider.discovered_models() == ("late",)
 
 
-async def test_a_provider_in_the_place_of_another_knows_the_models_of_the_same_vendor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(discovery, "FIRST_ANSWER_SECONDS", 0.01)
-    answers: asyncio.Queue[web.Response] = asyncio.Queue()
-    answers.put_nowait(web.json_response({"data": [{"id": "known"}]}))
-
+async def test_a_provider_in_the_place_of_another_knows_the_models_of_the_same_vendor() -> None:
     async def list_models(request: web.Request) -> web.StreamResponse:
-        return await answers.get()
+        return web.json_response({"data": [{"id": "known"}]})
 
     async with (
         vendor_that(list_models) as vendor,

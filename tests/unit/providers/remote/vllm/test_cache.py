@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from llama_compat.prefixes.held import blocks_in
+from providers.remote.vllm import cache as vllm_cache
 from providers.remote.vllm.cache import ServerCache
 from providers.remote.vllm.messages import (
     AllRemoved,
@@ -73,3 +76,15 @@ def test_one_with_blocks_of_another_size_is_another_server() -> None:
     assert not cache.held.knows(A)
     cache.learn([(A, 4)], TOKENS)
     assert blocks_in(cache.held.news().stored) == [A]
+
+
+def test_no_more_blocks_are_known_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_cache, "MOST_BLOCKS", 3)
+    cache = learned()
+    assert took(cache, BlocksStored([1, 2], None, TOKENS[:4], 2)) == [A]
+    for number in range(5):
+        took(cache, BlocksStored([10 + number], None, [number, 50], 2))
+        assert len(cache._known) <= 4
+    # It is followed anew from there: what was known before is not.
+    assert took(cache, BlocksStored([3], 2, TOKENS[4:6], 2)) == []
+    assert took(cache, BlocksStored([1, 2], None, TOKENS[:4], 2)) == [A]

@@ -141,7 +141,7 @@ async def test_what_a_gateway_that_is_gone_had_reserved_is_free_after_its_lease(
     async with gateway(server.address) as one:
         gone = PostgresCounters(server.address, 0.5, 1000, 10.0)
         await gone.start()
-        assert len(await admitted(Limiter(gone), CONCURRENT)) == 4
+        assert len(await admitted(Limiter(gone), CONCURRENT, 4)) == 4
         for _ in range(1000):
             if await admitted(one, CONCURRENT, 1):
                 break

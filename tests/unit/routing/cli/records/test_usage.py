@@ -276,6 +276,23 @@ def test_no_number_is_cut_in_a_terminal(tmp_path: Path, columns: int) -> None:
     assert ("█" in result.stdout) is (columns == 200)
 
 
+def test_where_no_price_is_known_bars_show_requests(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'free.sqlite'}"
+
+    async def fill() -> None:
+        recorder = Recorder(open_storage(address, [MIGRATIONS]), RecordsSettings())
+        await recorder.start()
+        for route in "mmmmn":
+            recorder.put(record(time=time.time(), route=route, cost=None))
+        await recorder.stop()
+
+    asyncio.run(fill())
+    wide = {"COLUMNS": "120", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
+    lines = plain(llama_compat("usage", "--storage", address, env=wide).stdout).splitlines()
+    often, seldom = (line for line in lines if line.split()[:1] in (["m"], ["n"]))
+    assert often.count("█") > 2 * seldom.count("█") > 0
+
+
 def test_a_pipe_has_room_for_all(template: str) -> None:
     narrow = {"COLUMNS": "20"}
     shown = llama_compat("usage", template, "--by", "key,model,day", env=narrow).stdout
