@@ -119,7 +119,7 @@ export class Markdown {
 
 function dress(fragment, isSettled) {
   for (const table of fragment.querySelectorAll("table")) {
-    const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("markdown.table") });
+    const scroll = element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": t("markdown.table") });
     table.replaceWith(scroll);
     scroll.append(table);
   }
@@ -135,7 +135,7 @@ function dressCode(code, isSettled) {
   const text = code.textContent;
   const pre = code.parentElement;
   pre.setAttribute("tabindex", "0");
-  pre.setAttribute("role", "region");
+  pre.setAttribute("role", "group");
   pre.setAttribute("aria-label", language ? t("markdown.codeIn", { language }) : t("markdown.code"));
   const block = element(
     "div",

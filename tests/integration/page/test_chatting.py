@@ -314,3 +314,33 @@ def test_a_reply_fits(
     expect(page.locator("math")).to_have_count(2)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     shot(f"chatting-{width}-{scheme}")
+
+
+def test_another_room_hands_messages_over(
+    page: Page, server: ServerProcess, vendor: NativeVendor
+) -> None:
+    will_say(vendor, "Gone on with.")
+    page.goto(f"{server.url}/#/keys")
+    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+    page.evaluate(
+        """async () => (await import("/page/playground.js")).begin("vendor", [
+          {role: "system", content: "Be brief."}, {role: "user", content: "Asked before"},
+          {role: "assistant", content: "Said *before*"}], {temperature: 0.1}, "Replayed")"""
+    )
+    expect(page.locator(".message.assistant em")).to_have_text("before")
+    expect(page.get_by_label("System prompt")).to_have_value("Be brief.")
+    page.get_by_role("button", name="Regenerate").click()
+    expect(page.get_by_text("Gone on with.")).to_be_visible()
+    body = vendor.last.body
+    assert body["temperature"] == 0.1
+    assert [each["content"] for each in body["messages"]] == ["Be brief.", "Asked before"]
+
+
+def test_the_first_look_is_quick_to_come(page: Page, server: ServerProcess) -> None:
+    """What only some replies need is not asked for before one does."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    opened(page, server, "echo")
+    say(page, "Plain")
+    answer(page)
+    assert not [each for each in asked if "highlight" in each or "temml" in each]
