@@ -186,6 +186,7 @@ export class Column {
     try {
       body = this.request();
     } catch (error) {
+      if (branches.dropEmpty(this.kept)) this.#show();
       this.#fail(error);
       return;
     }

@@ -44,12 +44,6 @@ export class MessageView {
     this.#actions.replaceChildren(...actions);
   }
 
-  /** Show another thing in the place of what it says, until `resume` is called. */
-  replaceBody(node) {
-    this.#body.replaceWith(node);
-    return () => node.replaceWith(this.#body);
-  }
-
   update({ content, reasoning, tool_calls: calls }, isWhole = false) {
     if (reasoning) this.#think(reasoning);
     const parts = Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }];
@@ -67,7 +61,7 @@ export class MessageView {
   // Text nodes are changed rather than made again: long streams stay cheap, a selection stays.
   #say(text, isWhole) {
     if (this.#markdown) {
-      if (!this.#markdown.root.isConnected && !this.#markdown.root.parentNode) this.#body.append(this.#markdown.root);
+      if (!this.#markdown.root.parentNode) this.#body.append(this.#markdown.root);
       this.#markdown.update(text, isWhole);
       return;
     }

@@ -81,8 +81,12 @@ function isMessage(message) {
   const { content, tool_calls: calls = [], figures, logprobs = [] } = message;
   const isContent = content === undefined || content === null || typeof content === "string" || (Array.isArray(content) && content.every(isPart));
   const areCalls = Array.isArray(calls) && calls.every((call) => typeof call?.function?.name === "string" && typeof call.function.arguments === "string");
-  return isContent && areCalls && Array.isArray(logprobs) && (figures === undefined || isObject(figures));
+  const areProbable = Array.isArray(logprobs) && logprobs.every((each) => typeof each?.token === "string" && typeof each.logprob === "number" && Array.isArray(each.top_logprobs ?? []));
+  return isContent && areCalls && areProbable && (figures === undefined || areFigures(figures));
 }
+
+const areFigures = (figures) =>
+  isObject(figures) && ["firstToken", "tokensPerSecond", "tokens", "promptTokens"].every((name) => [null, undefined].includes(figures[name]) || typeof figures[name] === "number");
 
 function isPart(part) {
   if (!isObject(part)) return false;
