@@ -464,6 +464,19 @@ def internal_error() -> APIError:
     )
 
 
+def targets_drained(targets: Sequence[str]) -> APIError:
+    """503: whoever runs the server has drained all `targets` that could answer."""
+    error = APIError(
+        503,
+        f"Nothing is sent to {', '.join(targets)} at the moment: whoever runs this server has"
+        " drained it. Ask again later, or for another model.",
+        code="targets_drained",
+        headers={"retry-after": "5"},
+    )
+    error.was_sent = False
+    return error
+
+
 def shutting_down() -> APIError:
     """503: the process is ending and this request did not finish in time."""
     return APIError(

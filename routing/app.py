@@ -24,7 +24,7 @@ from llama_compat.text.one_line import one_line
 from providers.base import ProviderStartError
 from routing.asgi import ASGIApplication, Receive, Scope, Send
 from routing.auth import ADMIN
-from routing.docs import add_docs, add_errors, add_operations, add_summaries
+from routing.docs import DOCS_PATHS, add_docs, add_errors, add_operations, add_summaries
 from routing.health import cache_news, health
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis import CLIENT_APIS
@@ -44,7 +44,7 @@ from routing.runtime import Runtime, runtime_of
 log = logging.getLogger(__name__)
 refusals = BoundedLog(log)
 
-OPEN_PATHS = frozenset({"/health", *files.PATHS})
+OPEN_PATHS = frozenset({"/health", *files.PATHS, *DOCS_PATHS})
 """What is answered without a key."""
 
 METRICS_PATH = "/metrics"
@@ -265,12 +265,22 @@ class Application(FastAPI):
         """Open what only some templates want: to whoever runs the server, to web pages."""
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
+            from routing.page.access import add_access_routes
+            from routing.page.audited import add_audit_routes
             from routing.page.batches import add_batches_routes
+            from routing.page.models import add_models_routes
             from routing.page.overview import add_overview_routes
+            from routing.page.requests import add_requests_routes
+            from routing.page.targets import add_targets_routes
 
             add_admin_routes(self)
+            add_access_routes(self)
             add_overview_routes(self)
+            add_requests_routes(self)
             add_batches_routes(self)
+            add_models_routes(self)
+            add_targets_routes(self)
+            add_audit_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None
         self._cors = _cors(self._serve, settings.cors)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 
 from pydantic import SecretStr
 
@@ -45,18 +45,22 @@ class Authenticator:
         """
         if self._ring.is_open:
             return ANYBODY
-        for sent in _sent_keys(headers):
-            key = self._ring.find(digest_of(sent))
-            if key is not None and key.is_good(self._clock()):
-                if not self._ring.has_team(key.principal):
-                    # Nobody knows its team's limits; without them it would have none.
-                    raise team_not_found(key.principal.team or "")
-                return key.principal
+        ring = self._ring
+        for name, value in headers:
+            if name in KEY_HEADERS and (digest := _digest(name, value)):
+                key = ring.find(digest)
+                if key is not None and key.is_good(self._clock()):
+                    principal = key.principal
+                    if not ring.has_team(principal):
+                        # Nobody knows its team's limits; without them it would have none.
+                        raise team_not_found(principal.team or "")
+                    return principal
         raise invalid_api_key()
 
     def is_new(self, headers: RawHeaders) -> bool:
         """Whether there is a key among a request's `headers` that nobody here has heard of."""
-        return any(self._ring.find(digest_of(sent)) is None for sent in _sent_keys(headers))
+        digests = (_digest(name, value) for name, value in headers if name in KEY_HEADERS)
+        return any(digest and self._ring.find(digest) is None for digest in digests)
 
 
 def keys_unavailable() -> APIError:
@@ -139,12 +143,30 @@ class AdminGate:
 
 def _sent_keys(headers: RawHeaders) -> Iterator[bytes]:
     for name, value in headers:
-        if name not in KEY_HEADERS:
-            continue
-        sent = value.strip()
-        if name == b"authorization":
-            scheme, _, token = value.partition(b" ")
-            sent = token.strip() if scheme.lower() == b"bearer" else b""
-        # An empty one is none, whatever the keys are.
-        if sent:
+        if name in KEY_HEADERS and (sent := _sent_in(name, value)):
             yield sent
+
+
+def _sent_in(name: bytes, value: bytes) -> bytes:
+    """The key in one of `KEY_HEADERS`; an empty one is none, whatever the keys are."""
+    if name != b"authorization":
+        return value.strip()
+    scheme, _, token = value.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _digest(name: bytes, value: bytes) -> str:
+    """The digest of that key, empty for none."""
+    return (_known_digest if len(value) <= REMEMBERED_BYTES else _digest_in)(name, value)
+
+
+def _digest_in(name: bytes, value: bytes) -> str:
+    sent = _sent_in(name, value)
+    return digest_of(sent) if sent else ""
+
+
+REMEMBERED_BYTES = 256
+"""Of a longer header, which is none of our keys, nothing is remembered."""
+
+# What a key opens is not remembered: one that is revoked opens nothing from then on.
+_known_digest = lru_cache(maxsize=1024)(_digest_in)

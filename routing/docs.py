@@ -1,5 +1,8 @@
 """`/docs`: its page, and what it says of the OpenAI operations, which FastAPI does not know.
 
+The page itself is for everybody; the document that it shows, `/openapi.json`, wants a key where
+there are keys, which the page takes from the tab that it is opened in, or asks for.
+
 Their schemas are those of the `openai` package's own types, so that they say what clients send and
 read. That package takes a second to import; it is imported when someone first asks for the schema.
 """
@@ -9,21 +12,44 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Required, get_type_hints
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from routing.error_schemas import ERROR_OF_TAG, ERROR_SCHEMAS, OPENAI_ERROR
+from routing.page.files import HEADERS
 
 _REF_TEMPLATE = "#/components/schemas/{model}"
 
 
 ASSETS_PATH = "/docs-assets"
+
+_ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
+
+DOCS_PATHS = frozenset({"/docs", *(f"{ASSETS_PATH}/{name}" for name in _ASSETS)})
+"""What anybody may read: there is nothing in it that is not in a package."""
+
+_PAGE = Path(__file__).parent / "page" / "docs.html"
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        # Swagger UI writes styles as it goes.
+        "style-src 'self' 'unsafe-inline'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self' data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
 
 
 def add_docs(app: FastAPI) -> None:
@@ -33,16 +59,11 @@ def add_docs(app: FastAPI) -> None:
     """
     assets = importlib.resources.files("fastapi_offline") / "static"
     app.mount(ASSETS_PATH, StaticFiles(directory=str(assets)), name="docs-assets")
+    html, headers = _PAGE.read_text("utf-8"), {**HEADERS, "content-security-policy": _POLICY}
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return get_swagger_ui_html(
-            openapi_url=str(app.openapi_url),
-            title=app.title,
-            swagger_js_url=f"{ASSETS_PATH}/swagger-ui-bundle.js",
-            swagger_css_url=f"{ASSETS_PATH}/swagger-ui.css",
-            swagger_favicon_url=f"{ASSETS_PATH}/favicon.png",
-        )
+        return HTMLResponse(html, headers=headers)
 
 
 def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from llama_compat.catalog import Catalog, Facts
@@ -156,6 +156,10 @@ class ModelTable:
         self._patterns.sort(key=lambda each: letters(each[0]), reverse=True)
         policies = [each.policy for each in self._routes.values() if each.policy is not None]
         self.has_mirrors = any(each.mirrors for each in policies)
+
+    def __iter__(self) -> Iterator[Route]:
+        """Each model that the template lists, in its order."""
+        return iter(dict.fromkeys([*self._routes.values(), *(each for _, each in self._patterns)]))
 
     def follow(self) -> Callable[[], None]:
         """Send requests to replicas as they come and go, until what is returned is called."""

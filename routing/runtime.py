@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from routing.cache.exact import ExactCache
     from routing.fleet.fleet import Fleet
     from routing.layers.guardrails import Guardrails
+    from routing.observability.audit import Audit
     from routing.observability.observers import Observers
     from routing.observability.records.ledger import Ledger
     from routing.replicas.cluster import ReplicaCluster
@@ -84,6 +85,7 @@ class Runtime:
         authenticator: tells who is asking.
         admin: lets in who may see to the server.
         overseers: who may see how all of it does.
+        audit: what whoever runs the server does to it; None where nobody can.
         limits: which limits hold for whom; None where there are none.
         responses: where responses are kept; None where the template wants none kept.
         files: where files are kept; None where it wants none.
@@ -132,6 +134,8 @@ class Runtime:
         self.batches = self._batches.value if self._batches else None
         self._vector_stores = _vector_stores(distribution.server, self._files, previous)
         self.vector_stores = self._vector_stores.value if self._vector_stores else None
+        self._audit = _audit(distribution.server, previous)
+        self.audit = self._audit.value if self._audit else None
         self.limits = _limits(distribution, self.access)
         self.ledger = _ledger(distribution, self.limits, catalog)
         self.observers = (
@@ -188,6 +192,8 @@ class Runtime:
                 self.observers.meter.watch(self.running, self.fleet, self.access)
             self._running.push_async_callback(self.observers.stop)
             await self.observers.start()
+        if self._audit is not None:
+            await self._start(self._audit)
         if self._store is not None:
             await self._start(self._store)
         if self._tools is not None:
@@ -593,6 +599,17 @@ def _response_store(
             return previous._store
     store = ResponseStore(settings, server.storage.get_secret_value())
     return Shared(store, store.stop)
+
+
+def _audit(server: ServerSettings, previous: Runtime | None) -> Shared[Audit] | None:
+    if server.admin_key is None:
+        return None
+    from routing.observability.audit import Audit
+
+    if previous is not None and previous._audit and previous.settings.storage == server.storage:
+        return previous._audit
+    audit = Audit(server.storage.get_secret_value())
+    return Shared(audit, audit.stop)
 
 
 def _file_store(server: ServerSettings, previous: Runtime | None) -> Shared[FileStore] | None:

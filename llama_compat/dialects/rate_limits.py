@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -39,16 +40,22 @@ def openai_headers(limits: Sequence[RateLimit]) -> Mapping[bytes, bytes]:
     headers = {}
     for each in limits:
         limit, remaining, reset = _NAMES[each.resource]
-        headers[limit] = b"%d" % each.limit
-        headers[remaining] = b"%d" % each.remaining
-        headers[reset] = duration(each.reset).encode()
+        headers[limit] = _digits(each.limit)
+        headers[remaining] = str(each.remaining).encode()
+        headers[reset] = duration(round(each.reset * 1000))
     return headers
 
 
-def duration(seconds: float) -> str:
-    """Seconds as OpenAI writes them: `6m0s`, `1.5s`, `120ms`."""
-    milliseconds = round(seconds * 1000)
+@lru_cache(maxsize=1024)
+def _digits(limit: int) -> bytes:
+    return str(limit).encode()
+
+
+@lru_cache(maxsize=4096)
+def duration(milliseconds: int) -> bytes:
+    """A time as OpenAI writes it: `6m0s`, `1.5s`, `120ms`."""
     if milliseconds < 1000:
-        return f"{milliseconds}ms"
+        return b"%dms" % milliseconds
     minutes, rest = divmod(milliseconds, 60_000)
-    return f"{minutes}m{rest / 1000:g}s" if minutes else f"{rest / 1000:g}s"
+    seconds = f"{rest / 1000:g}s"
+    return (f"{minutes}m{seconds}" if minutes else seconds).encode()

@@ -131,6 +131,8 @@ class Asker:
             return None
         via = self._via.get(route.name)
         for each in sorted(route.targets, key=lambda each: each.priority):
+            if each.state.cooldown.is_drained:
+                continue
             wanted = via or self._providers_via.get(each.provider.id)
             if wanted == "vendor" and each.provider.batches() is not None:
                 return each

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import ClassVar
+
+from msgspec import Struct
 
 from llama_compat.errors import APIError, internal_error, shutting_down
 from llama_compat.exchange import Reply
@@ -14,7 +17,7 @@ AHEAD_BYTES = 256 * 1024
 Ask = Callable[[], Awaitable[Reply]]
 
 
-class Errand:
+class Errand(Struct, eq=False):
     """One request for a whole reply, asked by who came first, in their own task. Nothing more is
     made of it as long as nobody else waits.
 
@@ -27,16 +30,13 @@ class Errand:
         is_over: whether it has come to its end.
     """
 
-    __slots__ = ("_desert", "_waiting", "aboard", "is_over", "reply")
+    reply: Reply | None = None
+    aboard: int = 0
+    is_over: bool = False
+    _waiting: list[asyncio.Future[None]] = []
+    _desert: Callable[[], None] | None = None
 
-    is_full = False
-
-    def __init__(self) -> None:
-        self.reply: Reply | None = None
-        self.aboard = 0
-        self.is_over = False
-        self._waiting: list[asyncio.Future[None]] = []
-        self._desert: Callable[[], None] | None = None
+    is_full: ClassVar = False
 
     def stays(self, desert: Callable[[], None]) -> bool:
         """Whether others wait, now that the client of who came first has left; when the last of

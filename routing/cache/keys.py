@@ -55,9 +55,9 @@ _MAY_CALL = re.compile(rb'"\w*(?:[tT]ool|[fF]unction|[mM]cp|[pP]lugin|[sS]earch)
 """Without any of these there are no tools, be they the client's or a vendor's. No text has them in
 it, as its quotation marks have a backslash before them."""
 
-_SAMPLING = (b"emperature", b"eed", b"op_p", b"opP")
-_CALLING = (b"ool", b"unction", b"mcp", b"lugin", b"Mcp", b"earch")
-"""Without any of these they need not be looked for, which takes longer."""
+SHORT_BYTES = 2048
+"""What a request asks for is its own key up to so many bytes: to look it up by its hash in the
+memory of this process, which is as sure, takes several times as long."""
 
 _VENDORS_TOOLS = frozenset({"functions", "mcp_servers", "plugins", "web_search_options"})
 """Members that have tools in them of which the vocabulary knows nothing."""
@@ -70,30 +70,17 @@ class Written(Struct, frozen=True, gc=False):
         exact: of all of it: the reply is the same bytes.
         key: of what asks for something, and not for another form of the same reply: streamed or
             not, the model's name.
-        may_sample: whether it may ask for the same reply each time.
-        may_call: whether there may be tools in it.
-        choices: whether it asks for several choices to one prompt.
+        may_be_kept: whether its reply may be; None where only its meaning can tell.
     """
 
     exact: bytes
     key: bytes
-    may_sample: bool = True
-    may_call: bool = True
-    choices: bool = False
+    may_be_kept: bool | None = None
 
     @property
     def keys(self) -> tuple[bytes, bytes]:
         """By which its reply is found, the closest first."""
         return self.exact, self.key
-
-    def may_be_kept(self, settings: ExactCacheSettings) -> bool | None:
-        """Whether its reply may be, by these settings; None where only its meaning can tell."""
-        if not settings.sampled and not self.may_sample:
-            return False
-        if self.choices and not settings.choices:
-            return False
-        known = settings.sampled and (settings.tools or not self.may_call)
-        return True if known else None
 
 
 class Meaning(Struct, frozen=True):
@@ -129,41 +116,69 @@ def belongs_to(principal: Principal, share: str) -> str:
     return f"key {principal.id}"
 
 
-def written(call: Call, where: Sequence[str]) -> Written:
+def written(
+    call: Call, where: Sequence[str], settings: ExactCacheSettings, *, leaves_memory: bool = False
+) -> Written:
     """The request as it is written.
 
     Args:
         call: the request.
         where: whose it is, and where it goes.
+        settings: which replies are kept.
+        leaves_memory: whether its keys go anywhere else than to the memory of this process: then
+            nobody can read from them what was asked.
     """
-    canonical = _canonical(call.fields)
-    hasher = _hasher(call.operation.name, tuple(where), tuple(sorted(call.headers.items()))).copy()
-    hasher.update(canonical)
-    form = [b"%d" % call.stream, call.model.encode(errors="backslashreplace")]
-    if call.stream:  # there may be several kinds of it
-        form.append(call.operation.dialect.stream_headers.get("content-type", "").encode())
-    options = call.fields.get("stream_options")
-    if options is not None:
-        form.append(bytes(options))
-    key, extent = hasher.digest(), call.extent
-    hasher.update(b" ".join(form))
-    return Written(
-        hasher.digest(),
-        key,
-        _has_any(canonical, _SAMPLING) and _MAY_SAMPLE.search(canonical) is not None,
-        _has_any(canonical, _CALLING) and _MAY_CALL.search(canonical) is not None,
-        extent.choices > 1 or extent.made > extent.given,
+    canonical, headers = _canonical(call.fields), call.headers
+    begun, so_far = _begun(
+        call.operation.name, tuple(where), tuple(sorted(headers.items())) if headers else ()
     )
+    if leaves_memory or len(canonical) > SHORT_BYTES:
+        hasher = begun.copy()
+        hasher.update(canonical)
+        key = hasher.digest()
+    else:
+        # Neither is the beginning of another: the first has a length of its own, and JSON an end.
+        key = b"%b%b" % (so_far, canonical)
+    form = _form(call)
+    if leaves_memory:
+        hasher.update(form)
+        exact = hasher.digest()
+    else:
+        exact = b"%b %b" % (key, form)
+    return Written(exact, key, _may_be_kept(canonical, call, settings))
 
 
-def _has_any(canonical: bytes, words: Sequence[bytes]) -> bool:
-    # Without `in`, which tries bytes as a number first and makes an error of each, and without
-    # `any`, which makes a generator.
-    find = canonical.find
-    for word in words:  # noqa: SIM110
-        if find(word) >= 0:
-            return True
-    return False
+def _form(call: Call) -> bytes:
+    """Which form of its reply it asks for."""
+    model = call.model.encode("utf-8", "backslashreplace")
+    options = call.fields.get("stream_options")
+    if options is None and not call.stream:
+        return model
+    said = b"" if options is None else bytes(options)
+    # There may be several kinds of stream.
+    kind = call.operation.dialect.stream_headers.get("content-type", "") if call.stream else ""
+    return b"%d %d %b %b %b" % (call.stream, len(said), said, kind.encode(), model)
+
+
+def _may_be_kept(canonical: bytes, call: Call, settings: ExactCacheSettings) -> bool | None:
+    """Whether its reply may be, by these settings; None where only its meaning can tell."""
+    if not settings.choices:
+        extent = call.extent
+        if extent.choices > 1 or (extent.best_of > 1 and extent.made > extent.given):
+            return False
+    # Without any of the words they need not be looked for, which takes longer. In text, as it takes
+    # several times as long to look for bytes.
+    if not settings.sampled:
+        text = canonical.decode()
+        may_sample = "emperature" in text or "eed" in text or "op" in text
+        return None if may_sample and _MAY_SAMPLE.search(canonical) is not None else False
+    if settings.tools:
+        return True
+    text = canonical.decode()
+    may_call = (
+        "ool" in text or "unction" in text or "cp" in text or "lugin" in text or "earch" in text
+    )
+    return None if may_call and _MAY_CALL.search(canonical) is not None else True
 
 
 def _canonical(fields: Mapping[str, Raw]) -> bytes:
@@ -179,11 +194,13 @@ def _canonical(fields: Mapping[str, Raw]) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _hasher(name: str, where: tuple[str, ...], headers: tuple[tuple[str, str], ...]) -> blake2b:
-    """A hash of all that the key of a request has in it besides what it says."""
+def _begun(
+    name: str, where: tuple[str, ...], headers: tuple[tuple[str, str], ...]
+) -> tuple[blake2b, bytes]:
+    """A hash of all that the key of a request has in it besides what it says, and its digest."""
     begun = blake2b(digest_size=32, person=b"written")
     begun.update(json.dumps([name, where, headers]).encode())
-    return begun
+    return begun, begun.digest()
 
 
 def meaning(call: Call, model: str, where: Sequence[str]) -> Meaning | None:

@@ -8,7 +8,6 @@ from msgspec import Struct, field
 
 from llama_compat.dialects.base import Asked
 from llama_compat.wire.json_fields import JSONFields
-from routing.asgi import Scope
 
 MAX_BYTES = 32 * 1024
 """Of a request that is remembered; a longer one takes far longer to be answered than to be read."""
@@ -20,7 +19,9 @@ REMEMBERED_BYTES = 8 << 20
 """What all that is remembered may come to, twice."""
 
 
-_Key = tuple[str, str, bytes, bytes]
+Sent = tuple[str, str, bytes, bytes]
+"""What a reading depends on: the operation, the path, which may say more, the query, and all that
+the client sent."""
 
 
 class Reading(Struct, eq=False, gc=False):
@@ -46,31 +47,23 @@ class Readings:
     """
 
     def __init__(self) -> None:
-        self._newer: dict[_Key, Reading] = {}
-        self._older: dict[_Key, Reading] = {}
+        self._newer: dict[Sent, Reading] = {}
+        self._older: dict[Sent, Reading] = {}
         self._bytes = 0
 
-    def find(self, operation: str, scope: Scope, body: bytes) -> Reading | None:
-        """What was read of a request to this operation.
-
-        Args:
-            operation: its name.
-            scope: ASGI's, whose path may say more.
-            body: all that the client sent.
-        """
-        key = (operation, scope["path"], scope["query_string"], body)
-        found = self._newer.get(key)
-        if found is None and (found := self._older.get(key)) is not None:
-            self._put(key, found)
+    def find(self, sent: Sent) -> Reading | None:
+        """What was read of these bytes."""
+        found = self._newer.get(sent)
+        if found is None and (found := self._older.get(sent)) is not None:
+            self.keep(sent, found)
         return found
 
-    def keep(self, operation: str, scope: Scope, body: bytes, reading: Reading) -> None:
+    def keep(self, sent: Sent, reading: Reading) -> None:
         """Remember what was read; nothing of a long request."""
-        if len(body) <= MAX_BYTES:
-            self._put((operation, scope["path"], scope["query_string"], body), reading)
-
-    def _put(self, key: _Key, reading: Reading) -> None:
+        size = len(sent[-1])
+        if size > MAX_BYTES:
+            return
         if self._bytes > REMEMBERED_BYTES:
             self._older, self._newer, self._bytes = self._newer, {}, 0
-        self._newer[key] = reading
-        self._bytes += len(key[-1]) + READING_BYTES
+        self._newer[sent] = reading
+        self._bytes += size + READING_BYTES

@@ -209,6 +209,14 @@ class MemoryReplies:
                 return entry
         return None
 
+    def has(self, keys: Sequence[bytes]) -> bool:
+        """Whether anything is kept by any of `keys`, be it to be forgotten."""
+        by_key = self._by_key
+        for key in keys:  # noqa: SIM110  (`any` makes a generator)
+            if key in by_key:
+                return True
+        return False
+
     def age(self, entry: Entry) -> float:
         """As `age_of`, now."""
         return age_of(entry, self._clock())

@@ -118,15 +118,16 @@ def table(health: Health, now: float) -> Table:
     for target in health["targets"]:
         cooling = target["cooling_seconds"]
         until = time.strftime("%H:%M:%S", time.localtime(now + cooling)) if cooling else ""
+        is_drained = target.get("drained", False)
         waiting = f" (+{target['waiting']})" if target["waiting"] else ""
         engine = cache_used.get((target["provider"], target["model"], target.get("place", "")))
         cache = [_percent(engine)] if cache_used else []
         shown.add_row(
-            Text(target["id"], style="red" if cooling else ""),
+            Text(target["id"], style="yellow" if is_drained else "red" if cooling else ""),
             f"{target['in_flight']}{waiting}",
             str(target["attempts"]),
             f"{target['errors']} {target['last_error'] or ''}",
-            until,
+            "drained" if is_drained else until,
             _seconds(target["first_content_seconds"] or target["whole_reply_seconds"]),
             *cache,
         )

@@ -1,11 +1,12 @@
-"""Cooldowns that all gateways know of, and probes of which there is one in the whole fleet."""
+"""Cooldowns that all gateways know of, what is drained at all of them, and probes of which there is
+one in the whole fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from routing.fleet.messages import Cooled, Message, Well
+from routing.fleet.messages import Cooled, Drained, Message, Well
 
 if TYPE_CHECKING:
     from routing.fleet.store import FleetStore
@@ -58,6 +59,10 @@ class SharedCooldown:
             self._is_asking = True
             self._fleet.ask(self)
         return False
+
+    def turned_away(self, *, is_drained: bool) -> None:
+        """Somebody has drained the target at this gateway, or opened it again."""
+        self._fleet.say(Drained(self._fleet.gateway, self.target.id, is_drained), self)
 
     # What the fleet says --------------------------------------------------------------------------
 
@@ -128,10 +133,13 @@ class SharedCooldowns:
         self._asked.append(about)
         self._wake()
 
-    def hears(self, message: Cooled | Well) -> None:
+    def hears(self, message: Cooled | Well | Drained) -> None:
         """Another gateway has told of a target."""
         watched = self._watched.get(message.target)
         if watched is None:
+            return
+        if isinstance(message, Drained):
+            watched.target.cooldown.learn_drained(is_drained=message.is_drained)
             return
         watched.turned()
         if isinstance(message, Well):
@@ -144,6 +152,16 @@ class SharedCooldowns:
         watched = self._watched.get(target)
         if watched is not None and not watched.target.cooldown.until:
             watched.target.cooldown.learn(self._clock() + seconds)
+
+    def joins_drained(self, target: str) -> None:
+        """Another had drained a target while this gateway could not hear."""
+        watched = self._watched.get(target)
+        if watched is not None:
+            watched.target.cooldown.learn_drained(is_drained=True)
+
+    def drained(self) -> list[str]:
+        """The targets that somebody wants left alone."""
+        return [name for name, each in self._watched.items() if each.target.cooldown.is_drained]
 
     def cooling(self) -> dict[str, float]:
         """The targets that are left alone, and for how many seconds."""

@@ -15,7 +15,16 @@ from typing import Any
 
 from llama_compat.distribution import FleetSettings, ServerSettings
 from routing.fleet.cooldowns import SharedCooldowns
-from routing.fleet.messages import Cooled, Message, Report, Well, encode, message_of, report_of
+from routing.fleet.messages import (
+    Cooled,
+    Drained,
+    Message,
+    Report,
+    Well,
+    encode,
+    message_of,
+    report_of,
+)
 from routing.fleet.prefixes import SharedPrefixes
 from routing.fleet.store import FleetStore, StoreAway
 from routing.fleet.templates import Templates
@@ -217,7 +226,7 @@ class Fleet:
             message = message_of(data)
             if message is None or message.by == self.gateway:
                 continue
-            if isinstance(message, Cooled | Well):
+            if isinstance(message, Cooled | Well | Drained):
                 self._cooldowns.hears(message)
             else:
                 self.templates.hears(message)
@@ -251,6 +260,7 @@ class Fleet:
             cooling=self._cooldowns.cooling(),
             sent=self._prefixes.told(targets),
             held=self._prefixes.held(targets) if is_new and is_oldest and self.peers else None,
+            drained=self._cooldowns.drained(),
         )
 
     def _hear_reports(self, *, joins: bool) -> None:
@@ -264,6 +274,8 @@ class Fleet:
             if joins:
                 for name, seconds in report.cooling.items():
                     self._cooldowns.joins(name, seconds)
+                for name in report.drained:
+                    self._cooldowns.joins_drained(name)
         self.templates.compare(reports.values())
         self._compare_storages(reports.values())
 

@@ -19,6 +19,7 @@ class Report(Struct, array_like=True):
         sent: of the last few times, with their number, by target the blocks of the prompts that
             were sent there; the last block of a prompt comes first.
         held: the same of all prompts that are remembered, for a gateway that is new.
+        drained: the targets that somebody wants left alone.
     """
 
     template: str = ""
@@ -29,6 +30,7 @@ class Report(Struct, array_like=True):
     cooling: dict[str, float] = {}
     sent: list[tuple[int, dict[str, bytes]]] = []
     held: dict[str, bytes] | None = None
+    drained: list[str] = []
 
 
 class Cooled(Struct, tag=True, frozen=True):
@@ -44,6 +46,14 @@ class Well(Struct, tag=True, frozen=True):
 
     by: str
     target: str
+
+
+class Drained(Struct, tag=True, frozen=True):
+    """Somebody has drained a target, or opened it again."""
+
+    by: str
+    target: str
+    is_drained: bool
 
 
 class Proposed(Struct, tag=True, frozen=True):
@@ -68,7 +78,7 @@ class Adopted(Struct, tag=True, frozen=True):
     hash: str
 
 
-Message = Cooled | Well | Proposed | Vote | Adopted
+Message = Cooled | Well | Drained | Proposed | Vote | Adopted
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -15,6 +15,7 @@ from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.guardrails.settings import CheckSettings
 from routing.access.keys.store import KeyRefused, KeyStore, NoSuchKey
 from routing.auth import ADMIN
+from routing.page.audited import noted
 from routing.runtime import runtime_of
 from routing.storage.storage import StorageError
 
@@ -52,6 +53,7 @@ def add_admin_routes(app: Application) -> None:
         """Make a key. The answer has it in `key`; it is shown nowhere else."""
         async with _changing(request) as store:
             key, secret = await store.create(grant)
+            await noted(request, "key.create", key.id, grant.name)
             return {**key.shown(), "key": secret}
 
     async def change_key(request: Request, name: str, change: KeyChange) -> dict[str, Any]:
@@ -61,18 +63,23 @@ def add_admin_routes(app: Application) -> None:
             if member in changes and changes[member] is None:
                 changes[member] = nothing
         async with _changing(request) as store:
-            return (await store.change(name, changes)).shown()
+            key = await store.change(name, changes)
+            await noted(request, "key.change", key.id, ", ".join(sorted(changes)))
+            return key.shown()
 
     async def rotate_key(request: Request, name: str) -> dict[str, Any]:
         """Make a new key in the place of one, which opens nothing any more."""
         async with _changing(request) as store:
             key, secret = await store.rotate(name)
+            await noted(request, "key.rotate", key.id, key.grant.name)
             return {**key.shown(), "key": secret}
 
     async def revoke_key(request: Request, name: str) -> dict[str, Any]:
         """Let nobody in with a key any more."""
         async with _changing(request) as store:
-            return (await store.revoke(name)).shown()
+            key = await store.revoke(name)
+            await noted(request, "key.revoke", key.id, key.grant.name)
+            return key.shown()
 
     keys = f"{ADMIN}keys"
     routes: tuple[tuple[str, Callable[..., Any], str], ...] = (

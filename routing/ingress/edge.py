@@ -181,10 +181,11 @@ def _read(
     readings: Readings, scope: Scope, operation: Operation, body: bytes, path: Mapping[str, str]
 ) -> Reading:
     """As `_look`, but for bytes that have been read before."""
-    reading = readings.find(operation.name, scope, body)
+    sent = operation.name, scope["path"], scope["query_string"], body
+    reading = readings.find(sent)
     if reading is None:
         reading = Reading(*_look(operation, body, path))
-        readings.keep(operation.name, scope, body, reading)
+        readings.keep(sent, reading)
     return reading
 
 

@@ -27,12 +27,13 @@ from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.translation import replayed
 from llama_compat.wire.json_fields import encode_json, parse_fields
 from routing.cache.asked import CacheableCall, CacheScope
+from routing.cache.control import HEADER as CONTROL_HEADER
 from routing.cache.control import USUAL, CacheControl, cache_control
 from routing.cache.embeddings import CacheableEmbedding, Vectors, first_vector
 from routing.cache.entries import entry_of, keep_copy, read_back, read_now, same_bytes
 from routing.cache.exact import ExactCache
 from routing.cache.flights import Errand, Flight
-from routing.cache.keys import belongs_to, written
+from routing.cache.keys import Written, belongs_to, written
 from routing.cache.store import Entry, MemoryHit, MemoryReplies, age_of
 from routing.layers.chain import Owner
 from routing.layers.guardrails import Guardrails
@@ -59,7 +60,10 @@ LARGEST_BYTES = 16 << 20
 MAX_KNOWN = 8
 """Of so many keys, or versions of an API, it is known what the same bytes ask for."""
 
-Place = tuple[object, ...]
+Whose = tuple[str, ...]
+"""Whose replies a request may be given, and what those have passed, where there are guardrails."""
+
+Place = tuple[Any, ...]
 """What it depends on, besides a request's bytes, what that asks for."""
 
 Landed = Callable[[Reply, bytes], Awaitable[None]]
@@ -95,7 +99,7 @@ class CacheLayer:
         self._airborne: set[Flight] = set()
         self._vectors = Vectors()
         self._known_targets: dict[str, tuple[Route, tuple[str, ...]]] = {}
-        self._known_scopes: dict[tuple[object, ...], tuple[Route, CacheScope]] = {}
+        self._known_scopes: dict[tuple[str, Whose], tuple[Route, CacheScope]] = {}
 
     def __call__(self, request: Request) -> Awaitable[Reply]:
         """Answer a request.
@@ -113,7 +117,9 @@ class CacheLayer:
         kind = call.operation.kind
         if kind in ("chat", "completion"):
             headers, reading = request.attempts.headers, request.reading
-            control, pin = cache_control(headers), header(headers, PIN_HEADER)
+            named = dict(headers)
+            control = cache_control(headers) if CONTROL_HEADER in named else USUAL
+            pin = header(headers, PIN_HEADER) if PIN_HEADER in named else None
             place: Place | None = None
             # Where replies are kept for clients, each has an id of its own, and another call for
             # it, of which nothing has been read.
@@ -123,7 +129,7 @@ class CacheLayer:
                 and call.operation is request.operation
             ):
                 place = self._place(call, route, cache, pin)
-                if control is USUAL:
+                if control is USUAL and reading.known:
                     reply = self._at_once(request, call, reading.known.get(place), route, cache)
                     if reply is not None:
                         return Ready(reply)
@@ -142,7 +148,7 @@ class CacheLayer:
         self, request: Request, call: Call, route: Route, cache: ExactCache
     ) -> Reply:
         control = cache_control(request.attempts.headers)
-        scope = self._scope(call, route, cache)
+        scope = self._scope(route, cache, self._whose(call, route, cache))
         pin = header(request.attempts.headers, PIN_HEADER)
         asked: CacheableEmbedding | None = None
         if not control.no_store:
@@ -222,14 +228,15 @@ class CacheLayer:
         else:
             known: CacheableCall | None = reading.known.get(place)
             if known is None or known.route is not route:
-                known = self._asks(call, route, cache, pin, body_bytes=len(request.body))
+                size = len(request.body)
+                known = self._asks(call, route, cache, pin, body_bytes=size, whose=place[0])
                 if len(reading.known) >= MAX_KNOWN:
                     reading.known.clear()
                 reading.known[place] = known
             asked = known
         if asked.may_be_kept is False:
             return _said(await self._next(request), "bypass")
-        if not control.no_cache:
+        if not control.no_cache and self._may_be_found(asked, cache):
             reply = await self._found(request, call, asked, cache, control.max_age)
             if reply is not None:
                 return reply
@@ -246,13 +253,25 @@ class CacheLayer:
                 reply = reply or await self._found(request, call, asked, cache, control.max_age)
                 if reply is not None:
                     return reply
-        reply = await self._asked(request, call, asked, cache, compared)
+        request.call = call = replace(call, recorded=True, counts_usage=True)
+        as_written = asked.written
+        if call.stream or as_written is None or as_written.exact in self._flights:
+            landed = partial(self._landed, request, call, asked, cache, compared)
+            reply = await self._flown(request, asked, cache, landed)
+        else:
+            reply = await self._fetched(request, call, asked, cache, compared)
         return _said(reply, "bypass" if control.no_cache else "miss")
 
     def _place(self, call: Call, route: Route, cache: ExactCache, pin: str | None) -> Place:
         """What it depends on, besides a request's bytes, what that asks for."""
+        return (self._whose(call, route, cache), pin, *call.headers.items())
+
+    def _whose(self, call: Call, route: Route, cache: ExactCache) -> Whose:
+        """Whose replies may be given to who asks, and what those have passed."""
         owner = belongs_to(call.principal, cache.settings.share)
-        return (owner, self._passed(call, route), pin, *call.headers.items())
+        if self._guardrails is None:
+            return (owner,)
+        return (owner, self._guardrails.told_apart(call, route))
 
     def _asks(
         self,
@@ -263,33 +282,34 @@ class CacheLayer:
         *,
         is_kept: bool = False,
         body_bytes: int | None = None,
+        whose: Whose | None = None,
     ) -> CacheableCall:
         """What `call` asks for, as far as that is known without its meaning."""
-        scope = self._scope(call, route, cache)
+        scope = self._scope(route, cache, whose or self._whose(call, route, cache))
         where = scope.unpinned if pin is None else (*scope.unpinned, pin)
-        as_written = None if is_kept else written(call, where)
-        may_be = None if as_written is None else as_written.may_be_kept(cache.settings)
+        as_written: Written | None = None
+        may_be: bool | None = None
+        keys: tuple[bytes, ...] = ()
+        size = call.size if body_bytes is None else body_bytes
+        if not is_kept:
+            settings, elsewhere = cache.settings, cache.store.is_shared
+            as_written = written(call, where, settings, leaves_memory=elsewhere)
+            may_be, keys = as_written.may_be_kept, as_written.keys
+            size += len(as_written.exact) + len(as_written.key)
         if call.operation.lasts(call.fields):
             may_be = False
-        keys = () if as_written is None else as_written.keys
-        size = call.size if body_bytes is None else body_bytes
         asked = CacheableCall(call, route, scope, where, as_written, may_be, keys, size)
         scope.wires.add(asked.wire)
         return asked
 
-    def _scope(self, call: Call, route: Route, cache: ExactCache) -> CacheScope:
-        owner = belongs_to(call.principal, cache.settings.share)
-        passed = self._passed(call, route)
-        known = self._known_scopes.get((route.name, owner, passed))
+    def _scope(self, route: Route, cache: ExactCache, whose: Whose) -> CacheScope:
+        known = self._known_scopes.get((route.name, whose))
         if known is not None and known[0] is route:
             return known[1]
+        owner, *passed = whose
         scope = cache.scope((owner, route.name, *passed, *self._told_apart(route)))
-        self._known_scopes[route.name, owner, passed] = (route, scope)
+        self._known_scopes[route.name, whose] = (route, scope)
         return scope
-
-    def _passed(self, call: Call, route: Route) -> tuple[str, ...]:
-        """What replies have passed that may be given to who asks."""
-        return () if self._guardrails is None else (self._guardrails.told_apart(call, route),)
 
     def _told_apart(self, route: Route) -> tuple[str, ...]:
         """A route's targets, each by all that makes it another; what they are is made once."""
@@ -298,6 +318,15 @@ class CacheLayer:
             told = tuple(dict.fromkeys(map(_told, route.targets)))
             known = self._known_targets[route.name] = (route, told)
         return known[1]
+
+    def _may_be_found(self, asked: CacheableCall, cache: ExactCache) -> bool:
+        """Whether anything may be there, or on its way, for who comes by the only API of all."""
+        store, flights, keys = cache.store, self._flights, asked.keys
+        if len(asked.scope.wires) > 1 or asked.written is None or asked.meaning is not None:
+            return True
+        if not isinstance(store, MemoryReplies) or store.has(keys):
+            return True
+        return keys[0] in flights or keys[1] in flights
 
     async def _found(
         self,
@@ -535,23 +564,15 @@ class CacheLayer:
         await asked.read(cache.settings)
         return await self._translated(request, call, asked, entry, cache)
 
-    async def _asked(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        cache: ExactCache,
-        compared: AskedQuestion | None,
+    async def _flown(
+        self, request: Request, asked: CacheableCall, cache: ExactCache, landed: Landed
     ) -> Reply:
-        """What the next layer answers, which is kept when it has come to its end."""
-        request.call = call = replace(call, recorded=True, counts_usage=True)
-        landed = partial(self._landed, request, call, asked, cache, compared)
+        """What the next layer answers, which others who ask for the same meanwhile get as it
+        comes, where that is the same bytes for all."""
         as_written, flights = asked.written, self._flights
         if as_written is None or as_written.exact in flights:
             return await _watched(await self._next(request), landed)
         most = min(LARGEST_BYTES, cache.settings.max_bytes)
-        if not call.stream:
-            return await self._fetched(request, asked, landed, most)
         ended = partial(self._ended, request, asked)
         flight = Flight(partial(self._next, request), landed, ended, most)
         for key in asked.keys:
@@ -569,7 +590,12 @@ class CacheLayer:
         return reply
 
     async def _fetched(
-        self, request: Request, asked: CacheableCall, landed: Landed, most: int
+        self,
+        request: Request,
+        call: Call,
+        asked: CacheableCall,
+        cache: ExactCache,
+        compared: AskedQuestion | None,
     ) -> Reply:
         """A whole reply, which others who ask for the same meanwhile get as well."""
         errand, flights = Errand(), self._flights
@@ -579,10 +605,12 @@ class CacheLayer:
         request.stays = errand.stays
         try:
             reply = await self._next(request)
-            if not isinstance(reply.body, bytes):
+            body = reply.body
+            if not isinstance(body, bytes):
+                landed = partial(self._landed, request, call, asked, cache, compared)
                 return await _watched(reply, landed)
-            if len(reply.body) <= most:
-                await landed(reply, reply.body)
+            if len(body) <= min(LARGEST_BYTES, cache.settings.max_bytes):
+                await self._landed(request, call, asked, cache, compared, reply, body)
             errand.reply = reply
             return reply
         finally:
@@ -642,7 +670,7 @@ class CacheLayer:
             return
         last = request.attempts.last
         if last is not None:
-            entry.headers = {**_told_of(tuple(last.target.headers)), **entry.headers}
+            entry.headers = _told_of(tuple(last.target.headers), *entry.headers.items())
         entry.kept_at = self._clock()
         if store.is_shared:
             await off_loop(len(body), read_now, entry)
@@ -672,9 +700,9 @@ class Ready:
 
 
 @lru_cache(maxsize=1024)
-def _told_of(headers: tuple[tuple[bytes, bytes], ...]) -> Mapping[str, str]:
-    """How a reply names its target."""
-    return {name.decode(): value.decode() for name, value in headers}
+def _told_of(target: tuple[tuple[bytes, bytes], ...], *own: tuple[str, str]) -> Mapping[str, str]:
+    """How a reply names its target, with its own headers."""
+    return {**{name.decode(): value.decode() for name, value in target}, **dict(own)}
 
 
 def _again_of(reply: Reply) -> Reply:

@@ -13,6 +13,7 @@ from routing.batches.files import unavailable
 from routing.batches.journal import AS_CANCELLED, Job
 from routing.batches.shown import openai_batch
 from routing.ingress.apis.batches import worker_of
+from routing.page.audited import noted
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ async def cancel_any_batch(request: Request, batch_id: str) -> dict[str, Any]:
             f"Batch '{job.id}' is {job.status}: it can't be cancelled any more.",
             code="batch_has_ended",
         )
+    await noted(request, "batch.cancel", job.id)
     return _told(job, worker.files.now())
 
 

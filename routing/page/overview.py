@@ -3,51 +3,48 @@ the server."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request as HTTPRequest
 
-from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.errors import invalid_parameter
 from routing.auth import ADMIN
 from routing.health import engines_of
 from routing.observability.records.overview import SPANS, last_errors, last_verdicts, overview
+from routing.page.recorded import recorded, storage_of
 from routing.runtime import Runtime, runtime_of
-from routing.storage.storage import Storage, StorageError
 
 if TYPE_CHECKING:
     from routing.app import Application
     from routing.request import Request
-
-log = logging.getLogger(__name__)
-
-Told = TypeVar("Told")
 
 
 def add_overview_routes(app: Application) -> None:
     """Add them to `app`."""
 
     async def tell_overview(request: HTTPRequest, span: str = "24h") -> dict[str, Any]:
-        """Requests, tokens, cost, errors and latency over the last `span`: points in time, and sums
-        by model, key and provider. `names` are those of the keys."""
+        """Requests, tokens, cost, errors and latency over the last `span`: points in time, sums by
+        model, team, key and provider, the sums of the period `before`, and the `errors` that there
+        were most of. `names` are those of the keys."""
         if span not in SPANS:
             raise invalid_parameter("span", f"'span' is one of {', '.join(SPANS)}.")
-        told = await _recorded(request, lambda storage: overview(storage, span))
+        team_of = runtime_of(request).keys.team_of()
+        told = await recorded(request, lambda storage: overview(storage, span, team_of=team_of))
         return {**told, "names": runtime_of(request).keys.names()}
 
     async def tell_errors(request: HTTPRequest) -> dict[str, Any]:
         """The last requests that went wrong, with their ids, the newest first."""
-        told = await _recorded(request, last_errors)
+        told = await recorded(request, last_errors)
         return {"object": "list", "data": told, "names": runtime_of(request).keys.names()}
 
     async def tell_verdicts(request: HTTPRequest) -> dict[str, Any]:
         """The last requests in which a guardrail came to a verdict: `guardrails` has them, as
         `NAME:VERDICT`, a blank between two; the newest first."""
-        told = await _recorded(request, last_verdicts)
+        told = await recorded(request, last_verdicts)
         return {"object": "list", "data": told, "names": runtime_of(request).keys.names()}
 
     async def tell_live(request: HTTPRequest) -> dict[str, Any]:
@@ -60,7 +57,7 @@ def add_overview_routes(app: Application) -> None:
             "targets": [asdict(each) for each in runtime.states.snapshots(time.monotonic())],
             "engines": engines_of(runtime),
             "names": runtime.keys.names(),
-            "records": _storage(runtime) is not None,
+            "records": storage_of(runtime) is not None,
             "stored_keys": runtime.settings.stored_keys,
         }
 
@@ -72,28 +69,6 @@ def add_overview_routes(app: Application) -> None:
     )
     for name, answer in routes:
         app.add_api_route(f"{ADMIN}{name}", answer, methods=["GET"], tags=["admin"])
-
-
-def _storage(runtime: Runtime) -> Storage | None:
-    observers = runtime.observers
-    recorder = observers.recorder if observers is not None else None
-    return recorder.storage if recorder is not None else None
-
-
-async def _recorded(request: HTTPRequest, read: Callable[[Storage], Awaitable[Told]]) -> Told:
-    """What `read` finds in the records."""
-    storage = _storage(runtime_of(request))
-    if storage is None:
-        raise APIError(
-            409,
-            "This server records no requests: set `server.records: {}` in its template.",
-            code="no_records",
-        )
-    try:
-        return await read(storage)
-    except StorageError as error:
-        log.error("%s", error)
-        raise APIError(503, "The records can't be read now; the server's log says why.") from None
 
 
 def _requests(runtimes: Iterable[Runtime]) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """Cooldown: a target that keeps failing is left alone for a while, and then tried by one request.
 
+And a target that whoever runs the server has drained: it gets no request until it is opened again.
+
 As in a circuit breaker (M. Nygard, "Release It!"): closed while all is well, open while the target
 cools, half-open from then until one request, the probe, has shown how it is.
 """
@@ -56,6 +58,10 @@ class Watcher(Protocol):
         """Whether a request of this gateway may show how it is."""
         ...
 
+    def turned_away(self, *, is_drained: bool) -> None:
+        """Somebody has drained it, or opened it again."""
+        ...
+
 
 class Cooldown:
     """Where one target stands, and the only one who knows: closed (`until` is 0), open (before
@@ -67,13 +73,15 @@ class Cooldown:
 
     Attributes:
         until: when the cooling ends, or ended; 0 once a request has gone well since.
+        is_drained: whether somebody wants it left alone, however it is.
         watcher: who is told, and asked before a probe; None where there is one gateway.
     """
 
-    __slots__ = ("_failures", "_probe", "until", "watcher")
+    __slots__ = ("_failures", "_probe", "is_drained", "until", "watcher")
 
     def __init__(self) -> None:
         self.until = 0.0
+        self.is_drained = False
         self.watcher: Watcher | None = None
         self._probe: Probe | None = None
         self._failures: deque[float] = deque(maxlen=1024)
@@ -81,6 +89,8 @@ class Cooldown:
     def admits(self, now: float) -> bool:
         """Whether a request may go there now: all while it is well, one that probes after it has
         cooled."""
+        if self.is_drained:
+            return False
         if not self.until:
             return True
         if now < self.until or self.is_probed(now):
@@ -156,6 +166,29 @@ class Cooldown:
     def learn(self, until: float) -> None:
         """Another gateway has found out where the target stands: as `until` is to be."""
         self._set(max(self.until, until) if until else 0.0)
+
+    def drain(self) -> None:
+        """Leave it alone until it is opened again; what runs there goes on to its end."""
+        self._turn(is_drained=True)
+
+    def open(self) -> None:
+        """Let requests go there again, and go by what they show. That it cools is forgotten too:
+        somebody has looked after it."""
+        if self.is_drained or self.until:
+            self._failures.clear()
+            self._close()
+        self._turn(is_drained=False)
+
+    def _turn(self, *, is_drained: bool) -> None:
+        if is_drained == self.is_drained:
+            return
+        self.is_drained = is_drained
+        if self.watcher is not None:
+            self.watcher.turned_away(is_drained=is_drained)
+
+    def learn_drained(self, *, is_drained: bool) -> None:
+        """It was drained or opened at another gateway."""
+        self.is_drained = is_drained
 
     def _cool(self, now: float, seconds: float) -> None:
         self._set(max(self.until, now + seconds))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from llama_compat.distribution.routing import RetrySettings
-from llama_compat.errors import APIError, StaleConnection, internal_error
+from llama_compat.errors import APIError, StaleConnection, internal_error, targets_drained
 from llama_compat.exchange import Call, Reply, Target
 from providers.base import Provider
 from routing.policy.attempts import FIRST, Attempt, Attempts, Why
@@ -48,8 +48,19 @@ def dispatch(
     """
     if policy is None:
         pinned_target(attempts.headers, targets, call.model, allowed=False)
+        if targets[0].state.cooldown.is_drained:
+            raise targets_drained([targets[0].id])
         return _ask_the_only(targets[0], call, ask, attempts)
     return _ask_by_plan(targets, policy, call, ask, attempts)
+
+
+async def ask_one(target: LiveTarget, call: Call, ask: AskTarget, attempts: Attempts) -> Reply:
+    """The reply of one target, whether it cools, is drained or neither: for who tries it.
+
+    Raises:
+        APIError: it does not answer.
+    """
+    return (await _attempt(target, FIRST, None, ask, attempts, call))[1]
 
 
 async def _ask_by_plan(

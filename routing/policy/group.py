@@ -63,10 +63,10 @@ class Targets(tuple["LiveTarget", ...]):
         self._gates = [each.provider.gate for each in states if each.provider.gate is not None]
 
     def first_are_free(self, tokens: int | None) -> bool:
-        """Whether each of the first would take a request at once: none cools, none is full, none
-        is known to hold less than the `tokens` that may be generated."""
+        """Whether each of the first would take a request at once: none cools or is drained, none is
+        full, none is known to hold less than the `tokens` that may be generated."""
         for cooldown in self._cooldowns:
-            if cooldown.until:
+            if cooldown.until or cooldown.is_drained:
                 return False
         for gate in self._gates:
             if not gate.has_room:

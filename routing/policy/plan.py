@@ -13,7 +13,12 @@ from msgspec import Struct
 
 from llama_compat.distribution.routing import RoutingSettings
 from llama_compat.error_classes import ErrorClass
-from llama_compat.errors import APIError, StaleConnection, context_length_exceeded
+from llama_compat.errors import (
+    APIError,
+    StaleConnection,
+    context_length_exceeded,
+    targets_drained,
+)
 from llama_compat.exchange import Call
 from routing.asgi import RawHeaders
 from routing.policy.attempts import FIRST, Why
@@ -154,13 +159,16 @@ class Plan:
         """The first attempt.
 
         Raises:
-            APIError: 400, no target has room for what is wanted.
+            APIError: 400, no target has room for what is wanted; 503, all that there are have been
+                drained.
         """
         targets, wanted = self._targets, self._wanted
         target: LiveTarget | None
         if targets.first_are_free(wanted.max_tokens):
             target = self.policy.balancer.pick(targets.first, now, wanted.key, wanted.stream)
         elif (target := self._choose(now)) is None:
+            if all(each.state.cooldown.is_drained for each in targets):
+                raise targets_drained([each.id for each in targets])
             room = max((each.room or 0 for each in targets), default=0)
             raise context_length_exceeded(room, 0, wanted.max_tokens or 0)
         step = Step(target, FIRST)
@@ -270,7 +278,11 @@ class Plan:
     def _untried(self) -> Sequence[LiveTarget]:
         tried = [step.target.id for step in self._steps]
         least = self._least_room()
-        return [each for each in self._targets if each.id not in tried and each.holds(least)]
+        return [
+            each
+            for each in self._targets
+            if each.id not in tried and each.holds(least) and not each.state.cooldown.is_drained
+        ]
 
     def _least_room(self) -> int:
         """How many tokens a target has to hold, as far as it is known; 0 for any number."""

@@ -38,6 +38,7 @@ class TargetSnapshot:
         recent_failures: failures in a row, which is what cools a target.
         last_error: the class of the last of them; None if there was none.
         cooling_seconds: how long it is left alone from now on; 0 if it is not.
+        drained: whether somebody wants it left alone until it is opened again.
         first_content_seconds: until a stream's first content, on an average that a peak moves at
             once; None if nobody has streamed yet.
         whole_reply_seconds: the same until a whole reply.
@@ -60,6 +61,7 @@ class TargetSnapshot:
     first_content_seconds: float | None
     whole_reply_seconds: float | None
     waiting: int
+    drained: bool = False
     place: str = ""
     held_blocks: int | None = None
 
@@ -145,6 +147,7 @@ class TargetState:
             errors=self.errors,
             recent_failures=self.failures_in_a_row,
             last_error=self.last_error,
+            drained=self.cooldown.is_drained,
             cooling_seconds=max(self.cooldown.until - now, 0.0),
             first_content_seconds=self.streams.last or None,
             whole_reply_seconds=self.wholes.last or None,
@@ -195,7 +198,8 @@ class States:
     Args:
         providers: their settings.
         previous: the states until now: a provider whose settings are the same keeps its own, with
-            the counters of what is still running.
+            the counters of what is still running. One with others begins anew, but what was drained
+            stays so: somebody wants it, whatever the template says.
     """
 
     def __init__(
@@ -205,7 +209,10 @@ class States:
         for settings in providers:
             kept = None if previous is None else previous._providers.get(settings.id)
             if kept is None or kept.settings != settings:
-                kept = ProviderState(settings.id, settings)
+                before, kept = kept, ProviderState(settings.id, settings)
+                for state in () if before is None else before.targets.values():
+                    if state.cooldown.is_drained:
+                        kept.target(state.model, state.place).cooldown.drain()
             self._providers[settings.id] = kept
 
     def provider(self, provider_id: str) -> ProviderState:

@@ -95,7 +95,9 @@ REQUEST = {
         "Leave it out, or set `pin: true` in its `routing`.",
     ),
     "target_not_found": Row(
-        "400", "The model has no such target.", "`message` lists those that it has."
+        "400, 404",
+        "The model, or the server, has no such target.",
+        "`message` lists those that it has.",
     ),
     "previous_response_not_found": Row(
         "400",
@@ -234,6 +236,11 @@ REQUEST = {
         "404", "No such interaction is kept for this key.", "Turn on `server.responses_store`."
     ),
     "key_not_found": Row("404", "No stored key has that id, prefix or name.", "List the keys."),
+    "request_not_found": Row(
+        "404",
+        "No request with that id is recorded here.",
+        "Look for it with `GET /admin/requests?text=...`; what is new takes a second.",
+    ),
     "request_timeout": Row(
         "408",
         "Headers or body did not come in time.",
@@ -281,6 +288,11 @@ LIMITS = {
     ),
     "too_many_connections": Row(
         "503", "All `server.max_connections` are in use.", "Reuse connections, or raise it."
+    ),
+    "targets_drained": Row(
+        "503",
+        "All targets that could answer have been drained by whoever runs the server.",
+        "Ask again later, or for another model; `POST /admin/targets/{id}/open` opens one again.",
     ),
     "keys_unavailable": Row(
         "503",

@@ -13,6 +13,8 @@ UNDERSTOOD = {
     " printable ASCII characters. Without it, or with another, the server makes one.",
     "x-llama-compat-target": "The only target that the request may go to, as `provider/model`;"
     " where the model's `routing` has `pin: true`.",
+    "x-llama-compat-operator": "Under `/admin/`: who asks, by their own word, for the audit;"
+    " percent-encoded where it is not ASCII.",
     "anthropic-version": "Goes on to vendors that speak Messages. On `/v1/models` it asks for the"
     " list in Anthropic's shape.",
     "anthropic-beta": "Goes on to vendors that speak Messages.",

@@ -27,10 +27,10 @@ OpenAI's routes are under `/v1` and under `/v1/openai/v1` alike; the table has t
 `GET /v1/models` answers in Anthropic's shape who sends `anthropic-version`, in Google's who sends a
 header that begins with `x-goog-`, and in OpenAI's everybody else.
 
-Every route but `GET /`, its files and `GET /health` wants a key where the template has keys. A key
-comes as `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`. Routes under `/admin/` want
-the admin key, and are there only where the template has one. [Headers](headers.md) are on a page of
-their own.
+Every route but `GET /`, `GET /docs`, their files and `GET /health` wants a key where the template
+has keys. A key comes as `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`. Routes under
+`/admin/` want the admin key, and are there only where the template has one. [Headers](headers.md)
+are on a page of their own.
 
 Not there: the Assistants API."""
 

@@ -19,7 +19,6 @@ ROUTES = [
     ("POST", "/v1/openai/v1/completions"),
     ("POST", "/v1/embeddings"),
     ("GET", "/version"),
-    ("GET", "/docs"),
     ("GET", "/openapi.json"),
     ("GET", "/no/such/route"),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llama_compat.distribution import Distribution, KeyGrant, KeySettings
@@ -91,6 +91,16 @@ class KeyRing:
         """Stored keys that would be good at `now`, but are of a team that the template has not."""
         stored = self.stored.values()
         return [each for each in stored if each.is_good(now) and not self.has_team(each.principal)]
+
+    def principals(self) -> dict[str, Principal]:
+        """Whose the keys are, by id; those that open nothing any more too."""
+        keys = (*self.stored.values(), *self.given.values())
+        return {each.principal.id: each.principal for each in keys}
+
+    def team_of(self) -> Callable[[str], str]:
+        """Tells the team of a key, by its id; empty for one that has none, or is not known."""
+        teams = {key_id: each.team or "" for key_id, each in self.principals().items()}
+        return lambda key_id: teams.get(key_id, "")
 
     def names(self) -> dict[str, str]:
         """What people call the keys, by id; those without a name are left out."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.dialects.rate_limits import RateLimit
@@ -17,6 +17,7 @@ from llama_compat.types import Usage
 from routing.access.limits.memory import Counters, CountersAway, nothing
 from routing.access.limits.refusals import counters_away, rate_limits, refused
 from routing.access.limits.rules import (
+    NO_DEMAND,
     Charge,
     Demand,
     Resource,
@@ -83,6 +84,26 @@ class Limiter:
         if not taken.lease:
             raise self._refusal(charges, taken.levels, now)
         return Admission(self, taken.lease, rules, charges)
+
+    async def look(self, rules: Rules) -> list[tuple[Charge, float, float]]:
+        """What is used and what is reserved of each of `rules`, of which nothing is taken.
+
+        Raises:
+            CountersAway: nobody knows.
+        """
+        charges = [
+            structs.replace(each, reserve=0.0, use=0.0)
+            for each in rules.charges(NO_DEMAND, self._wall())
+        ]
+        try:
+            taken = await self.counters.take(charges)
+        except CountersAway as away:
+            if away.lease:
+                self.counters.settle(away.lease, charges, [0.0] * len(charges))
+            raise
+        if taken.lease:
+            self.counters.settle(taken.lease, charges, [0.0] * len(charges))
+        return [(each, *level) for each, level in zip(charges, taken.levels, strict=True)]
 
     async def _admit_apart(
         self, rules: Rules, demand: Demand, now: float, charges: Sequence[Charge], lease: str

@@ -143,6 +143,12 @@ class _Counter:
     leases: dict[str, float] = field(default_factory=dict)
     reserved: float = 0.0
 
+    def drain(self, now: float, rate: float) -> None:
+        """Let what is used become less by `rate` a second until `now`."""
+        used = self.used - (now - self.at) * rate
+        self.used = used if used > 0.0 else 0.0
+        self.at = now
+
     def release(self, lease: str) -> None:
         """Free what a lease reserves."""
         amount = self.leases.pop(lease, 0.0)
@@ -189,28 +195,29 @@ class MemoryCounters:
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, if there is room for each."""
-        now = self._now()
-        charged, levels, has_room, lease = [], [], True, ""
+        now, known = self._now(), self._counters
+        counters, levels, has_room = [], [], True
         for charge in charges:
-            counter = self._drained(charge, now)
-            used, reserved = counter.used, counter.reserved
-            limit = charge.rule.limit
-            excess = used + reserved + charge.reserve + charge.use - limit
-            if excess > 0.0 and not fits(excess, limit):
+            rule = charge.rule
+            counter = known.get(charge.counter) or self._counter(charge.counter, charge.ends)
+            if rule.drains and now > counter.at:
+                counter.drain(now, rule.drains)
+            counters.append(counter)
+            # Mostly there is room: then this is what is used and reserved afterwards.
+            used, reserved = counter.used + charge.use, counter.reserved + charge.reserve
+            excess = used + reserved - rule.limit
+            if excess > 0.0 and not fits(excess, rule.limit):
                 has_room = False
-            charged.append((charge, counter))
             levels.append((used, reserved))
-        if has_room:
-            lease = str(next(self._numbers))
-            self._open.add(lease)
-            levels = []
-            for charge, counter in charged:
-                use, reserve = charge.use, charge.reserve
-                if reserve:
-                    counter.leases[lease] = reserve
-                counter.used = used = counter.used + use
-                counter.reserved = reserved = counter.reserved + reserve
-                levels.append((used, reserved))
+        if not has_room:
+            return Taken("", [(each.used, each.reserved) for each in counters])
+        lease = str(next(self._numbers))
+        self._open.add(lease)
+        for place, charge in enumerate(charges):
+            counter = counters[place]
+            counter.used, counter.reserved = levels[place]
+            if charge.reserve:
+                counter.leases[lease] = charge.reserve
         return Taken(lease, levels)
 
     def settle(
@@ -226,13 +233,17 @@ class MemoryCounters:
         if lease not in self._open:
             return
         self._open.remove(lease)
-        now = self._now()
-        for charge, amount in zip(charges, used, strict=True):
+        now, known = self._now(), self._counters
+        for place, charge in enumerate(charges):
             if not charge.use:
-                counter = self._drained(charge, now)
+                rate = charge.rule.drains
+                counter = known.get(charge.counter) or self._counter(charge.counter, charge.ends)
+                if rate and now > counter.at:
+                    counter.drain(now, rate)
                 counter.release(lease)
-                counter.used += amount
-        counted()
+                counter.used += used[place]
+        if counted is not nothing:
+            counted()
 
     def later(self) -> str:
         """A lease that takes nothing."""
@@ -270,15 +281,6 @@ class MemoryCounters:
         if self._seen > seen:
             self._elapsed += self._seen - seen
         return self._elapsed
-
-    def _drained(self, charge: Charge, now: float) -> _Counter:
-        counter = self._counters.get(charge.counter) or self._counter(charge.counter, charge.ends)
-        rate = charge.rule.drains
-        if rate and now > counter.at:
-            used = counter.used - (now - counter.at) * rate
-            counter.used = used if used > 0.0 else 0.0
-            counter.at = now
-        return counter
 
     def _counter(self, name: str, ends: float) -> _Counter:
         counter = self._counters.get(name)

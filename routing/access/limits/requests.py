@@ -13,7 +13,7 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply, done_soon
 from llama_compat.types import Usage
 from routing.access.limits.limiter import Admission, Limiter, Tell, nobody
-from routing.access.limits.rules import NO_DEMAND, Demand, Rules, rules_of
+from routing.access.limits.rules import NO_DEMAND, Charge, Demand, Rules, rules_of
 from routing.observability.records.estimate import sane
 
 if TYPE_CHECKING:
@@ -75,10 +75,25 @@ class RequestLimits:
         return rules
 
     def _rules(self, principal: Principal, model: str) -> Rules:
-        name = f"key '{principal.name or principal.id}'"
-        own = rules_of(f"key:{principal.id}", name, principal.limits, principal.budget)
-        team = self._teams.get(principal.team or "", NO_RULES)
+        own, team = rules_of_key(principal), self.rules_of_team(principal.team or "")
         return Rules((*own, *team, *self._models.get(model, NO_RULES)))
+
+    def rules_of_team(self, team: str) -> Rules:
+        """Those of a team, by its id."""
+        return self._teams.get(team, NO_RULES)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nobody can be asked at the moment what is used."""
+        return self._limiter.counters.is_away
+
+    async def look(self, rules: Rules) -> list[tuple[Charge, float, float]]:
+        """What is used and what is reserved of each of `rules`.
+
+        Raises:
+            CountersAway: nobody knows.
+        """
+        return await self._limiter.look(rules)
 
     def admit(
         self,
@@ -103,11 +118,10 @@ class RequestLimits:
         """
         demand = NO_DEMAND
         if rules.limits_tokens or rules.limits_costs:
-            extent = call.extent
-            usage = extent.usage(COMPLETION_TOKENS)
+            usage = call.extent.usage(COMPLETION_TOKENS)
             demand = Demand(
                 usage.prompt_tokens + usage.completion_tokens,
-                extent.max_tokens is None,
+                call.extent.max_tokens is None,
                 (cost(usage) or 0) / NANO_DOLLARS if rules.limits_costs else 0.0,
             )
         return self._limiter.admit(rules, demand, tell)
@@ -159,6 +173,12 @@ class RequestLimits:
             raise
         reply.when_closed(partial(_settle_attempt, admission))
         return reply
+
+
+def rules_of_key(principal: Principal) -> Rules:
+    """Those of a key itself."""
+    name = f"key '{principal.name or principal.id}'"
+    return Rules(rules_of(f"key:{principal.id}", name, principal.limits, principal.budget))
 
 
 def _settle_attempt(admission: Admission, reply: Reply) -> asyncio.Task[None] | None:

@@ -163,7 +163,9 @@ def _charge(rule: Rule, demand: Demand, now: float) -> Charge:
         tokens: float = demand.tokens
         if demand.is_guess and tokens > rule.limit:
             tokens = rule.limit
-        return Charge(rule, rule.counter, countable(tokens))
+        # `countable`, which most are, without its call.
+        reserve = float(tokens) if 0 <= tokens <= MOST else countable(tokens)
+        return Charge(rule, rule.counter, reserve)
     began, ends = period_at(rule.period, now)
     return Charge(rule, f"{rule.counter}:{began}", countable(demand.cost), ends=ends)
 
@@ -173,6 +175,9 @@ def used_of(charges: Sequence[Charge], tokens: float | None, cost: float | None)
     all that was reserved."""
     used = []
     for charge in charges:
+        if charge.use:
+            used.append(0.0)
+            continue
         resource = charge.rule.resource
         if resource is _TOKENS:
             used.append(charge.reserve if tokens is None else countable(tokens))
@@ -188,19 +193,65 @@ def period_at(period: Period, now: float) -> tuple[str, float]:
 
     The end is in seconds since 1970, and 0 where there is none. Weeks begin on Monday.
     """
-    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    match period:
-        case "day":
-            begin, end = day, day + timedelta(days=1)
-        case "week":
-            begin = day - timedelta(days=day.weekday())
-            end = begin + timedelta(days=7)
-        case "month":
-            begin = day.replace(day=1)
-            end = (begin + timedelta(days=32)).replace(day=1)
-        case "ever":
-            return "ever", 0.0
+    if period == "ever":
+        return "ever", 0.0
+    begin, end = _bounds(period, now)
     return f"{period}-{begin:%Y-%m-%d}", end.timestamp()
+
+
+def period_began(period: Period, now: float) -> float:
+    """When the period began that `now` is in, in seconds since 1970; 0 for one without beginning
+    and end."""
+    return 0.0 if period == "ever" else _bounds(period, now)[0].timestamp()
+
+
+def _bounds(period: Period, now: float) -> tuple[datetime, datetime]:
+    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if period == "day":
+        return day, day + timedelta(days=1)
+    if period == "week":
+        begin = day - timedelta(days=day.weekday())
+        return begin, begin + timedelta(days=7)
+    begin = day.replace(day=1)
+    return begin, (begin + timedelta(days=32)).replace(day=1)
+
+
+FORESEEN_FROM = 0.02
+"""So much of a period has to be over before one says what it will come to: half an hour of a day,
+fourteen hours of a month."""
+
+
+class Forecast(Struct, frozen=True):
+    """What a budget will come to if it goes on as it has since its period began.
+
+    Attributes:
+        amount: at the end of the period.
+        spent_at: when all of it is used, in seconds since 1970; None if that is not in this period.
+    """
+
+    amount: float
+    spent_at: float | None
+
+
+def forecast(rule: Rule, used: float, now: float) -> Forecast | None:
+    """What a budget will come to; None for what is no budget of a period, or where it is too early
+    to say.
+
+    Args:
+        rule: the budget.
+        used: of it so far.
+        now: in seconds since 1970.
+    """
+    if rule.resource is not _BUDGET or rule.period == "ever":
+        return None
+    began, (_, ends) = period_began(rule.period, now), period_at(rule.period, now)
+    over = (now - began) / (ends - began)
+    if over < FORESEEN_FROM:
+        return None
+    amount = used / over
+    if amount <= rule.limit:
+        return Forecast(amount, None)
+    return Forecast(amount, max(now, began + (now - began) * rule.limit / used))
 
 
 class Standing(Struct, frozen=True):

@@ -79,23 +79,9 @@ class Recorded:
 
         A key that is not known any more is taken for an id: its records are still there.
         """
-        if not keys and not teams:
-            return None
-        ids = [found for key in keys or () for found in self._ids(key)]
-        of_teams = {each for each in self.principals if self.team(each) in (teams or ())}
-        if not keys:
-            return sorted(of_teams)
-        return [each for each in ids if not teams or each in of_teams]
+        from routing.observability.records.search import key_ids
 
-    def _ids(self, key: str) -> list[str]:
-        from routing.access.keys.secret import PREFIX
-
-        named = f"key-{key.removeprefix(PREFIX)}"
-        if key.startswith(PREFIX) and named in self.principals:
-            return [named]
-        if key in self.principals:
-            return [key]
-        return [each for each in self.principals if self.name(each) == key] or [key]
+        return key_ids(self.principals, keys, teams)
 
 
 def dollars_text(dollars: float | None) -> str:

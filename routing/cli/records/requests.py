@@ -168,10 +168,12 @@ async def _follow(
 def _status(text: str | None) -> int | None:
     if text is None:
         return None
-    digits = text[:1] if text[1:].lower() == "xx" else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) in (1, 3)):
-        fail(f"--status {text}: expected a status such as 429, or 4xx for all from 400 to 499.")
-    return int(digits)
+    from routing.observability.records.search import parse_status
+
+    try:
+        return parse_status(text)
+    except ValueError as error:
+        fail(f"--status: {error}")
 
 
 def _print_lines(found: Iterable[Numbered], recorded: Recorded, *, as_json: bool) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # commands import what they need when they run
     from rich.table import Table
 
     from routing.cli.records.reading import Recorded
-    from routing.observability.records.reports import GroupBy, Since, Use
+    from routing.observability.records.reports import Since, Use, UseBy
 
 
 class By(StrEnum):
@@ -56,27 +56,30 @@ def usage(
     storage: StorageOption = None,
 ) -> None:
     """Show what was used, and what it cost."""
-    from routing.observability.records.reports import usage
+    from routing.observability.records.reports import usage_by, use_rows
 
     if json and csv:
         fail("--json and --csv are two ways to show the same: leave one out.")
     names = _names(by)
+    by_names: list[UseBy] = [name.value for name in names]
     from_then = since_of(since)
     until_then = until_of(until, from_then)
 
     async def find(recorded: Recorded) -> tuple[Recorded, list[Use]]:
         keys = recorded.keys(key, team)
-        uses = await usage(recorded.storage, _sql_names(names), from_then, until_then, keys)
-        return recorded, _by_team(uses, names, recorded) if By.team in names else uses
+        uses = await usage_by(
+            recorded.storage, by_names, from_then, until_then, keys, team_of=recorded.team
+        )
+        return recorded, uses
 
     recorded, uses = read(template, storage, find)
     if json:
         import msgspec
 
-        rows = _rows(uses, names, recorded)
+        rows = use_rows(uses, by_names, recorded.name)
         typer.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     elif csv and uses:
-        _print_csv(_rows(uses, names, recorded))
+        _print_csv(use_rows(uses, by_names, recorded.name))
     elif uses:
         _show(uses, names, recorded)
     else:
@@ -90,66 +93,7 @@ def _names(by: str) -> list[By]:
         fail(f"--by {by}: expected any of {', '.join(By)}, with commas between them")
 
 
-def _sql_names(names: Sequence[By]) -> list[GroupBy]:
-    """What records are told apart by so that these can be made of it: they know of no teams."""
-    of_records: dict[By, GroupBy] = {
-        By.key: "key",
-        By.team: "key",
-        By.model: "model",
-        By.provider: "provider",
-        By.day: "day",
-    }
-    return list(dict.fromkeys(of_records[name] for name in names))
-
-
-def _by_team(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> list[Use]:
-    """Uses that are told apart by key, by team too, or by team in its place."""
-    from routing.observability.records.reports import in_order, summed
-
-    of_records = _sql_names(names)
-    merged: dict[tuple[Any, ...], list[Use]] = {}
-    for use in uses:
-        found = dict(zip(of_records, use.keys, strict=True))
-        keys = tuple(
-            recorded.team(found["key"]) if name is By.team else found[_sql_names([name])[0]]
-            for name in names
-        )
-        merged.setdefault(keys, []).append(use)
-    days = [name is By.day for name in names]
-    return in_order([summed(each, keys) for keys, each in merged.items()], days)
-
-
 # For programs -------------------------------------------------------------------------------------
-
-
-def _rows(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> list[dict[str, Any]]:
-    return [
-        {
-            **_members(use, names, recorded),
-            "requests": use.requests,
-            "errors": use.errors,
-            "cancelled": use.cancelled,
-            "input_tokens": use.input_tokens,
-            "cached_tokens": use.cached_tokens,
-            "cache_write_tokens": use.cache_write_tokens,
-            "output_tokens": use.output_tokens,
-            "reasoning_tokens": use.reasoning_tokens,
-            "estimated_requests": use.estimated,
-            "cost_usd": use.dollars,
-            "unpriced_requests": use.unpriced,
-            "seconds": use.milliseconds / 1000,
-        }
-        for use in uses
-    ]
-
-
-def _members(use: Use, names: Sequence[By], recorded: Recorded) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for name, value in zip(names, use.keys, strict=True):
-        members[name.value] = value
-        if name is By.key:
-            members["key_name"] = recorded.name(value)
-    return members
 
 
 def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:

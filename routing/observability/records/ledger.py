@@ -12,6 +12,7 @@ from routing.models import Route
 from routing.observability.records.estimate import counted_or_estimated
 from routing.observability.records.prices import Prices
 from routing.observability.records.record import Record
+from routing.observability.records.trail import trail_of
 from routing.observability.sample import finish_reason
 from routing.policy.attempts import Attempt
 from routing.request import Request, Spent
@@ -134,6 +135,7 @@ class Ledger:
             overhead,
             cost,
             " ".join(sorted(map(":".join, request.verdicts))) if request.verdicts else "",
+            trail_of(attempts.made, begun, request.ended) if len(attempts.made) > 1 else "",
         )
 
 

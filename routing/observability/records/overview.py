@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.records.partitions import DAY_SECONDS
-from routing.observability.records.reports import GroupBy, Use, parse_since, usage
+from routing.observability.records.reports import (
+    Since,
+    Use,
+    UseBy,
+    parse_since,
+    summed,
+    usage,
+    usage_by,
+)
 from routing.storage.storage import Row, Storage
 
 SPANS: Mapping[str, int] = {
@@ -24,8 +32,18 @@ SPANS: Mapping[str, int] = {
 
 Days come from the sums that are kept for ever, which know of latency its mean alone."""
 
-GROUPS: Sequence[GroupBy] = ("model", "key", "provider")
+_LENGTHS: Mapping[str, float] = {
+    "1h": 3600,
+    "6h": 6 * 3600,
+    "24h": 24 * 3600,
+    "7d": 7 * DAY_SECONDS,
+    "30d": 30 * DAY_SECONDS,
+    "90d": 90 * DAY_SECONDS,
+}
+
+GROUPS: Sequence[UseBy] = ("model", "team", "key", "provider")
 MOST_GROUPS = 50
+MOST_ERRORS = 10
 MOST = 50
 """Requests of a kind that are told of."""
 
@@ -56,12 +74,26 @@ _ERROR_COLUMNS = (
 _VERDICT_COLUMNS = ("time", "request_id", "key", "api", "model", "status", "guardrails")
 
 
-async def overview(storage: Storage, span: str, now: float | None = None) -> dict[str, Any]:
-    """What happened in the last `span`, one of `SPANS`: points in time, and sums by `GROUPS`.
+async def overview(
+    storage: Storage,
+    span: str,
+    now: float | None = None,
+    team_of: Callable[[str], str] = lambda key: "",
+) -> dict[str, Any]:
+    """What happened in the last `span`, one of `SPANS`: points in time, sums by `GROUPS`, the same
+    sums of the period `before`, and the errors that there were most of.
 
     A point has `time` (its beginning, in seconds since 1970), counts, `cost` in US dollars (None
     where no price is known) and latencies in seconds: `mean`, and where they come from records
-    themselves `median`, `p95` and `first_content` (the median); None where there are none.
+    themselves `median`, `p95` and `first_content` (the median); None where there are none. `before`
+    ends as long before now as it began before `from`, and is None where the records do not reach
+    back so far.
+
+    Args:
+        storage: of the records.
+        span: one of `SPANS`.
+        now: in seconds since 1970.
+        team_of: the team of a key, by its id; empty for none.
 
     Raises:
         StorageError: it can't be read.
@@ -73,18 +105,89 @@ async def overview(storage: Storage, span: str, now: float | None = None) -> dic
         points = [_of_day(each) for each in await usage(storage, ["day"], since)]
     else:
         points = await _points(storage, since.time, step)
-    groups = await asyncio.gather(*(usage(storage, [by], since) for by in GROUPS))
+    before, top, *groups = await asyncio.gather(
+        _before(storage, since, _LENGTHS[span], now),
+        top_errors(storage, since.time),
+        *(usage_by(storage, [by], since, team_of=team_of) for by in GROUPS),
+    )
     return {
         "span": span,
         "from": since.time // step * step,
         "to": now,
         "step": step,
         "points": points,
+        "before": before,
+        "errors": top,
         "by": {
             by: [{"name": use.keys[0], **_of_use(use)} for use in uses[:MOST_GROUPS]]
             for by, uses in zip(GROUPS, groups, strict=True)
         },
     }
+
+
+async def _before(
+    storage: Storage, since: Since, length: float, now: float
+) -> dict[str, Any] | None:
+    """The sums of the period before, up to the same time of day."""
+    begin, end = since.time - length, now - length
+    [(first,)] = await storage.fetch("SELECT MIN(day) FROM rollups")
+    if first is None or first * DAY_SECONDS > begin:
+        return None
+    if since.whole_days:
+        # Days are kept for ever, the hours of the last of them as long as records are.
+        midnight = end // DAY_SECONDS * DAY_SECONDS
+        parts = [
+            *await usage(storage, [], Since(begin, True), Since(midnight, True)),
+            *await usage(storage, [], Since(midnight, False), Since(end, False)),
+        ]
+    else:
+        parts = await usage(storage, [], Since(begin, False), Since(end, False))
+    return {"from": begin, "to": end, **_of_use(summed(parts, ()) if parts else Use(()))}
+
+
+async def top_errors(storage: Storage, since: float) -> list[dict[str, Any]]:
+    """What went wrong most since then: of each class, status, model and provider how many requests,
+    and the last of them.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    rows = await storage.fetch(
+        "SELECT error, status, route, provider, COUNT(*), MAX(id) FROM records"
+        " WHERE time >= ? AND error <> '' GROUP BY error, status, route, provider"
+        f" ORDER BY COUNT(*) DESC, MAX(id) DESC LIMIT {MOST_ERRORS}",
+        since,
+    )
+    if not rows:
+        return []
+    lasts = await storage.fetch(
+        "SELECT id, time, request_id, message FROM records"
+        f" WHERE time >= ? AND id IN ({', '.join('?' * len(rows))})",
+        since,
+        *(row[-1] for row in rows),
+    )
+    last = {number: told for number, *told in lasts}
+    return [
+        {
+            **dict(zip(("error", "status", "model", "provider", "requests"), row, strict=False)),
+            **dict(zip(("last", "request_id", "message"), last.get(row[-1], ()), strict=False)),
+        }
+        for row in rows
+    ]
+
+
+async def traffic(storage: Storage, since: float) -> dict[tuple[str, str], tuple[int, int]]:
+    """By model and target, how many requests there were since then, and how many went wrong.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    rows = await storage.fetch(
+        "SELECT route, target, COUNT(*), SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END) FROM records"
+        " WHERE time >= ? AND target <> '' GROUP BY route, target",
+        since,
+    )
+    return {(route, target): (requests, failed) for route, target, requests, failed in rows}
 
 
 async def last_errors(storage: Storage) -> list[dict[str, Any]]:

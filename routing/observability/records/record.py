@@ -41,6 +41,8 @@ class Record(Struct, gc=False):
         cost: in billionths of a dollar; None where the price is not known.
         guardrails: what the template's guardrails found: `NAME:VERDICT` of each, a blank between
             two; the verdicts are `block`, `redact`, `monitor` and `error`.
+        trail: what was tried, where that were several targets: JSON, see
+            `routing.observability.records.trail`.
     """
 
     time: float
@@ -71,6 +73,7 @@ class Record(Struct, gc=False):
     overhead: float | None = None
     cost: int | None = None
     guardrails: str = ""
+    trail: str = ""
 
 
 COLUMNS = Record.__struct_fields__
@@ -176,5 +179,9 @@ MIGRATIONS = Migrations(
             ),
         ),
         ("ALTER TABLE records ADD COLUMN guardrails TEXT NOT NULL DEFAULT ''",),
+        (
+            "ALTER TABLE records ADD COLUMN trail TEXT NOT NULL DEFAULT ''",
+            "CREATE INDEX records_by_request ON records (request_id)",
+        ),
     ],
 )

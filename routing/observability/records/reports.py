@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, structs
 
@@ -24,7 +24,12 @@ from routing.observability.records.recorder import HOUR_SECONDS
 from routing.storage.storage import Row, Storage
 
 GroupBy = Literal["key", "model", "provider", "day"]
-"""What use can be told apart by."""
+"""What records are told apart by."""
+
+UseBy = Literal["key", "team", "model", "provider", "day"]
+"""What use can be told apart by: a team is what its keys are together."""
+
+USE_BY: tuple[UseBy, ...] = get_args(UseBy)
 
 PAGE = 1000
 """So many records are read at a time."""
@@ -152,6 +157,94 @@ async def usage(
     # Where nothing is told apart, nothing comes to one row of nothing.
     uses = [_use(row, by) for row in rows if row[len(by)]]
     return in_order(uses, [name == "day" for name in by])
+
+
+async def usage_by(
+    storage: Storage,
+    by: Sequence[UseBy],
+    since: Since,
+    until: Since | None = None,
+    keys: Sequence[str] | None = None,
+    *,
+    team_of: Callable[[str], str],
+) -> list[Use]:
+    """As `usage`, by team too.
+
+    Args:
+        storage, since, until, keys: as in `usage`.
+        by: what it is told apart by.
+        team_of: the team of a key, by its id; empty for none. Records know of no teams.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    of_records = list(dict.fromkeys(_of_records(name) for name in by))
+    uses = await usage(storage, of_records, since, until, keys)
+    if "team" not in by:
+        return uses
+    merged: dict[tuple[Any, ...], list[Use]] = {}
+    for use in uses:
+        found = dict(zip(of_records, use.keys, strict=True))
+        together = tuple(
+            team_of(found["key"]) if name == "team" else found[_of_records(name)] for name in by
+        )
+        merged.setdefault(together, []).append(use)
+    days = [name == "day" for name in by]
+    return in_order([summed(each, together) for together, each in merged.items()], days)
+
+
+def _of_records(name: UseBy) -> GroupBy:
+    return "key" if name == "team" else name
+
+
+def use_rows(
+    uses: Sequence[Use], by: Sequence[UseBy], name_of: Callable[[str], str]
+) -> list[dict[str, Any]]:
+    """Uses for programs; `name_of` is what people call a key."""
+    return [
+        {
+            **_members(use, by, name_of),
+            "requests": use.requests,
+            "errors": use.errors,
+            "cancelled": use.cancelled,
+            "input_tokens": use.input_tokens,
+            "cached_tokens": use.cached_tokens,
+            "cache_write_tokens": use.cache_write_tokens,
+            "output_tokens": use.output_tokens,
+            "reasoning_tokens": use.reasoning_tokens,
+            "estimated_requests": use.estimated,
+            "cost_usd": use.dollars,
+            "unpriced_requests": use.unpriced,
+            "seconds": use.milliseconds / 1000,
+        }
+        for use in uses
+    ]
+
+
+def _members(use: Use, by: Sequence[UseBy], name_of: Callable[[str], str]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in zip(by, use.keys, strict=True):
+        members[name] = value
+        if name == "key":
+            members["key_name"] = name_of(value)
+    return members
+
+
+async def last_uses(storage: Storage, now: float | None = None) -> dict[str, float]:
+    """When each key was used last, in seconds since 1970: exact within the last day, and the
+    beginning of the hour before that. Keys that nobody used as long as hours are kept are not
+    there.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    now = time.time() if now is None else now
+    hours = await storage.fetch("SELECT key, MAX(hour) FROM hourly_rollups GROUP BY key")
+    found = {key: float(hour * HOUR_SECONDS) for key, hour in hours}
+    recent = await storage.fetch(
+        "SELECT key, MAX(time) FROM records WHERE time >= ? GROUP BY key", now - DAY_SECONDS
+    )
+    return {**found, **dict(recent)}
 
 
 def in_order(uses: Sequence[Use], days: Sequence[bool]) -> list[Use]:

@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from routing.access.keys.secret import PREFIX
 from routing.observability.records.record import COLUMNS, Record
 from routing.storage.storage import Storage
 
+if TYPE_CHECKING:
+    from llama_compat.exchange import Principal
+
 MOST_FOUND = 1000
 """So many are found at a time at most."""
+
+
+def parse_status(text: str) -> int:
+    """`429`, or `4xx` for all from 400 to 499, as `RecordFilter.status` has it.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    digits = text[:1] if text[1:].lower() == "xx" else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) in (1, 3)):
+        raise ValueError(f"'{text}' is no status such as 429, or 4xx for all from 400 to 499")
+    return int(digits)
+
+
+def key_ids(
+    principals: Mapping[str, Principal],
+    keys: Sequence[str] | None,
+    teams: Sequence[str] | None,
+) -> list[str] | None:
+    """The ids of keys that are named, or of these teams; None where all are meant.
+
+    Args:
+        principals: who asks with each key that is known, by the key's id.
+        keys: ids, prefixes or names. One that is not known any more is taken for an id: its records
+            are still there.
+        teams: by id.
+    """
+    if not keys and not teams:
+        return None
+    of_teams = {each for each, known in principals.items() if (known.team or "") in (teams or ())}
+    if not keys:
+        return sorted(of_teams)
+    ids = [found for key in keys for found in _ids(principals, key)]
+    return [each for each in ids if not teams or each in of_teams]
+
+
+def _ids(principals: Mapping[str, Principal], key: str) -> list[str]:
+    named = f"key-{key.removeprefix(PREFIX)}"
+    if key.startswith(PREFIX) and named in principals:
+        return [named]
+    if key in principals:
+        return [key]
+    return [each for each, known in principals.items() if known.name == key] or [key]
 
 
 class RecordFilter(Struct, frozen=True):

@@ -1,7 +1,7 @@
 // What the views have in common that are for whoever runs the server.
 
-import { Failure, adminKey } from "./api.js";
-import { button, element } from "./dom.js";
+import { Failure, adminKey, ask } from "./api.js";
+import { button, element, openDialog } from "./dom.js";
 import { keyForm } from "./key_form.js";
 
 const HOW = `server:
@@ -15,9 +15,7 @@ export function explain(main, title, error, again) {
   if (!(error instanceof Failure)) throw error;
   const heading = element("h2", {}, title);
   if (error.status === 401) {
-    const wasWrong = adminKey.get() !== "";
-    adminKey.set("");
-    main.replaceChildren(heading, keyForm("Admin key", adminKey, again, wasWrong ? error.message : ""));
+    main.replaceChildren(heading, keyForm("Admin key", adminKey, again, error.message));
   } else if (error.code === "admin_disabled") {
     main.replaceChildren(
       heading,
@@ -34,8 +32,26 @@ export const failure = (error) =>
     "div",
     { class: "failure", role: "alert" },
     element("p", {}, error.message),
-    error.requestId && element("p", { class: "quiet" }, "Request ", element("code", {}, error.requestId)),
+    error.requestId && element("p", { class: "quiet" }, "Request ", element("a", { href: `#/requests/${encodeURIComponent(error.requestId)}` }, element("code", {}, error.requestId))),
   );
 
 /** A button that forgets the admin key. */
 export const leave = () => button("Forget the admin key", () => { adminKey.set(""); location.reload(); });
+
+/** Have the browser keep what the server answers at `path` as a file. */
+export async function download(path, name) {
+  const response = await ask(`admin/${path}`, { key: adminKey });
+  const url = URL.createObjectURL(await response.blob());
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+/** Do `work`, which a person has asked for; what goes wrong is said in a dialog. */
+export async function attempt(work) {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    const dialog = openDialog("That did not work", failure(error), button("Close", () => dialog.close()));
+  }
+}

@@ -11,6 +11,8 @@ export class Failure extends Error {
 // sessionStorage is this tab's alone, and is gone with it.
 export const apiKey = stored("llama-compat-api-key");
 export const adminKey = stored("llama-compat-admin-key");
+/** Who has the admin key, by their own word: it is in the record of what was done. */
+export const operator = stored("llama-compat-operator");
 
 function stored(name) {
   return {
@@ -27,6 +29,8 @@ function stored(name) {
 export async function ask(path, { key = apiKey, method = "GET", body, signal } = {}) {
   const headers = {};
   if (key.get()) headers.authorization = `Bearer ${key.get()}`;
+  // A header holds no other letters than those of ASCII.
+  if (key === adminKey && operator.get()) headers["x-llama-compat-operator"] = encodeURIComponent(operator.get());
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {

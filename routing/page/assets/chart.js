@@ -4,7 +4,7 @@ import { element, table } from "./dom.js";
 
 const WIDTH = 300, HEIGHT = 100, GAP = 0.15;
 
-function drawn(tag, attributes, ...children) {
+export function drawn(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   made.append(...children);
@@ -62,7 +62,7 @@ export function chart(title, points, { from, to, step }, series, shown) {
     { class: "chart" },
     element("h3", {}, title),
     element("p", { class: "legend" }, ...series.map(({ name, color }, order) => element("span", { class: `key k${color ?? order}` }, name))),
-    element("p", { class: "scale" }, points.length ? shown(top) : "nothing yet"),
+    element("p", { class: "scale" }, top > Number.MIN_VALUE ? shown(top) : "nothing yet"),
     svg,
     element("p", { class: "scale ends" }, element("span", {}, moment(from, step)), element("span", {}, "now")),
     element(

@@ -4,8 +4,8 @@ import { Failure, ask, events } from "./api.js";
 import * as branches from "./branches.js";
 import { CHAT_PATH, Reply, requestOf } from "./chat.js";
 import { announce, button, element, labelled } from "./dom.js";
+import { textOf } from "./handover.js";
 import { MessageView, shown } from "./message.js";
-import { textOf } from "./sharing.js";
 import { t } from "./strings.js";
 
 /** How near the end counts as there, in pixels. */
@@ -143,7 +143,7 @@ export class Column {
   #edit(at) {
     if (this.isBusy) return;
     const message = this.messages[at];
-    const field = element("textarea", { rows: "4", value: textOf(message) });
+    const field = element("textarea", { rows: "4", value: textOf(message.content) });
     const article = this.log.children[at];
     const body = article.querySelector(".body");
     const form = element(

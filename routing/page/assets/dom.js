@@ -101,8 +101,11 @@ export function confirmed(question, action) {
 export const number = (value, digits = 0) =>
   value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: digits });
 
-export const dollars = (value) =>
-  value === null || value === undefined ? "unknown" : `$${value.toLocaleString("en", { maximumFractionDigits: value < 1 ? 6 : 2 })}`;
+export function dollars(value) {
+  if (value === null || value === undefined) return "unknown";
+  const isWhole = value < 1 || Number.isInteger(value);
+  return `$${value.toLocaleString("en", { minimumFractionDigits: isWhole ? 0 : 2, maximumFractionDigits: value < 1 ? 6 : 2 })}`;
+}
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";

@@ -1,104 +1,329 @@
-// Keys: made, limited, rotated and revoked.
+// Keys and teams: what each has used of what it may, and keys made, limited, rotated and revoked.
 
-import { explain, failure, leave } from "./admin.js";
+import { attempt, download, explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
-import { button, confirmed, copy, dollars, element, labelled, number, openDialog, table } from "./dom.js";
+import { PERIOD, budgetIn, budgetShown } from "./budgets.js";
+import { chart } from "./chart.js";
+import { announce, button, confirmed, copy, dollars, element, labelled, number, openDialog } from "./dom.js";
+import { badge, bar, spark, when } from "./figures.js";
+import { every } from "./looking.js";
+
+const TEXT = {
+  title: "Keys and teams",
+  teams: "Teams",
+  keys: "Keys",
+  search: "Search",
+  searchHint: "name, key, team, model",
+  team: "Team",
+  allTeams: "all teams",
+  noTeam: "no team",
+  state: "State",
+  anyState: "any",
+  good: "good",
+  states: { good: "good", expired: "expired", revoked: "revoked", team_gone: "its team is gone" },
+  template: "template",
+  inTemplate: "in the template",
+  newKey: "New key",
+  export: "Export keys",
+  exportUsage: "Export spending",
+  none: "There are no keys yet.",
+  noneFound: "No key is like that.",
+  everybody: "There are no keys: everybody is let in.",
+  notStored: "This server stores no keys, so none can be made here: set server.stored_keys: true in its template.",
+  found: (shown, all) => (shown === all ? TEXT.ofTeam(all) : `${number(shown)} of ${TEXT.ofTeam(all)}`),
+  ofTeam: (count) => `${number(count)} ${count === 1 ? "key" : "keys"}`,
+  allModels: "all models",
+  noLimit: "no limits",
+  noBudget: "no budget",
+  unknown: "What is used is not known: the counters can't be asked.",
+  neverUsed: "not used",
+  used: "used ",
+  expires: "expires ",
+  revoked: "revoked ",
+  change: "Change",
+  rotate: "Rotate",
+  revoke: "Revoke",
+  cancel: "Cancel",
+  create: "Create",
+  close: "Close",
+  copy: "Copy",
+  spending: "Spending",
+  spendingOf: (name) => `Spending of ${name}, the last 30 days`,
+  noSpending: "Nothing was recorded in the last 30 days.",
+  cost: "US dollars",
+  requests: "requests",
+  resources: { requests: "requests a minute", tokens: "tokens a minute", concurrent: "at a time" },
+  limit: (used, limit, resource) => `${number(used)} of ${number(limit)} ${TEXT.resources[resource]}`,
+  limitOf: (resource, name) => `${TEXT.resources[resource]}, of ${name}`,
+  askRotate: (name) => `Replace the key of ${name}? The old one opens nothing any more.`,
+  askRevoke: (name) => `Let nobody in with the key of ${name} any more?`,
+  keyOf: (name) => `The key of ${name}`,
+  once: "It is shown this once and kept nowhere.",
+  changeOf: (name) => `Change ${name}`,
+  fields: {
+    name: "Name", team: "Team", models: "Models (patterns, with commas; empty: all)", modelsHint: "gpt-*, starter",
+    expires: "Expires", noLimit: "no limit", amount: "Budget in US dollars", none: "none", period: "Budget is for a",
+  },
+};
 
 const LIMITS = [
   ["requests_per_minute", "Requests a minute"],
   ["tokens_per_minute", "Tokens a minute"],
   ["concurrent", "Requests at a time"],
 ];
-const PERIODS = ["day", "week", "month", "ever"];
+const ORDER = ["good", "team_gone", "expired", "revoked"];
+const NO_TEAM = "\u0000";
+const DAYS = 30, DAY = 86400;
+const LOOK_MS = 5000, CURVES_MS = 60000;
 
 /** Show them in `main`; what it gives ends it. */
 export async function keys(main) {
-  const show = async () => {
-    let found;
+  const ended = new AbortController();
+  const room = new Keys(main, ended.signal);
+  await room.start();
+  return () => ended.abort();
+}
+
+class Keys {
+  constructor(main, ended) {
+    Object.assign(this, { main, ended, curves: new Map(), rows: new Map(), told: null, hasRecords: false });
+  }
+
+  async start() {
     try {
-      found = (await askAdmin("keys")).data;
+      this.told = await askAdmin("access", { signal: this.ended });
     } catch (error) {
-      explain(main, "Keys", error, show);
+      if (!this.ended.aborted) explain(this.main, TEXT.title, error, () => this.start());
       return;
     }
-    main.replaceChildren(
-      element("div", { class: "row head" }, element("h2", {}, "Keys"),
-        button("New key", () => edit(null, show), { class: "primary" }), leave()),
-      table("All keys",
-        ["Name", "Key", "Team", "Models", "Limits", "Budget", "Expires", "State", "Do"],
-        found.map((key) => [
-          key.name, element("code", {}, `${key.prefix}-…`), key.team ?? "", key.models.join(", ") || "all",
-          limitsOf(key), budgetOf(key), dayOf(key.expires), stateOf(key), actions(key, show),
-        ]),
-        { empty: "There are no keys yet." }),
+    const again = () => this.#show();
+    this.search = element("input", { type: "search", placeholder: TEXT.searchHint, oninput: again });
+    this.team = element("select", { onchange: again });
+    this.state = element("select", { onchange: again },
+      element("option", { value: "" }, TEXT.anyState), ...ORDER.map((each) => element("option", { value: each }, TEXT.states[each])));
+    this.teams = element("ul", { class: "cards" });
+    this.list = element("ul", { class: "entries" });
+    this.count = element("p", { class: "quiet", role: "status" });
+    this.note = element("p", { class: "quiet" }, this.#noteText());
+    this.main.replaceChildren(
+      element("div", { class: "row head" },
+        element("h2", {}, TEXT.title),
+        this.told.stored_keys && button(TEXT.newKey, () => edit(null, this.#teamNames(), () => this.look()), { class: "primary" }),
+        button(TEXT.export, () => attempt(() => download("access?format=csv", "keys.csv"))),
+        this.told.records && button(TEXT.exportUsage, () => attempt(() => download(`usage?by=key&by=day&since=${DAYS}d&format=csv`, "spending.csv"))),
+        leave()),
+      this.note,
+      element("section", { class: "teams", hidden: !this.told.teams.length }, element("h3", {}, TEXT.teams), this.teams),
+      element("div", { class: "row filters" }, labelled(TEXT.search, this.search), labelled(TEXT.team, this.team), labelled(TEXT.state, this.state), this.count),
+      element("section", {}, element("h3", { class: "for-readers" }, TEXT.keys), this.list),
     );
-  };
-  await show();
-  return () => {};
-}
+    await this.#readCurves();
+    this.#show();
+    every(LOOK_MS, () => this.look(), this.ended);
+    every(CURVES_MS, async () => { await this.#readCurves(); this.#show(); }, this.ended);
+  }
 
-const limitsOf = ({ limits }) =>
-  LIMITS.filter(([name]) => limits?.[name]).map(([name, text]) => `${number(limits[name])} ${text.toLowerCase()}`).join(", ") || "none";
+  async look() {
+    this.told = await askAdmin("access", { signal: this.ended });
+    this.#show();
+  }
 
-const budgetOf = ({ budget }) => (budget ? `${dollars(budget.amount)} a ${budget.period}`.replace("a ever", "for ever") : "none");
-const dayOf = (time) => (time ? time.slice(0, 10) : "never");
+  #noteText() {
+    return [this.told.is_open && TEXT.everybody, !this.told.stored_keys && TEXT.notStored].filter(Boolean).join(" ");
+  }
 
-function stateOf({ revoked, expires }) {
-  if (revoked) return `revoked ${dayOf(revoked)}`;
-  return expires && new Date(expires) < new Date() ? "expired" : "good";
-}
+  #teamNames() {
+    return this.told.teams.map(({ id }) => id);
+  }
 
-function actions(key, again) {
-  if (key.revoked) return "";
-  const named = (text) => ({ class: "small", "aria-label": `${text} ${key.name}` });
-  const act = async (question, text, path, method) => {
-    if (!(await confirmed(question, text))) return;
+  /** What each key and team has cost, by day. */
+  async #readCurves() {
+    if (!this.told.records) return;
     try {
-      const told = await askAdmin(path, { method });
-      await again();
-      if (told.key) showSecret(told);
+      const { data } = await askAdmin(`usage?by=key&by=day&since=${DAYS}d`, { signal: this.ended });
+      this.curves = new Map();
+      const teamOf = new Map(this.told.data.map(({ id, team }) => [id, team]));
+      for (const row of data) {
+        for (const name of [`key:${row.key}`, teamOf.get(row.key) && `team:${teamOf.get(row.key)}`]) {
+          if (!name) continue;
+          const points = this.curves.get(name) ?? new Map();
+          const time = Date.parse(row.day) / 1000;
+          const before = points.get(time) ?? { time, cost: 0, requests: 0 };
+          points.set(time, { time, cost: before.cost + (row.cost_usd ?? 0), requests: before.requests + row.requests });
+          this.curves.set(name, points);
+        }
+      }
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
-      const dialog = openDialog("That did not work", failure(error), button("Close", () => dialog.close()));
+      // The rest of the page stands without them.
     }
-  };
-  const path = `keys/${encodeURIComponent(key.id)}`;
-  return element(
-    "span",
-    { class: "row" },
-    button("Change", () => edit(key, again), named("Change")),
-    button("Rotate", () => act(`Replace the key of ${key.name}? The old one opens nothing any more.`, "Rotate", `${path}/rotate`, "POST"), named("Rotate")),
-    button("Revoke", () => act(`Let nobody in with the key of ${key.name} any more?`, "Revoke", path, "DELETE"), { ...named("Revoke"), class: "small danger" }),
-  );
+  }
+
+  #show() {
+    const { data, teams } = this.told;
+    this.#showTeamChoice();
+    this.#fill(this.teams, teams.map((team) => [`team:${team.id}`, [team, this.#curve(`team:${team.id}`)], () => this.#teamCard(team)]));
+    const wanted = this.search.value.trim().toLowerCase();
+    const found = data
+      .filter((key) => !wanted || [key.name, key.id, key.prefix, key.team, ...key.models].some((text) => text?.toLowerCase().includes(wanted)))
+      .filter((key) => !this.team.value || (key.team ?? NO_TEAM) === this.team.value)
+      .filter((key) => !this.state.value || key.state === this.state.value)
+      .sort((one, other) => ORDER.indexOf(one.state) - ORDER.indexOf(other.state));
+    const said = data.length ? TEXT.found(found.length, data.length) : "";
+    if (this.count.textContent !== said) this.count.textContent = said;
+    if (!found.length) this.list.replaceChildren(element("li", { class: "quiet" }, data.length ? TEXT.noneFound : TEXT.none));
+    else this.#fill(this.list, found.map((key) => [`key:${key.id}`, [key, this.#curve(`key:${key.id}`)], () => this.#keyRow(key)]));
+  }
+
+  #showTeamChoice() {
+    const names = this.#teamNames();
+    if (this.team.dataset.names === JSON.stringify(names)) return;
+    const chosen = this.team.value;
+    this.team.dataset.names = JSON.stringify(names);
+    this.team.replaceChildren(
+      element("option", { value: "" }, TEXT.allTeams), ...names.map((name) => element("option", { value: name }, name)),
+      element("option", { value: NO_TEAM }, TEXT.noTeam));
+    this.team.value = chosen;
+  }
+
+  /** Put entries into a list, of which those that are the same are left alone: somebody may be in one. */
+  #fill(list, entries) {
+    const made = entries.map(([name, what, make]) => {
+      const said = JSON.stringify(what);
+      const before = this.rows.get(name);
+      if (before?.said === said) return before.row;
+      const row = make();
+      this.rows.set(name, { said, row });
+      const focused = before?.row.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+      if (focused) queueMicrotask(() => [...row.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === focused)?.focus({ preventScroll: true }));
+      return row;
+    });
+    if (made.length !== list.children.length || made.some((row, place) => list.children[place] !== row)) list.replaceChildren(...made);
+  }
+
+  #curve(name) {
+    const points = this.curves.get(name);
+    return points ? [...points.values()].sort((one, other) => one.time - other.time) : [];
+  }
+
+  #teamCard(team) {
+    return element("li", {},
+      element("h4", {}, team.id, " ", element("span", { class: "quiet" }, TEXT.ofTeam(team.keys))),
+      ...uses(team),
+      this.#spending(team.id, `team:${team.id}`));
+  }
+
+  #keyRow(key) {
+    const name = key.name || key.id;
+    return element("li", { class: `entry ${key.state}` },
+      element("div", { class: "who-it-is" },
+        element("h4", {}, name),
+        element("p", { class: "badges" },
+          key.source === "template" && badge(TEXT.template),
+          key.state !== "good" && badge(TEXT.states[key.state], "bad"),
+          key.team && badge(key.team, "team")),
+        element("p", { class: "quiet" }, element("code", {}, key.prefix ? `${key.prefix}-…` : key.id)),
+        element("p", { class: "quiet models" }, key.models.join(", ") || TEXT.allModels)),
+      element("div", { class: "money" }, ...budgetOf(name, key), this.#spending(name, `key:${key.id}`)),
+      element("div", { class: "limits" }, ...limitsOf(name, key)),
+      element("div", { class: "times quiet" },
+        this.told.records && element("p", {}, ...(key.last_used ? [TEXT.used, when(key.last_used)] : [TEXT.neverUsed])),
+        key.revoked && element("p", {}, TEXT.revoked, key.revoked.slice(0, 10)),
+        key.expires && !key.revoked && element("p", {}, TEXT.expires, key.expires.slice(0, 10))),
+      this.#actions(key, name));
+  }
+
+  #spending(name, subject) {
+    const points = this.#curve(subject);
+    if (!this.told.records || !points.length) return null;
+    const to = Date.now() / 1000;
+    const from = (Math.floor(to / DAY) - DAYS + 1) * DAY;
+    const byTime = new Map(points.map((point) => [point.time, point]));
+    const values = Array.from({ length: DAYS }, (_, place) => byTime.get(from + place * DAY)?.cost ?? 0);
+    const free = points.every(({ cost }) => !cost);
+    const series = free
+      ? [{ name: TEXT.requests, kind: "bar", of: (point) => point.requests }]
+      : [{ name: TEXT.cost, kind: "bar", of: (point) => point.cost }];
+    const shown = free ? values.map((_, place) => byTime.get(from + place * DAY)?.requests ?? 0) : values;
+    return button(
+      spark(shown),
+      () => {
+        const dialog = openDialog(TEXT.spendingOf(name),
+          chart(TEXT.spending, points, { from, to, step: DAY }, series, free ? number : dollars),
+          button(TEXT.close, () => dialog.close()));
+      },
+      { class: "plain curve", "aria-label": TEXT.spendingOf(name), title: TEXT.spendingOf(name) },
+    );
+  }
+
+  #actions(key, name) {
+    if (key.source === "template") return element("p", { class: "actions quiet" }, TEXT.inTemplate);
+    if (key.revoked) return element("p", { class: "actions" });
+    const named = (text) => ({ class: "small", "aria-label": `${text} ${name}` });
+    const act = async (question, text, path, method) => {
+      if (!(await confirmed(question, text))) return;
+      await attempt(async () => {
+        const told = await askAdmin(path, { method });
+        await this.look();
+        if (told.key) showSecret(told);
+      });
+    };
+    const path = `keys/${encodeURIComponent(key.id)}`;
+    return element("p", { class: "actions" },
+      button(TEXT.change, () => edit(key, this.#teamNames(), () => this.look()), named(TEXT.change)),
+      button(TEXT.rotate, () => act(TEXT.askRotate(name), TEXT.rotate, `${path}/rotate`, "POST"), named(TEXT.rotate)),
+      button(TEXT.revoke, () => act(TEXT.askRevoke(name), TEXT.revoke, path, "DELETE"), { ...named(TEXT.revoke), class: "small danger" }));
+  }
+}
+
+// Of a team what it has not is not said: most have either.
+const uses = (team) => [...(team.budget ? budgetOf(team.id, team) : []), ...(team.limits ? limitsOf(team.id, team) : [])];
+
+function budgetOf(name, { standing, budget, state }) {
+  if (state === "revoked") return [];
+  const found = budgetIn(standing);
+  if (found) return budgetShown(name, found);
+  return [element("p", { class: "quiet" }, budget && standing === null ? TEXT.unknown : TEXT.noBudget)];
+}
+
+function limitsOf(name, { standing, limits, state }) {
+  if (state === "revoked") return [];
+  const found = standing?.filter(({ resource }) => resource !== "budget") ?? [];
+  if (!found.length) return limits && standing === null ? [] : [element("p", { class: "quiet" }, TEXT.noLimit)];
+  return found.map(({ resource, used, reserved, limit }) =>
+    bar(TEXT.limitOf(resource, name), used + reserved, limit, TEXT.limit(Math.round(used + reserved), limit, resource)));
 }
 
 function showSecret({ name, key }) {
   const dialog = openDialog(
-    `The key of ${name}`,
-    element("p", {}, "It is shown this once and kept nowhere."),
+    TEXT.keyOf(name),
+    element("p", {}, TEXT.once),
     element("pre", { tabindex: "0", "aria-label": "Key", role: "region" }, key),
-    element("p", { class: "row" }, button("Copy", () => copy(key), { class: "primary" }), button("Close", () => dialog.close())),
+    element("p", { class: "row" }, button(TEXT.copy, () => copy(key), { class: "primary" }), button(TEXT.close, () => dialog.close())),
   );
 }
 
 /** The form of a key, or of a new one where there is none. */
-function edit(key, again) {
+function edit(key, teams, again) {
+  const words = TEXT.fields;
   const field = (text, attributes) => {
     const input = element("input", attributes);
     return [input, labelled(text, input)];
   };
-  const [name, nameLabel] = field("Name", { required: true, value: key?.name ?? "" });
-  const [team, teamLabel] = field("Team", { value: key?.team ?? "" });
-  const [models, modelsLabel] = field("Models (patterns, with commas; empty: all)", { value: key?.models.join(", ") ?? "", placeholder: "gpt-*, starter" });
-  const [expires, expiresLabel] = field("Expires", { type: "date", value: key?.expires?.slice(0, 10) ?? "" });
-  const limits = LIMITS.map(([member, text]) => [member, ...field(text, { type: "number", min: 1, placeholder: "no limit", value: key?.limits?.[member] ?? "" })]);
-  const [amount, amountLabel] = field("Budget in US dollars", { type: "number", min: 0, step: "any", placeholder: "none", value: key?.budget?.amount ?? "" });
-  const period = element("select", {}, ...PERIODS.map((each) => element("option", { value: each }, each)));
+  const [name, nameLabel] = field(words.name, { required: true, value: key?.name ?? "" });
+  const choices = [...new Set([...teams, key?.team].filter(Boolean))];
+  const team = element("select", {}, element("option", { value: "" }, TEXT.noTeam), ...choices.map((each) => element("option", { value: each }, each)));
+  team.value = key?.team ?? "";
+  const [models, modelsLabel] = field(words.models, { value: key?.models.join(", ") ?? "", placeholder: words.modelsHint });
+  const [expires, expiresLabel] = field(words.expires, { type: "date", value: key?.expires?.slice(0, 10) ?? "" });
+  const limits = LIMITS.map(([member, text]) => [member, ...field(text, { type: "number", min: 1, placeholder: words.noLimit, value: key?.limits?.[member] ?? "" })]);
+  const [amount, amountLabel] = field(words.amount, { type: "number", min: 0, step: "any", placeholder: words.none, value: key?.budget?.amount ?? "" });
+  const period = element("select", {}, ...Object.entries(PERIOD).map(([value, text]) => element("option", { value }, text.replace(/^a /, ""))));
   period.value = key?.budget?.period ?? "month";
   const problem = element("div", {});
   const grant = () => ({
     name: name.value.trim(),
-    team: team.value.trim() || null,
+    team: team.value || null,
     models: models.value.split(",").map((each) => each.trim()).filter(Boolean),
     // A day that was not changed keeps its time of day.
     expires: expires.value === (key?.expires?.slice(0, 10) ?? "") ? (key?.expires ?? null) : expires.value || null,
@@ -116,6 +341,7 @@ function edit(key, again) {
             ? await askAdmin(`keys/${encodeURIComponent(key.id)}`, { method: "PATCH", body: grant() })
             : await askAdmin("keys", { method: "POST", body: grant() });
           dialog.close();
+          announce(key ? TEXT.changeOf(told.name) : TEXT.keyOf(told.name));
           await again();
           if (told.key) showSecret(told);
         } catch (error) {
@@ -124,10 +350,10 @@ function edit(key, again) {
         }
       },
     },
-    nameLabel, teamLabel, modelsLabel, expiresLabel,
+    nameLabel, labelled(words.team, team), modelsLabel, expiresLabel,
     ...limits.map(([, , label]) => label),
-    amountLabel, labelled("Budget is for a", period), problem,
-    element("p", { class: "row" }, element("button", { class: "primary" }, key ? "Change" : "Create"), button("Cancel", () => dialog.close())),
+    amountLabel, labelled(words.period, period), problem,
+    element("p", { class: "row" }, element("button", { class: "primary" }, key ? TEXT.change : TEXT.create), button(TEXT.cancel, () => dialog.close())),
   );
-  const dialog = openDialog(key ? `Change ${key.name}` : "New key", form);
+  const dialog = openDialog(key ? TEXT.changeOf(key.name) : TEXT.newKey, form);
 }

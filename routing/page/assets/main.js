@@ -3,10 +3,12 @@
 import { batches } from "./batches.js";
 import { element } from "./dom.js";
 import { keys } from "./keys.js";
+import { models } from "./models.js";
 import { overview } from "./overview.js";
 import { playground } from "./playground.js";
+import { requests } from "./requests.js";
 
-const VIEWS = { "#/playground": playground, "#/overview": overview, "#/batches": batches, "#/keys": keys };
+const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys };
 const FIRST = "#/playground";
 const THEME_KEY = "llama-compat-theme";
 
@@ -14,8 +16,24 @@ const main = document.getElementById("main");
 let leave = () => {};
 let turn = 0;
 
+/** `#/requests/ID?since=1d`: the view, what is named in it, and what is asked of it. */
+function readAddress() {
+  const [path, asked = ""] = location.hash.split("?", 2);
+  const [, room = "", ...names] = path.split("/");
+  const address = `#/${room}` in VIEWS ? `#/${room}` : FIRST;
+  return { address, rest: decoded(names.join("/")), query: new URLSearchParams(asked) };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 async function show({ byPerson = true } = {}) {
-  const address = location.hash in VIEWS ? location.hash : FIRST;
+  const { address, ...more } = readAddress();
   const mine = ++turn;
   const ending = leave();
   leave = () => {};
@@ -31,7 +49,7 @@ async function show({ byPerson = true } = {}) {
   if (byPerson) main.focus();
   await ending;
   if (mine !== turn) return;
-  const end = await VIEWS[address](place);
+  const end = await VIEWS[address](place, more);
   if (mine === turn) leave = end;
   else end();
 }

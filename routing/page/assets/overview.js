@@ -2,14 +2,33 @@
 
 import { explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
+import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
 import { dollars, element, labelled, number, seconds, table } from "./dom.js";
+import { when } from "./figures.js";
 import { every } from "./looking.js";
+import { requestLink } from "./requests.js";
+
+const TEXT = {
+  title: "Overview",
+  last: "The last",
+  spans: { "1h": "hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days", "90d": "90 days" },
+  figures: { requests: "Requests", errors: "Errors", input: "Input tokens", output: "Output tokens", cost: "Cost", mean: "Mean latency" },
+  same: (span) => `as in the ${span} before`,
+  more: (share, span) => `${share} more than the ${span} before`,
+  less: (share, span) => `${share} less than the ${span} before`,
+  fresh: (span) => `none in the ${span} before`,
+  noBefore: "no records of the time before",
+  budgets: "Budgets",
+  team: (id) => `team ${id}`,
+  topErrors: "Top errors",
+  errorHeads: ["Error", "Requests", "Model", "Provider", "Last", "What was said last", "Request"],
+  noErrors: "Nothing went wrong.",
+};
 
 const LIVE_MS = 2000;
 const HISTORY_MS = 15000;
 
-const SPANS = [["1h", "hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"], ["90d", "90 days"]];
 const SPAN_KEY = "llama-compat-span";
 
 // Errors have the second colour in every chart.
@@ -44,23 +63,25 @@ class Overview {
     try {
       live = await this.#ask("live");
     } catch (error) {
-      if (!this.ended.aborted) explain(this.main, "Overview", error, () => this.start());
+      if (!this.ended.aborted) explain(this.main, TEXT.title, error, () => this.start());
       return;
     }
     this.span = element(
       "select",
       { onchange: () => { sessionStorage.setItem(SPAN_KEY, this.span.value); this.#history(); } },
-      ...SPANS.map(([value, text]) => element("option", { value }, text)),
+      ...Object.entries(TEXT.spans).map(([value, text]) => element("option", { value }, text)),
     );
     this.span.value = sessionStorage.getItem(SPAN_KEY) ?? "24h";
     this.past = element("div", { class: "past-view" });
     this.now = element("div", { class: "now-view" });
+    this.budgets = element("div", {});
     this.errors = element("div", {});
     this.verdicts = element("div", {});
     this.main.replaceChildren(
-      element("div", { class: "row head" }, element("h2", {}, "Overview"), labelled("The last", this.span), leave()),
-      this.now,
+      element("div", { class: "row head" }, element("h2", {}, TEXT.title), labelled(TEXT.last, this.span), leave()),
       this.past,
+      this.budgets,
+      this.now,
       this.errors,
       this.verdicts,
     );
@@ -76,6 +97,7 @@ class Overview {
 
   async #history() {
     try {
+      this.#showBudgets(await this.#ask("access"));
       const [told, errors, verdicts] = await Promise.all([
         this.#ask(`overview?span=${this.span.value}`), this.#ask("errors"), this.#ask("guardrails"),
       ]);
@@ -89,14 +111,33 @@ class Overview {
     }
   }
 
-  #showPast({ points, by, names, ...range }) {
+  #showPast({ points, by, names, before, errors: top, ...range }) {
     const open = openIn(this.past);
-    this.past.replaceChildren(
-      totals(points),
+    keepingScroll(this.past, () => this.past.replaceChildren(
+      totals(points, before, TEXT.spans[range.span]),
       element("div", { class: "charts" }, ...CHARTS.map(([title, series, shown]) => chart(title, points, range, series, shown))),
+      topErrors(top),
       element("div", { class: "groups" }, ...Object.entries(by).map(([group, uses]) => groupTable(group, uses, names))),
-    );
+    ));
     reopen(this.past, open);
+  }
+
+  /** The budgets that there are, those that are nearest to their end first. */
+  #showBudgets({ data, teams }) {
+    const ofTeams = teams.map((team) => [TEXT.team(team.id), team.standing]);
+    const ofKeys = data.filter(({ state }) => state === "good").map((key) => [key.name || key.id, key.standing]);
+    const found = [...ofTeams, ...ofKeys]
+      .map(([name, standing]) => [name, budgetIn(standing)])
+      .filter(([, budget]) => budget)
+      .sort(([, one], [, other]) => urgency(other) - urgency(one));
+    const said = JSON.stringify(found);
+    if (this.saidOfBudgets === said) return;
+    this.saidOfBudgets = said;
+    this.budgets.replaceChildren(found.length === 0 ? "" : element("section", { class: "table" },
+      element("h3", {}, TEXT.budgets),
+      element("ul", { class: "cards" }, ...found.map(([name, budget]) =>
+        element("li", {}, element("h4", {}, name),
+          ...budgetShown(name, budget))))));
   }
 
   #showLive(told) {
@@ -109,7 +150,7 @@ class Overview {
       table(`Running now (process ${process})`,
         ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts", "Guardrails"],
         requests.map((each) => [
-          element("code", {}, each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
+          requestLink(each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
           seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts, each.guardrails,
         ]),
         { empty: "No requests are running." }),
@@ -135,7 +176,7 @@ class Overview {
       table("Last errors",
         ["When", "Request", "Status", "Error", "Model", "Target", "Key", "Message"],
         data.map((each) => [
-          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id), each.status,
+          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), requestLink(each.request_id), each.status,
           each.error, each.model, each.target, names[each.key] ?? each.key, element("span", { class: "long" }, each.message),
         ]),
         { empty: "Nothing went wrong." }),
@@ -147,7 +188,7 @@ class Overview {
       table("Last verdicts of guardrails",
         ["When", "Request", "Verdicts", "Status", "Model", "Key", "API"],
         data.map((each) => [
-          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), element("code", {}, each.request_id),
+          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), requestLink(each.request_id),
           each.guardrails, each.status, each.model, names[each.key] ?? each.key, each.api,
         ]),
         { empty: "No guardrail has found anything." }),
@@ -155,21 +196,47 @@ class Overview {
   }
 }
 
-function totals(points) {
+function totals(points, before, span) {
   const sum = (member) => points.reduce((total, point) => total + (point[member] ?? 0), 0);
   const costs = points.filter((point) => point.cost !== null);
   const requests = sum("requests");
+  const cost = costs.length || !points.length ? sum("cost") : null;
+  const mean = requests ? points.reduce((total, point) => total + (point.mean ?? 0) * point.requests, 0) / requests : null;
+  const words = TEXT.figures;
+  // Of some it is bad if there are more, of others it says nothing.
   const figures = [
-    ["Requests", number(requests)],
-    ["Errors", `${number(sum("errors"))}${requests ? ` (${number((sum("errors") / requests) * 100, 1)} %)` : ""}`],
-    ["Input tokens", number(sum("input_tokens"))],
-    ["Output tokens", number(sum("output_tokens"))],
-    ["Cost", costs.length || !points.length ? dollars(sum("cost")) : dollars(null)],
+    [words.requests, number(requests), requests, before?.requests],
+    [words.errors, `${number(sum("errors"))}${requests ? ` (${number((sum("errors") / requests) * 100, 1)} %)` : ""}`, sum("errors"), before?.errors, "bad"],
+    [words.input, number(sum("input_tokens")), sum("input_tokens"), before?.input_tokens],
+    [words.output, number(sum("output_tokens")), sum("output_tokens"), before?.output_tokens],
+    [words.cost, dollars(cost), cost, before?.cost],
+    [words.mean, seconds(mean), mean, before?.mean, "bad"],
   ];
-  return element("dl", { class: "totals" }, ...figures.map(([name, value]) =>
-    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  return element("dl", { class: "totals" }, ...figures.map(([name, value, now, then, kind]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value), element("dd", { class: "change" }, change(now, then, before, span, kind)))));
 }
 
+/** How much more or less there was than in the period before. */
+function change(now, then, before, span, kind) {
+  if (!before) return TEXT.noBefore;
+  if (now === null || then === null || then === undefined) return "";
+  if (!then) return now ? TEXT.fresh(span) : TEXT.same(span);
+  const share = Math.round(((now - then) / then) * 100);
+  if (!share) return TEXT.same(span);
+  const shown = `${number(Math.abs(share))} %`;
+  const words = share > 0 ? TEXT.more(shown, span) : TEXT.less(shown, span);
+  return element("span", { class: kind === "bad" && share > 10 ? "problem" : "" }, element("span", { "aria-hidden": "true" }, share > 0 ? "▲ " : "▼ "), words);
+}
+
+const topErrors = (errors) =>
+  table(TEXT.topErrors, TEXT.errorHeads,
+    errors.map((each) => [
+      `${each.error} (${each.status})`, number(each.requests), each.model, each.provider, each.last ? when(new Date(each.last * 1000).toISOString()) : "",
+      element("span", { class: "long" }, each.message ?? ""), element("code", {}, each.request_id ?? ""),
+    ]),
+    { empty: TEXT.noErrors });
+
+const urgency = ({ used, limit, forecast }) => (limit ? Math.max(used, forecast ?? 0) / limit : 1);
 const groupTable = (group, uses, names) =>
   table(`By ${group}`,
     [group[0].toUpperCase() + group.slice(1), "Requests", "Errors", "Tokens", "Cost", "Mean"],

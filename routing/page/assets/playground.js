@@ -5,29 +5,16 @@ import { attachment } from "./attachments.js";
 import { Column } from "./column.js";
 import * as conversations from "./conversations.js";
 import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
+import { handedOver } from "./handover.js";
 import { keyForm } from "./key_form.js";
 import { presetsForm, settingsForm } from "./settings.js";
-import { asJSON, asMarkdown, begun, download, read } from "./sharing.js";
+import { asJSON, asMarkdown, download, read } from "./sharing.js";
 import { snippets } from "./snippets.js";
 import { t } from "./strings.js";
 
 const TITLE_LENGTH = 60;
 const SAVE_MS = 300;
 const MOST_SIDES = 4;
-
-/** What `begin` was given, for the playground that is shown next. */
-let handedOver = null;
-
-/**
- * Have the playground begin with these messages, in the form of chat completions: for the other rooms.
- * @param {string} model
- * @param {object[]} messages
- * @param {object} settings as the form of settings has them.
- */
-export function begin(model, messages, settings = {}, title = "") {
-  handedOver = begun(model, structuredClone(messages), settings, title);
-  location.hash = "#/playground";
-}
 
 /** Show it in `main`; what it gives ends it. */
 export async function playground(main) {
@@ -61,9 +48,7 @@ class Playground {
 
   async start() {
     this.kept = await conversations.list();
-    const begins = handedOver;
-    handedOver = null;
-    this.open(begins ?? this.kept[0] ?? conversations.fresh());
+    this.open(handedOver() ?? this.kept[0] ?? conversations.fresh());
   }
 
   /** Leave it: what is streamed stops, what is not saved yet is. */

@@ -2,6 +2,7 @@
 
 import * as conversations from "./conversations.js";
 import { element } from "./dom.js";
+import { textOf } from "./handover.js";
 import { t } from "./strings.js";
 
 const KIND = "llama_compat.conversation";
@@ -17,14 +18,10 @@ export function asMarkdown({ title, columns }) {
   const sides = columns.map(({ model, messages }) =>
     [
       columns.length > 1 ? `## ${model}` : "",
-      ...messages.map((message) => `**${message.model ?? t(`message.${message.role}`)}:**\n\n${textOf(message)}`),
+      ...messages.map((message) => `**${message.model ?? t(`message.${message.role}`)}:**\n\n${textOf(message.content)}`),
     ].filter(Boolean).join("\n\n"));
   return `# ${title}\n\n${sides.join("\n\n---\n\n")}\n`;
 }
-
-/** The text of a message, whatever else is in it. */
-export const textOf = ({ content }) =>
-  Array.isArray(content) ? content.filter(({ type }) => type === "text").map(({ text }) => text).join("\n") : (content ?? "");
 
 /** Have the browser keep a file. */
 export function download(name, type, text) {
@@ -48,21 +45,6 @@ export function read(text) {
   if (!isOurs) throw new TypeError(t("playground.notOurs"));
   const columns = found.columns.map(({ model, messages, forks = [] }) => ({ model: String(model ?? ""), messages, forks }));
   return { ...conversations.fresh(), title: String(found.title ?? ""), settings: isObject(found.settings) ? found.settings : {}, columns };
-}
-
-/**
- * A conversation that begins with these messages, as they would be sent to chat completions: for
- * whoever hands over what was said elsewhere. It is kept once it goes on, or by `conversations.save`.
- */
-export function begun(model, messages, settings = {}, title = "") {
-  const systems = messages.filter(({ role }) => role === "system" || role === "developer");
-  const system = systems.map(textOf).join("\n\n");
-  return {
-    ...conversations.fresh(),
-    title,
-    settings: { ...settings, ...(system && { system }) },
-    columns: [{ model, messages: messages.filter((each) => !systems.includes(each)) }],
-  };
 }
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = needs_chromium
 
-WIDTHS = (360, 1440)
+WIDTHS = (390, 1024, 1440)
 SCHEMES = ("light", "dark")
 
 
@@ -81,7 +81,7 @@ def test_every_view_fits_and_can_be_read(
         expect(page.get_by_role("heading", name="Last errors")).to_be_visible()
         look(page, "overview", width, scheme)
 
-        page.get_by_role("link", name="Keys").click()
+        page.get_by_role("link", name="Keys and teams").click()
         expect(page.get_by_text(name)).to_be_visible()
         look(page, "keys", width, scheme)
         page.get_by_role("button", name="New key").click()
@@ -129,11 +129,13 @@ def test_the_keyboard_is_enough(page: Page, server: ServerProcess, vendor: Nativ
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Copy as code")).to_be_focused()
-    tab_to(page, page.get_by_role("link", name="Keys"), back=True)
+    tab_to(page, page.get_by_role("link", name="Keys and teams"), back=True)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
-    expect(page.get_by_role("link", name="Keys")).to_have_attribute("aria-current", "page")
-    expect(page).to_have_title("Keys – llama_compat")
+    expect(page.get_by_role("heading", name="Keys and teams")).to_be_visible()
+    expect(page.get_by_role("link", name="Keys and teams")).to_have_attribute(
+        "aria-current", "page"
+    )
+    expect(page).to_have_title("Keys and teams – llama_compat")
 
 
 def tab_to(page: Page, place: Any, *, back: bool = False) -> None:

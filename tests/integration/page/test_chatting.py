@@ -323,9 +323,10 @@ def test_another_room_hands_messages_over(
     page.goto(f"{server.url}/#/keys")
     expect(page.get_by_role("heading", name="Keys")).to_be_visible()
     page.evaluate(
-        """async () => (await import("/page/playground.js")).begin("vendor", [
-          {role: "system", content: "Be brief."}, {role: "user", content: "Asked before"},
-          {role: "assistant", content: "Said *before*"}], {temperature: 0.1}, "Replayed")"""
+        """async () => (await import("/page/handover.js")).handOver(
+          {model: "vendor", temperature: 0.1, messages: [
+            {role: "system", content: "Be brief."}, {role: "user", content: "Asked before"},
+            {role: "assistant", content: "Said *before*"}]})"""
     )
     expect(page.locator(".message.assistant em")).to_have_text("before")
     expect(page.get_by_label("System prompt")).to_have_value("Be brief.")

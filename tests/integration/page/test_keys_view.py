@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration import wire
 from tests.integration.page.chromium import needs_chromium
-from tests.integration.page.conftest import ADMIN_KEY
+from tests.integration.page.conftest import ADMIN_KEY, API_KEY
 from tests.integration.page.test_playground import expect
 from tests.integration.server_process import ServerProcess
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 pytestmark = needs_chromium
+
+ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
+HOSTILE = '<img src=x onerror="alert(1)">'
 
 Shot = Callable[[str], None]
 
@@ -38,7 +41,8 @@ def keys(page: Page, operated: ServerProcess) -> Page:
 def make(page: Page, name: str, **fields: str) -> str:
     """Make a key with the form; the key."""
     page.get_by_role("button", name="New key").click()
-    page.get_by_label("Name").fill(name)
+    page.get_by_role("dialog").get_by_label("Name").fill(name)
+    page.get_by_role("dialog").get_by_label("Team").select_option("research")
     for label, value in fields.items():
         page.get_by_label(label.replace("_", " ")).fill(value)
     page.get_by_role("button", name="Create").click()
@@ -57,38 +61,36 @@ def take_secret(page: Page, name: str) -> str:
 
 
 def row(page: Page, name: str) -> Locator:
-    return page.locator("tbody tr").filter(has=page.get_by_text(name, exact=True))
+    return page.locator("li.entry").filter(has=page.get_by_role("heading", name=name, exact=True))
 
 
 def test_a_key_from_first_to_last(keys: Page, operated: ServerProcess, shot: Shot) -> None:
-    key = make(
-        keys,
-        "robot",
-        Team="research",
-        Models="echo, ven*",
-        Expires="2099-12-31",
-        Budget_in_US_dollars="2.5",
-    )
+    key = make(keys, "robot", Models="echo, ven*", Expires="2099-12-31", Budget_in_US_dollars="2.5")
     found = row(keys, "robot")
-    for text in ("research", "echo, ven*", "$2.5 a month", "2099-12-31", "good", key[:12]):
+    for text in ("research", "echo, ven*", "$0 of $2.50 a month", "2099-12-31", key[:12]):
         expect(found).to_contain_text(text)
     shot("keys")
     assert [ask(operated, key), ask(operated, key, "tiny")] == [200, 403]
+    meter = found.get_by_role("meter", name="Budget of robot")
+    expect(meter).not_to_have_attribute("aria-valuenow", "0")
+    expect(found).to_contain_text("used just now")
 
     found.get_by_role("button", name="Change robot").click()
-    expect(keys.get_by_label("Team")).to_have_value("research")
+    dialog = keys.get_by_role("dialog")
+    expect(dialog.get_by_label("Team")).to_have_value("research")
     shot("keys-form")
-    keys.get_by_label("Requests a minute").fill("1")
+    dialog.get_by_label("Requests a minute").fill("1")
     keys.get_by_role("button", name="Change", exact=True).click()
-    expect(found).to_contain_text("1 requests a minute")
+    expect(found).to_contain_text("of 1 requests a minute")
     expect(found).to_contain_text("echo, ven*")
     assert sorted(ask(operated, key) for _ in range(3))[1:] == [429, 429]
+    expect(found).to_contain_text("1 of 1 requests a minute")
     found.get_by_role("button", name="Change robot").click()
-    keys.get_by_label("Requests a minute").fill("")
-    keys.get_by_label("Budget in US dollars").fill("")
+    dialog.get_by_label("Requests a minute").fill("")
+    dialog.get_by_label("Budget in US dollars").fill("")
     keys.get_by_role("button", name="Change", exact=True).click()
-    expect(found.locator("td").nth(4)).to_have_text("none")
-    expect(found.locator("td").nth(5)).to_have_text("none")
+    expect(found).to_contain_text("no limits")
+    expect(found).to_contain_text("no budget")
     assert ask(operated, key) == 200
 
     found.get_by_role("button", name="Rotate robot").click()
@@ -102,13 +104,80 @@ def test_a_key_from_first_to_last(keys: Page, operated: ServerProcess, shot: Sho
     found.get_by_role("button", name="Revoke robot").click()
     keys.get_by_role("button", name="Revoke", exact=True).click()
     expect(found).to_contain_text("revoked 20")
-    expect(found.get_by_role("button")).to_have_count(0)
+    expect(found.get_by_role("button", name="Revoke")).to_have_count(0)
     assert ask(operated, second) == 401
+
+
+def test_a_key_of_the_template_is_shown_as_such(keys: Page, operated: ServerProcess) -> None:
+    found = row(keys, "the page's")
+    expect(found.locator(".badge").first).to_have_text("template")
+    expect(found.get_by_role("button", name="Revoke")).to_have_count(0)
+    assert ask(operated, API_KEY) == 200
+    # What it spent is a curve, with its numbers behind it.
+    curve = found.get_by_role("button", name="Spending of the page's, the last 30 days")
+    usage = f"{operated.url}/admin/usage?by=key"
+
+    def is_recorded() -> bool:
+        rows = wire.request("GET", usage, headers=ADMIN).json()["data"]
+        return "the page's" in {row["key_name"] for row in rows}
+
+    wire.eventually(is_recorded)
+    keys.reload()
+    curve.click()
+    dialog = keys.get_by_role("dialog", name="Spending of the page's, the last 30 days")
+    dialog.get_by_text("As a table").click()
+    expect(dialog.locator("tbody tr")).to_have_count(1)
+
+
+def test_keys_are_found(keys: Page, operated: ServerProcess) -> None:
+    for grant in ({"name": "found-by-name"}, {"name": HOSTILE, "team": "research"}):
+        wire.request("POST", f"{operated.url}/admin/keys", grant, ADMIN)
+    keys.reload()
+    entries = keys.locator("li.entry")
+    expect(row(keys, HOSTILE)).to_be_visible()
+    assert keys.locator("img").count() == 0
+    keys.get_by_role("searchbox", name="Search").fill("FOUND-by")
+    expect(entries).to_have_count(1)
+    expect(keys.get_by_role("status").filter(has_text="1 of ")).to_be_visible()
+    keys.get_by_role("searchbox", name="Search").fill("nobody is called so")
+    expect(keys.get_by_text("No key is like that.")).to_be_visible()
+    keys.get_by_role("searchbox", name="Search").fill("")
+    keys.get_by_role("combobox", name="Team", exact=True).select_option("no team")
+    expect(row(keys, "found-by-name")).to_be_visible()
+    expect(row(keys, HOSTILE)).to_have_count(0)
+    keys.get_by_role("combobox", name="Team", exact=True).select_option("research")
+    expect(row(keys, HOSTILE)).to_be_visible()
+    keys.get_by_role("combobox", name="State", exact=True).select_option("expired")
+    expect(entries).to_have_count(0)
+
+
+def test_keys_are_exported(keys: Page) -> None:
+    with keys.expect_download() as download:
+        keys.get_by_role("button", name="Export keys").click()
+    assert download.value.suggested_filename == "keys.csv"
+    assert "the page's" in download.value.path().read_text("utf-8")
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_what_can_be_done_is_always_in_view(
+    keys: Page, operated: ServerProcess, width: int
+) -> None:
+    name = f"in-view-{width}-" + "x" * 60
+    grant = {"name": name, "models": [f"a-model-of-a-long-name-{place}" for place in range(9)]}
+    wire.request("POST", f"{operated.url}/admin/keys", grant, ADMIN)
+    keys.set_viewport_size({"width": width, "height": 800})
+    revoke = row(keys, name).get_by_role("button", name=f"Revoke {name}")
+    revoke.scroll_into_view_if_needed()
+    box = revoke.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert keys.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
 def test_what_the_server_refuses_is_said_in_the_form(keys: Page) -> None:
     keys.get_by_role("button", name="New key").click()
-    keys.get_by_label("Name").fill("   ")
+    keys.get_by_role("dialog").get_by_label("Name").fill("   ")
     keys.get_by_role("button", name="Create").click()
     expect(keys.get_by_role("dialog").get_by_role("alert")).to_contain_text("name")
     keys.keyboard.press("Escape")

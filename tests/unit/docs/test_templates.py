@@ -63,6 +63,7 @@ NOT_RUN = {
     "CODEX_OSS_BASE_URL=http://localhost:8321/v1": "tests.clients.codex does it",
     "GOOGLE_GEMINI_BASE_URL=http://localhost:8321": "Gemini CLI",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED=1": "a cluster of several machines",
+    "curl": "tests/integration/page drains a target so",
     "codex": "tests.clients.codex does it",
     "docker": "there is none",
     "kill": "tests/integration/test_reload.py does it",

@@ -9,11 +9,12 @@ from typing import Any
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from fastapi import FastAPI
 
-from routing.docs import ASSETS_PATH, add_docs, add_operations, add_summaries
+from routing.docs import ASSETS_PATH, DOCS_PATHS, add_docs, add_operations, add_summaries
 from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.apis.anthropic import ANTHROPIC_API
+from routing.page import files
 from tests.sdk_anthropic import SAMPLING
-from tests.unit.routing.ingress.test_apis import shared_application
+from tests.unit.routing.ingress.test_apis import KEY, ask, shared_application
 
 
 @cache
@@ -141,10 +142,26 @@ def test_the_page_needs_nobody_else() -> None:
     (page,) = (route for route in app.routes if getattr(route, "path", "") == "/docs")
     html = asyncio.run(page.endpoint()).body.decode()  # type: ignore[attr-defined]
     addresses = re.findall(r'(?:src|href)="([^"]*)"', html)
-    assert len(addresses) == 3
-    for address in addresses:
-        name = address.removeprefix(f"{ASSETS_PATH}/")
+    of_swagger = [each for each in addresses if f"/{each}".startswith(ASSETS_PATH)]
+    assert len(of_swagger) == 3
+    # Relative: a proxy may serve all of it below a path of its own.
+    for address in of_swagger:
+        assert f"/{address}" in DOCS_PATHS
+        name = f"/{address}".removeprefix(f"{ASSETS_PATH}/")
         assert Path(mount.app.directory, name).is_file()  # type: ignore[attr-defined]
+    others = {f"/{each}" for each in addresses if each not in of_swagger} - {"/.#/playground"}
+    assert others < files.PATHS
+
+
+async def test_the_page_is_for_everybody_and_what_it_shows_is_not() -> None:
+    app = shared_application(api_keys=[KEY])
+    for path in sorted(DOCS_PATHS):
+        reply = await ask(app, "GET", path)
+        assert (reply.status_code, path) == (200, path)
+    page = await ask(app, "GET", "/docs")
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+    for path in ("/openapi.json", f"{ASSETS_PATH}/redoc.standalone.js"):
+        assert (await ask(app, "GET", path)).status_code == 401
 
 
 def test_calls_of_other_apis_are_described_where_there_is_more_to_say() -> None:

@@ -18,7 +18,7 @@ from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.distribution import ExactCacheSettings
 from llama_compat.exchange import Principal
-from routing.cache.keys import Meaning, Written, belongs_to, meaning, written
+from routing.cache.keys import SHORT_BYTES, Meaning, Written, belongs_to, meaning, written
 from tests.unit.calls import call_of
 
 WHERE = ["key a", "m", "up/m"]
@@ -67,8 +67,11 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
     return {"model": "m", "messages": draw(MESSAGES_ASKED), **more}
 
 
+SETTINGS = ExactCacheSettings()
+
+
 def as_written(body: dict[str, Any] | bytes, operation: Operation = CHAT) -> Written:
-    return written(call_of(body, operation), WHERE)
+    return written(call_of(body, operation), WHERE, SETTINGS)
 
 
 def as_meant(body: dict[str, Any], operation: Operation = CHAT) -> Meaning | None:
@@ -116,25 +119,41 @@ def test_every_member_counts(body: dict[str, Any], name: str, data: st.DataObjec
         assert as_written(body).key != as_written({**body, name: value}).key
 
 
-def test_the_form_is_another_and_the_key_the_same() -> None:
-    body = {"messages": [{"role": "user", "content": "x"}]}
+@pytest.mark.parametrize("leaves_memory", [False, True])
+@pytest.mark.parametrize("text", ["x", "x" * SHORT_BYTES])
+def test_the_form_is_another_and_the_key_the_same(text: str, leaves_memory: bool) -> None:
+    body = {"messages": [{"role": "user", "content": text}]}
     forms = [
-        as_written(each)
+        written(call_of(each), WHERE, SETTINGS, leaves_memory=leaves_memory)
         for each in (
             body,
             {**body, "stream": True},
             {**body, "stream": True, "stream_options": {"include_usage": True}},
             {**body, "model": "alias"},
+            {**body, "model": "alias", "stream": True},
         )
     ]
     assert len({each.key for each in forms}) == 1
-    assert len({each.exact for each in forms}) == 4
+    assert len({key for each in forms for key in each.keys}) == 6
+
+
+def test_nobody_can_read_a_key_that_leaves_memory_and_none_is_long() -> None:
+    body = {"messages": [{"role": "user", "content": "a secret"}]}
+    inside, outside = as_written(body), written(call_of(body), WHERE, SETTINGS, leaves_memory=True)
+    assert all(b"a secret" in key for key in inside.keys)
+    assert not any(b"a secret" in key for key in outside.keys)
+    long = as_written({"messages": [{"role": "user", "content": "x" * SHORT_BYTES}]})
+    assert all(len(key) < SHORT_BYTES for key in long.keys)
 
 
 def test_where_it_goes_and_whose_it_is_and_what_vendors_are_told_counts() -> None:
     call = call_of({"messages": [{"role": "user", "content": "x"}]})
     beta = replace(call, headers={"anthropic-beta": "x"})
-    found = [written(call, WHERE), written(call, ["key b", *WHERE[1:]]), written(beta, WHERE)]
+    found = [
+        written(call, WHERE, SETTINGS),
+        written(call, ["key b", *WHERE[1:]], SETTINGS),
+        written(beta, WHERE, SETTINGS),
+    ]
     assert len({each.key for each in found}) == 3
     meant = [meaning(call, "x", where) for where in (WHERE, ["key b", *WHERE[1:]])]
     assert len({each.key for each in meant if each is not None}) == 2

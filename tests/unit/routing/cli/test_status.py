@@ -96,6 +96,12 @@ def test_each_target_is_a_row(server: Told) -> None:
     assert unknown == ["new/gpt", "0", "0", "0"]
 
 
+def test_a_target_that_is_drained_is_said_to_be(server: Told) -> None:
+    server.health = {"status": "ok", "targets": [{**COOLING, "drained": True}]}
+    [drained] = rows(status("--url", server.url))
+    assert drained[6] == "drained"
+
+
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/openai/v1"])
 def test_a_clients_base_url_will_do(server: Told, path: str) -> None:
     assert len(rows(status("--url", server.url + path))) == 3

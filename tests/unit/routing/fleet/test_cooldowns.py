@@ -120,3 +120,17 @@ async def test_while_the_store_is_away_each_probes_for_itself(
         await until(lambda: one.is_away and other.is_away)
         await until(lambda: admits(here) and admits(there))
         redis.start()
+
+
+async def test_what_one_drains_all_leave_alone_and_who_comes_later_too(join: Join) -> None:
+    here, there, late = states("a"), states("a"), states("a")
+    async with join(here), join(there) as other:
+        target(there, "a").cooldown.drain()
+        await until(lambda: not admits(here))
+        assert target(here, "a").cooldown.is_drained
+        await other.exchanged()
+        async with join(late):
+            assert target(late, "a").cooldown.is_drained
+            # Whoever opens it opens it for all.
+            target(here, "a").cooldown.open()
+            await until(lambda: admits(there) and admits(late))

@@ -621,3 +621,18 @@ async def test_idle_connections_are_known_by_how_long_they_are() -> None:
         second.close()
         await until(lambda: len(server.state.connections) == 1)
         assert list(server.state.idle) == connections[:1]
+
+
+@pytest.mark.parametrize("value", [b"a\r\nx-other: b", b"a\nb", b"a\rb", b"a\0b"])
+async def test_no_header_of_an_answer_is_two(value: bytes) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"3"), (b"x-one", value)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"yes"})
+
+    async with serving(answer) as server:
+        client = await server.connect()
+        await client.say(GET)
+        status, headers, _ = await client.answer()
+    assert status == 500
+    assert not {b"x-one", b"x-other"} & headers.keys()

@@ -150,3 +150,22 @@ def test_a_probe_that_takes_long_lapses() -> None:
     assert cooldown.admits(31)
     assert cooldown.begin(31, RULE)
     assert not cooldown.admits(31)
+
+
+def test_one_that_is_drained_admits_nobody_until_it_is_opened() -> None:
+    cooldown = failing(1, 2, 3)
+    cooldown.drain()
+    cooldown.went_well(begun=4)
+    assert cooldown.until == 0
+    assert not cooldown.admits(1e9)
+    assert cooldown.begin(1e9, RULE) is None
+    cooldown.open()
+    assert cooldown.admits(5)
+
+
+def test_to_open_one_that_cools_forgets_that_it_failed() -> None:
+    cooldown = failing(1, 2, 3)
+    cooldown.open()
+    assert cooldown.admits(3)
+    cooldown.failed(4, RULE)
+    assert cooldown.admits(4)

@@ -355,7 +355,7 @@ async def test_an_attempt_at_a_provider_ends_with_its_reply(limits: RequestLimit
     ],
 )
 def test_durations_are_openai_s(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert duration(round(seconds * 1000)) == text.encode()
 
 
 def test_headers() -> None:
@@ -385,3 +385,30 @@ def test_the_rules_of_a_key_are_put_together_once_until_it_changes(limits: Reque
     assert limits.rules(KEY, "m") is rules
     narrower = Principal(KEY.id, limits=LimitSettings(requests_per_minute=1))
     assert [each.limit for each in limits.rules(narrower, "o")] == [1]
+
+
+async def test_to_look_tells_what_is_used_and_takes_nothing(limiter: Limiter) -> None:
+    admission = await limiter.admit(RULES, Demand(100, cost=0.5))
+    for _ in range(2):
+        looked = {each.rule.resource: level for each, *level in await limiter.look(RULES)}
+        assert looked == {
+            Resource.requests: [1, 0],
+            Resource.tokens: [0, 100],
+            Resource.concurrent: [0, 1],
+            Resource.budget: [0, 0.5],
+        }
+    admission.settle(40, 0.25)
+    looked = {each.rule.resource: level for each, *level in await limiter.look(RULES)}
+    assert looked[Resource.tokens] == [40, 0]
+    assert looked[Resource.budget] == [0.25, 0]
+    assert sum(limiter.refusals.values()) == 0
+
+
+async def test_to_look_at_what_is_full_is_no_refusal(limiter: Limiter) -> None:
+    for _ in range(2):
+        await limiter.admit(RULES, Demand(300))
+    await refusal(limiter, RULES, Demand(300))
+    before = dict(limiter.refusals)
+    looked = {each.rule.resource: level for each, *level in await limiter.look(RULES)}
+    assert looked[Resource.tokens] == [0, 600]
+    assert limiter.refusals == before

@@ -218,3 +218,17 @@ async def test_a_take_that_comes_after_its_end_takes_nothing(
         assert not (await counters.take(charges)).lease
         counters._run = run
     assert await ask(server, "SELECT count(*) FROM llama_compat.limit_leases") == 0
+
+
+async def test_to_look_takes_nothing(server: postgres.PostgresServer) -> None:
+    rules = Rules((CONCURRENT, REQUESTS))
+    async with gateway(server.address) as here, gateway(server.address) as there:
+        admission = await there.admit(rules, Demand())
+        for _ in range(3):
+            concurrent, requests = await here.look(rules)
+            assert concurrent[1:] == (0, 1)
+            assert 0 < requests[1] <= 1
+        settling = admission.settle(0, 0)
+        assert settling is not None
+        await settling
+        assert (await here.look(rules))[0][1:] == (0, 0)

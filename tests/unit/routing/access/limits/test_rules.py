@@ -14,7 +14,9 @@ from routing.access.limits.rules import (
     Resource,
     Rule,
     Rules,
+    forecast,
     period_at,
+    period_began,
     rules_of,
     standing,
     used_of,
@@ -116,3 +118,46 @@ def test_what_is_left() -> None:
     assert (over.remaining, over.reset, over.wait) == (0, 90, 40)
     budget = standing(Charge(BUDGET, "c", reserve=1, ends=500), 2, 1, 100)
     assert (budget.remaining, budget.reset) == (7, 400)
+
+
+def budget(period: str, amount: float = 30) -> Rule:
+    return Rule("key:a", Resource.budget, amount, "key 'a'", period)  # type: ignore[arg-type]
+
+
+def test_a_budget_goes_on_as_it_has() -> None:
+    # A third of November is over.
+    now = at("2026-11-11T00:00:00")
+    assert period_began("month", now) == at("2026-11-01T00:00:00")
+    calm = forecast(budget("month"), 5, now)
+    assert calm is not None
+    assert (calm.amount, calm.spent_at) == (pytest.approx(15), None)
+    fast = forecast(budget("month"), 15, now)
+    assert fast is not None
+    assert fast.amount == pytest.approx(45)
+    assert fast.spent_at == pytest.approx(at("2026-11-21T00:00:00"))
+    spent = forecast(budget("month"), 60, now)
+    assert spent is not None
+    assert spent.spent_at == now
+
+
+@pytest.mark.parametrize(
+    ("rule", "now"),
+    [
+        (budget("ever"), "2026-11-11T00:00:00"),
+        (budget("month"), "2026-11-01T12:00:00"),
+        (budget("day"), "2026-11-11T00:20:00"),
+        (Rule("key:a", Resource.requests, 60, "key 'a'"), "2026-11-11T00:00:00"),
+    ],
+)
+def test_of_some_nobody_knows_what_they_will_come_to(rule: Rule, now: str) -> None:
+    assert forecast(rule, 5, at(now)) is None
+
+
+def test_a_budget_of_nothing_is_spent_and_one_of_which_nothing_was_used_is_not() -> None:
+    now = at("2026-11-11T00:00:00")
+    unused = forecast(budget("month"), 0, now)
+    assert unused is not None
+    assert (unused.amount, unused.spent_at) == (0, None)
+    nothing = forecast(budget("month", 0), 1, now)
+    assert nothing is not None
+    assert nothing.spent_at == now

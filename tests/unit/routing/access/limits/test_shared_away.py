@@ -352,3 +352,20 @@ async def test_two_gateways_and_a_redis_in_trouble_count_every_cent_once(
         assert await used(counters) == spent
         assert await reserved(counters) == 0
         assert (await gateways[0][2].store.spent())[COUNTER][0] == spent
+
+
+async def test_to_look_takes_nothing_of_what_all_share(server: RedisServer) -> None:
+    rules = Rules((CONCURRENT, BUDGET))
+    async with counting(server, BUSY_SECONDS) as here, counting(server, BUSY_SECONDS) as there:
+        admission = await Limiter(there).admit(rules, Demand(cost=0.25))
+        for _ in range(3):
+            looked = await Limiter(here).look(rules)
+            assert [level for _, *level in looked] == [[0, 1], [0, 0.25]]
+        settling = admission.settle(0, 0.125)
+        assert settling is not None
+        await settling
+        looked = await Limiter(here).look(rules)
+        assert [level for _, *level in looked] == [[0, 0], [0.125, 0]]
+        server.kill()
+        with pytest.raises(CountersAway):
+            await Limiter(here).look(rules)

@@ -121,8 +121,8 @@ def test_one_request_is_json_with_its_bodies(address: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--status", "bad"], "--status bad: expected a status such as 429"),
-        (["--status", "42"], "--status 42: expected a status such as 429"),
+        (["--status", "bad"], "--status: 'bad' is no status such as 429"),
+        (["--status", "42"], "--status: '42' is no status such as 429"),
         (["--since", "x"], "--since: 'x' is no time"),
         (["show", "none"], "No request 'none' is recorded here."),
     ],

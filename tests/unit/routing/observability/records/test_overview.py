@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from routing.observability.records.overview import (
@@ -80,9 +82,60 @@ async def test_nothing_is_nothing(address: str) -> None:
     for span in ("1h", "30d"):
         found = await overview(storage, span, NOON)
         assert found["points"] == []
-        assert found["by"] == {"model": [], "key": [], "provider": []}
+        assert found["by"] == {"model": [], "team": [], "key": [], "provider": []}
+        assert (found["before"], found["errors"]) == (None, [])
     assert await last_errors(storage) == []
     await storage.stop()
+
+
+async def test_the_period_before_ends_as_long_ago(address: str) -> None:
+    hour = 3600
+    then = [
+        record(time=NOON - 2 * hour + 1, duration=3.0),
+        record(time=NOON - hour - 1, duration=1.0, error="timeout", status=504),
+        record(time=NOON - 2 * hour - 1),
+        # Of a week ago what is after this time of day is not of the period before.
+        record(time=NOON - 7 * DAY_SECONDS - 60),
+        record(time=NOON - 7 * DAY_SECONDS + 60),
+        record(time=NOON - 9 * DAY_SECONDS),
+        record(time=NOON - 30 * DAY_SECONDS),
+    ]
+    storage = await filled(address, [*RECORDS[:2], *then])
+    hourly = await overview(storage, "1h", NOON)
+    weekly = await overview(storage, "7d", NOON)
+    quarterly = await overview(storage, "90d", NOON)
+    await storage.stop()
+    before = hourly["before"]
+    assert (before["from"], before["to"]) == (NOON - 2 * hour, NOON - hour)
+    assert (before["requests"], before["errors"], before["mean"]) == (2, 1, 2.0)
+    assert weekly["before"]["requests"] == 2
+    # Nobody recorded anything then, which is not the same as that nobody asked.
+    assert quarterly["before"] is None
+
+
+async def test_teams_are_their_keys(address: str) -> None:
+    some = [record(key=f"key-{each}") for each in range(3)]
+    storage = await filled(address, some)
+    team_of = {"key-0": "a", "key-1": "a"}
+    found = await overview(storage, "1h", NOON, lambda key: team_of.get(key, ""))
+    await storage.stop()
+    assert {each["name"]: each["requests"] for each in found["by"]["team"]} == {"a": 2, "": 1}
+
+
+async def test_what_went_wrong_most_comes_first(address: str) -> None:
+    def failed(each: int, error: str) -> Any:
+        message = f"{error} {each}"
+        return record(
+            time=NOON - 60 + each, request_id=f"r{each}", error=error, status=504, message=message
+        )
+
+    wrong = [failed(0, "rare"), *(failed(each, "often") for each in range(1, 4))]
+    storage = await filled(address, [*wrong, record(time=NOON), failed(-DAY_SECONDS, "old")])
+    often, rare = (await overview(storage, "1h", NOON))["errors"]
+    await storage.stop()
+    assert (often["error"], often["requests"], often["status"]) == ("often", 3, 504)
+    assert (often["message"], often["request_id"], often["last"]) == ("often 3", "r3", NOON - 57)
+    assert (rare["error"], rare["requests"], rare["model"]) == ("rare", 1, "m")
 
 
 async def test_groups_have_an_end(address: str) -> None:

@@ -1,0 +1,316 @@
+// Models, and the targets that they lead to: how each is now, and what can be done to it.
+
+import { attempt, explain, failure, leave } from "./admin.js";
+import { Failure, askAdmin, operator } from "./api.js";
+import { announce, button, confirmed, dollars, element, labelled, number, openDialog, seconds, table } from "./dom.js";
+import { badge, bar, when } from "./figures.js";
+import { drawn } from "./chart.js";
+import { every } from "./looking.js";
+
+const TEXT = {
+  title: "Models and targets",
+  models: "Models",
+  search: "Search",
+  searchHint: "model, target, provider",
+  you: "Your name, for the record of who did what",
+  process: (pid) => `Health, cooldowns and what is drained are those of process ${pid}, which answered.`,
+  fleet: (count) => `${number(count)} gateways share cooldowns and what is drained; counts are those of the one that answered.`,
+  traffic: (minutes) => `Traffic is that of the last ${number(minutes)} minutes.`,
+  found: (shown, all) => (shown === all ? `${number(all)} models` : `${number(shown)} of ${number(all)} models`),
+  none: "No model is like that.",
+  alias: (names) => `also ${names.join(", ")}`,
+  ends: (date) => `shut down on ${date}`,
+  ended: (date) => `was shut down on ${date}`,
+  instead: (text, name) => `${text}: ${name} instead`,
+  holds: (tokens) => `holds ${number(tokens)} tokens`,
+  says: (tokens) => `says up to ${number(tokens)}`,
+  reads: (kinds) => `reads ${kinds.join(", ")}`,
+  makes: (kinds) => `gives ${kinds.join(", ")}`,
+  abilities: { reasoning: "reasons", tools: "calls tools", structured_output: "keeps to a schema" },
+  unknownFacts: "nothing is known of it",
+  everybody: "for everybody",
+  nobody: "no key opens it",
+  keys: (count, names) => `for ${count === 1 ? "the key" : `${number(count)} keys:`} ${names.join(", ")}${count > names.length ? ", …" : ""}`,
+  balance: { weighted: "by weight", least_busy: "to the least busy", fastest: "to the fastest", sticky: "sticky", round_robin: "one after the other", prefix: "by prompt" },
+  targetsOf: (model) => `Targets of ${model}`,
+  picture: (model) => `How the requests for ${model} are spread over its targets`,
+  well: "well",
+  failed: (count) => `failed ${number(count)} in a row`,
+  cools: (time) => `left alone for ${time}`,
+  drained: "drained",
+  standby: (priority) => `standby ${priority}`,
+  weight: (weight) => `weight ${number(weight, 2)}`,
+  share: (share, requests, failed) => `${number(share * 100)} % of the traffic: ${number(requests)} ${requests === 1 ? "request" : "requests"}${failed ? `, ${number(failed)} failed` : ""}`,
+  noTraffic: "no traffic now",
+  shareOf: (target, model) => `Traffic of ${target} for ${model}`,
+  price: ({ input, output }) => `${dollars(input)} in, ${dollars(output)} out for a million tokens`,
+  unpriced: "price unknown",
+  figures: { running: "running", elsewhere: "elsewhere", waiting: "waiting", asked: "asked", errors: "errors", last: "last error", content: "first content", whole: "whole reply" },
+  engine: { running: "in the batch", waiting: "waiting", cache: "from cache", generated: "generated", preempted: "preempted", blocks: (used, total) => `${number(used)} of ${number(total)} KV blocks` , blocksOf: (target) => `KV blocks of ${target}` },
+  drain: "Drain",
+  open: "Open",
+  try: "Try",
+  askDrain: (target) => `Send nothing to ${target} until it is opened again? What runs there goes on.`,
+  cancel: "Cancel",
+  drainDone: (target) => `${target} is drained`,
+  openDone: (target) => `${target} is open`,
+  tryTitle: (target) => `Try ${target}`,
+  prompt: "Prompt",
+  firstPrompt: "Say hello in one sentence.",
+  kind: "As",
+  kinds: { chat: "a chat", embedding: "an embedding" },
+  ask: "Ask",
+  asking: "It is being asked …",
+  answered: (time) => `It answered in ${time}.`,
+  refused: (status, code, time) => `${status}${code ? ` ${code}` : ""} after ${time}.`,
+  close: "Close",
+  reply: "Reply",
+  engines: "Local engines",
+  audit: "What was done",
+  auditHeads: ["When", "Who", "What", "To what", "More"],
+  nothingDone: "Nothing was done yet.",
+};
+
+const LOOK_MS = 3000;
+const SOON_DAYS = 90, DAY_MS = 86400000;
+
+/** Show them in `main`; what it gives ends it. */
+export async function models(main) {
+  const ended = new AbortController();
+  const room = new Models(main, ended.signal);
+  await room.start();
+  return () => ended.abort();
+}
+
+class Models {
+  constructor(main, ended) {
+    Object.assign(this, { main, ended, rows: new Map(), told: null, audit: "" });
+  }
+
+  async start() {
+    try {
+      this.told = await askAdmin("models", { signal: this.ended });
+    } catch (error) {
+      if (!this.ended.aborted) explain(this.main, TEXT.title, error, () => this.start());
+      return;
+    }
+    this.search = element("input", { type: "search", placeholder: TEXT.searchHint, oninput: () => this.#show() });
+    const you = element("input", { autocomplete: "name", maxlength: "60", value: operator.get(), oninput: () => operator.set(you.value.trim()) });
+    this.count = element("p", { class: "quiet", role: "status" });
+    this.note = element("p", { class: "quiet" });
+    this.list = element("ul", { class: "entries models" });
+    this.done = element("div", {});
+    this.main.replaceChildren(
+      element("div", { class: "row head" }, element("h2", {}, TEXT.title), leave()),
+      element("div", { class: "row filters" }, labelled(TEXT.search, this.search), labelled(TEXT.you, you), this.count),
+      this.note,
+      element("section", {}, element("h3", { class: "for-readers" }, TEXT.models), this.list),
+      this.done,
+    );
+    this.#show();
+    await this.#showAudit();
+    every(LOOK_MS, () => this.look(), this.ended);
+  }
+
+  async look() {
+    this.told = await askAdmin("models", { signal: this.ended });
+    this.#show();
+  }
+
+  #show() {
+    const { data, engines, process, fleet, traffic_seconds: span } = this.told;
+    const wanted = this.search.value.trim().toLowerCase();
+    const found = data.filter((model) => !wanted ||
+      [model.id, ...model.aliases, ...model.targets.map(({ id }) => id)].some((text) => text.toLowerCase().includes(wanted)));
+    const said = TEXT.found(found.length, data.length);
+    if (this.count.textContent !== said) this.count.textContent = said;
+    const note = [fleet ? TEXT.fleet(fleet) : TEXT.process(process), span && TEXT.traffic(span / 60)].filter(Boolean).join(" ");
+    if (this.note.textContent !== note) this.note.textContent = note;
+    const rows = found.length ? found.map((model) => this.#row(model, engines)) : [element("li", { class: "quiet" }, TEXT.none)];
+    if (rows.length !== this.list.children.length || rows.some((row, place) => this.list.children[place] !== row)) this.list.replaceChildren(...rows);
+  }
+
+  /** A model's entry; one that is the same is left alone, as somebody may be about to press a button. */
+  #row(model, engines) {
+    const its = engines.filter((engine) => model.targets.some((target) => isOf(engine, target)));
+    const said = JSON.stringify([rounded(model), its]);
+    const before = this.rows.get(model.id);
+    if (before?.said === said) return before.row;
+    const focused = before?.row.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const row = this.#made(model, its);
+    this.rows.set(model.id, { said, row });
+    if (focused) queueMicrotask(() => [...row.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === focused)?.focus({ preventScroll: true }));
+    return row;
+  }
+
+  #made(model, engines) {
+    const total = model.targets.reduce((sum, { requests }) => sum + (requests ?? 0), 0);
+    return element("li", { class: "model" },
+      element("div", { class: "what-it-is" },
+        element("h4", {}, model.id),
+        element("p", { class: "badges" }, model.aliases.length > 0 && badge(TEXT.alias(model.aliases)), model.targets.length > 1 && model.balance && badge(TEXT.balance[model.balance])),
+        element("p", { class: "quiet" }, facts(model)),
+        element("p", { class: "quiet" }, open(model.open_to))),
+      element("div", { class: "spread" },
+        lines(model, total),
+        element("ul", { class: "targets", "aria-label": TEXT.targetsOf(model.id) },
+          ...model.targets.map((target) => this.#target(model, target, total, engines.find((engine) => isOf(engine, target)))))));
+  }
+
+  #target(model, target, total, engine) {
+    const words = TEXT.figures;
+    const figures = [
+      [words.running, number(target.in_flight)],
+      target.in_flight_elsewhere > 0 && [words.elsewhere, number(target.in_flight_elsewhere)],
+      target.waiting > 0 && [words.waiting, number(target.waiting)],
+      [words.asked, number(target.attempts)],
+      [words.errors, number(target.errors)],
+      target.last_error && [words.last, target.last_error],
+      target.first_content_seconds && [words.content, seconds(target.first_content_seconds)],
+      target.whole_reply_seconds && [words.whole, seconds(target.whole_reply_seconds)],
+    ];
+    const share = total ? (target.requests ?? 0) / total : 0;
+    const cools = target.cooling_seconds > 0;
+    const named = (text) => ({ class: "small", "aria-label": `${text} ${target.id}` });
+    return element("li", { class: `target ${target.drained ? "drained" : cools ? "cools" : ""}` },
+      element("div", { class: "name" },
+        element("h5", {}, target.id),
+        element("p", { class: "badges" },
+          health(target),
+          model.targets.length > 1 && badge(target.priority > 0 ? TEXT.standby(target.priority) : TEXT.weight(target.weight)),
+          target.facts.shutdown && badge(ended(target.facts), isSoon(target.facts.shutdown) ? "bad" : ""),
+          element("span", { class: "quiet" }, target.price ? TEXT.price(target.price) : TEXT.unpriced))),
+      target.requests === null ? null
+        : total ? bar(TEXT.shareOf(target.id, model.id), target.requests, total, TEXT.share(share, target.requests, target.failed), false)
+        : element("p", { class: "quiet" }, TEXT.noTraffic),
+      element("dl", { class: "numbers" }, ...figures.filter(Boolean).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
+      engine && engineFigures(target, engine),
+      element("p", { class: "actions" },
+        target.drained || cools
+          ? button(TEXT.open, () => this.#turn(target.id, "open"), named(TEXT.open))
+          : null,
+        target.drained ? null : button(TEXT.drain, () => this.#turn(target.id, "drain"), { ...named(TEXT.drain), class: "small danger" }),
+        button(TEXT.try, () => this.#try(target.id), named(TEXT.try))));
+  }
+
+  async #turn(id, what) {
+    if (what === "drain" && !(await confirmed(TEXT.askDrain(id), TEXT.drain))) return;
+    await attempt(async () => {
+      await askAdmin(`targets/${path(id)}/${what}`, { method: "POST" });
+      announce(what === "drain" ? TEXT.drainDone(id) : TEXT.openDone(id));
+      await this.look();
+      await this.#showAudit();
+    });
+  }
+
+  #try(id) {
+    const prompt = element("textarea", { rows: "3", required: true, value: TEXT.firstPrompt });
+    const kind = element("select", {}, ...Object.entries(TEXT.kinds).map(([value, text]) => element("option", { value }, text)));
+    const go = element("button", { class: "primary" }, TEXT.ask);
+    const result = element("div", { role: "status" });
+    const form = element("form", {
+      onsubmit: async (event) => {
+        event.preventDefault();
+        go.disabled = true;
+        result.replaceChildren(element("p", { class: "quiet" }, TEXT.asking));
+        try {
+          const told = await askAdmin(`targets/${path(id)}/try`, { method: "POST", body: { prompt: prompt.value, kind: kind.value } });
+          const time = seconds(told.seconds);
+          result.replaceChildren(
+            element("p", { class: told.ok ? "quiet" : "problem" }, told.ok ? TEXT.answered(time) : TEXT.refused(told.status, told.code, time)),
+            element("pre", { class: "wrap", tabindex: "0", role: "region", "aria-label": TEXT.reply }, told.text));
+        } catch (error) {
+          if (!(error instanceof Failure)) throw error;
+          result.replaceChildren(failure(error));
+        }
+        go.disabled = false;
+        await this.#showAudit();
+      },
+    },
+      labelled(TEXT.prompt, prompt), labelled(TEXT.kind, kind),
+      element("p", { class: "row" }, go, button(TEXT.close, () => dialog.close())), result);
+    const dialog = openDialog(TEXT.tryTitle(id), form);
+  }
+
+  async #showAudit() {
+    let found;
+    try {
+      found = (await askAdmin("audit?limit=20", { signal: this.ended })).data;
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      this.done.replaceChildren(failure(error));
+      return;
+    }
+    this.done.replaceChildren(table(TEXT.audit, TEXT.auditHeads,
+      found.map((deed) => [
+        when(new Date(deed.time * 1000).toISOString()), deed.operator ? `${deed.operator} (${deed.client})` : deed.client,
+        deed.action, deed.subject, deed.detail,
+      ]),
+      { empty: TEXT.nothingDone }));
+  }
+}
+
+// Slashes stay: what a provider calls its models may have some.
+const path = (id) => id.split("/").map(encodeURIComponent).join("/");
+
+const isOf = (engine, target) => engine.provider === target.provider && engine.model === target.model && engine.place === target.place;
+
+/** A model without what changes all the time and is not shown. */
+const rounded = (model) => ({
+  ...model,
+  targets: model.targets.map((target) => ({ ...target, cooling_seconds: Math.ceil(target.cooling_seconds) })),
+});
+
+function health({ drained, cooling_seconds: cooling, recent_failures: failures }) {
+  if (drained) return badge(TEXT.drained, "warn");
+  if (cooling > 0) return badge(TEXT.cools(`${Math.ceil(cooling)} s`), "bad");
+  return failures ? badge(TEXT.failed(failures), "warn") : badge(TEXT.well, "well");
+}
+
+function ended({ shutdown, successor }) {
+  const text = new Date(shutdown) < Date.now() ? TEXT.ended(shutdown) : TEXT.ends(shutdown);
+  return successor ? TEXT.instead(text, successor) : text;
+}
+const isSoon = (shutdown) => shutdown && new Date(shutdown) - Date.now() < SOON_DAYS * DAY_MS;
+
+function facts(model) {
+  const of = model.targets.map((target) => target.facts);
+  const said = [
+    model.context_length && TEXT.holds(model.context_length),
+    model.output && TEXT.says(model.output),
+    model.input && TEXT.reads(model.input),
+    model.makes && TEXT.makes(model.makes),
+    ...Object.entries(TEXT.abilities).map(([name, text]) => of.every((each) => each[name]) && text),
+  ].filter(Boolean);
+  return said.join(" · ") || TEXT.unknownFacts;
+}
+
+function open({ everybody, count, keys }) {
+  if (everybody) return TEXT.everybody;
+  return count ? TEXT.keys(count, keys) : TEXT.nobody;
+}
+
+/** From the model to each of its targets a line, as thick as its share of the traffic, or of the weights where there is none. */
+function lines(model, total) {
+  const { targets } = model;
+  const first = Math.min(...targets.map(({ priority }) => priority));
+  const weights = targets.reduce((sum, { priority, weight }) => sum + (priority === first ? weight : 0), 0);
+  const height = 100 / targets.length;
+  return drawn("svg", { class: "lines", viewBox: "0 0 40 100", preserveAspectRatio: "none", role: "img", "aria-label": TEXT.picture(model.id) },
+    ...targets.map((target, place) => {
+      const share = total ? (target.requests ?? 0) / total : target.priority === first && !target.drained ? target.weight / weights : 0;
+      const to = height * (place + 0.5);
+      const kind = target.drained ? "drained" : target.cooling_seconds > 0 ? "cools" : share > 0 ? "" : "idle";
+      return drawn("path", { class: `line ${kind} w${Math.ceil(share * 5)}`, d: `M 0 50 C 20 50, 20 ${to}, 40 ${to}` });
+    }));
+}
+
+/** What an engine in this process, or one of a replica, does. Beside it stands what loads and unloads it. */
+function engineFigures(target, engine) {
+  const words = TEXT.engine;
+  const hits = engine.prompt_tokens ? `${number((engine.cached_tokens / engine.prompt_tokens) * 100)} %` : "–";
+  const figures = [[words.running, number(engine.running)], [words.waiting, number(engine.waiting)], [words.cache, hits], [words.generated, number(engine.generated_tokens)], [words.preempted, number(engine.preempted)]];
+  return element("div", { class: "engine" },
+    engine.total_blocks ? bar(words.blocksOf(target.id), engine.used_blocks, engine.total_blocks, words.blocks(engine.used_blocks, engine.total_blocks)) : null,
+    element("dl", { class: "numbers" }, ...figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
+}

@@ -1,0 +1,180 @@
+// The log of requests: filtered by the address, followed as it grows, older ones by the page.
+
+import { explain, failure, leave } from "./admin.js";
+import { Failure, askAdmin } from "./api.js";
+import { announce, button, dollars, element, labelled, number, seconds } from "./dom.js";
+import { badge } from "./figures.js";
+import { every } from "./looking.js";
+import { oneRequest } from "./request.js";
+
+const TEXT = {
+  title: "Requests",
+  caption: "Requests, the newest first",
+  heads: ["When", "Request", "Model", "Target", "Key", "API", "Status", "Tokens", "Cost", "First content", "Took"],
+  fields: {
+    since: "Since", until: "Until", model: "Model", provider: "Provider", key: "Key", team: "Team",
+    status: "Status", error: "Error", text: "Text",
+  },
+  hints: {
+    since: "24h, 7d", until: "now", model: "any", provider: "any", key: "name or id",
+    team: "any", status: "429, 4xx", error: "timeout, any", text: "id, error",
+  },
+  apply: "Show these",
+  clear: "All of the last day",
+  follow: "Follow what comes",
+  older: "Older ones",
+  none: "No such requests were recorded.",
+  noMore: "There are no older ones like these.",
+  came: (count) => (count === 1 ? "One request more" : `${number(count)} requests more`),
+  left: "left",
+  cached: "cache",
+  attempts: (count) => `${number(count)} attempts`,
+};
+
+const NAMES = Object.keys(TEXT.fields);
+const LIVE_MS = 2000;
+const PAGE = 100;
+/** More rows than that are not kept on the page while it is followed: it is a log, not an archive. */
+const MOST_ROWS = 5000;
+
+/** Show the log, or the one request that the address names, in `main`; what it gives ends it. */
+export async function requests(main, { rest, query }) {
+  const ended = new AbortController();
+  if (rest) await oneRequest(main, rest, ended.signal);
+  else await new Log(main, query, ended.signal).start();
+  return () => ended.abort();
+}
+
+/** The address of the page of one request. */
+export const addressOf = (requestId) => `#/requests/${encodeURIComponent(requestId)}`;
+
+/** A link to it. */
+export const requestLink = (requestId) => element("a", { href: addressOf(requestId) }, element("code", {}, requestId));
+
+class Log {
+  #newest = 0;
+  #oldest = 0;
+
+  constructor(main, query, ended) {
+    Object.assign(this, { main, query, ended });
+  }
+
+  async start() {
+    let told;
+    try {
+      told = await this.#ask({ limit: PAGE });
+    } catch (error) {
+      // A filter that makes no sense is said where it can be changed.
+      const isFilter = error instanceof Failure && error.status === 400;
+      if (this.ended.aborted) return;
+      if (!isFilter) return explain(this.main, TEXT.title, error, () => this.start());
+      this.#layOut();
+      this.problem.replaceChildren(failure(error));
+      return;
+    }
+    this.#layOut();
+    this.#show(told, "older");
+    every(LIVE_MS, () => this.#follow(), this.ended);
+  }
+
+  #ask(more) {
+    const asked = new URLSearchParams([...this.query].filter(([, value]) => value));
+    for (const [name, value] of Object.entries(more)) asked.set(name, value);
+    return askAdmin(`requests?${asked}`, { signal: this.ended });
+  }
+
+  #layOut() {
+    const inputs = Object.fromEntries(NAMES.map((name) => [
+      name, element("input", { name, value: this.query.get(name) ?? "", placeholder: TEXT.hints[name], autocomplete: "off" }),
+    ]));
+    this.following = element("input", { type: "checkbox", checked: true });
+    this.problem = element("div", {});
+    this.rows = element("tbody", {});
+    this.more = element("p", { class: "row" });
+    this.main.replaceChildren(
+      element("div", { class: "row head" }, element("h2", {}, TEXT.title), leave()),
+      element(
+        "form",
+        {
+          class: "row filters",
+          onsubmit: (event) => {
+            event.preventDefault();
+            const chosen = new URLSearchParams(NAMES.map((name) => [name, inputs[name].value.trim()]).filter(([, value]) => value));
+            location.hash = `#/requests${chosen.size ? `?${chosen}` : ""}`;
+          },
+        },
+        ...NAMES.map((name) => labelled(TEXT.fields[name], inputs[name])),
+        element("button", { class: "primary" }, TEXT.apply),
+        this.query.size > 0 && element("a", { href: "#/requests" }, TEXT.clear),
+        element("label", { class: "check" }, this.following, TEXT.follow),
+      ),
+      this.problem,
+      element(
+        "div",
+        { class: "scroll log-table", tabindex: "0", role: "region", "aria-label": TEXT.caption },
+        element("table", {}, element("thead", {}, element("tr", {}, ...TEXT.heads.map((head) => element("th", { scope: "col" }, head)))), this.rows),
+      ),
+      this.more,
+    );
+  }
+
+  #show({ data, names }, where) {
+    if (data.length) {
+      this.#newest = Math.max(this.#newest, ...data.map((each) => each.number));
+      this.#oldest = Math.min(this.#oldest || Infinity, ...data.map((each) => each.number));
+    }
+    const made = data.map((each) => rowOf(each, names));
+    if (where === "older") this.rows.append(...made);
+    else this.rows.prepend(...made.reverse());
+    const isAll = where === "older" && data.length < PAGE;
+    if (where !== "older" && this.rows.children.length > 0 && this.more.children.length) return;
+    this.more.replaceChildren(
+      isAll
+        ? element("span", { class: "quiet" }, this.rows.children.length ? TEXT.noMore : TEXT.none)
+        : button(TEXT.older, () => this.#older()),
+    );
+  }
+
+  async #older() {
+    try {
+      this.#show(await this.#ask({ limit: PAGE, before: this.#oldest }), "older");
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      this.problem.replaceChildren(failure(error));
+    }
+  }
+
+  async #follow() {
+    if (!this.following.checked || this.query.get("until")) return;
+    const told = await this.#ask({ after: this.#newest });
+    if (!told.data.length) return;
+    // What somebody reads stays where it is.
+    const before = document.documentElement.scrollHeight;
+    this.#show(told, "newer");
+    if (scrollY > this.rows.getBoundingClientRect().top + scrollY) scrollBy(0, document.documentElement.scrollHeight - before);
+    while (this.rows.children.length > MOST_ROWS) this.rows.lastElementChild.remove();
+    announce(TEXT.came(told.data.length));
+  }
+}
+
+function rowOf(each, names) {
+  const when = new Date(each.time);
+  const tokens = each.input_tokens === null ? "–" : `${number(each.input_tokens)} → ${number(each.output_tokens)}`;
+  return element(
+    "tr",
+    {},
+    ...[
+      element("time", { datetime: each.time, title: when.toLocaleString("en", { hour12: false }) }, when.toLocaleTimeString("en", { hour12: false })),
+      requestLink(each.request_id),
+      each.model,
+      [each.target || (each.provider === "llama-compat-cache" ? TEXT.cached : ""), each.attempts > 1 && ` (${TEXT.attempts(each.attempts)})`],
+      names[each.key] ?? each.key,
+      `${each.api} ${each.operation}`,
+      [badge(each.status, each.status >= 400 ? "bad" : "well"), " ", each.error, each.cancelled && ` ${TEXT.left}`],
+      tokens,
+      each.cost_usd === null ? "–" : dollars(each.cost_usd),
+      seconds(each.first_content),
+      seconds(each.duration),
+    ].map((cell) => element("td", {}, ...[cell].flat())),
+  );
+}

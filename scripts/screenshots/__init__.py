@@ -1,0 +1,1 @@
+"""Pictures of the page for the documentation, of a server with a month behind it."""

@@ -1,0 +1,178 @@
+"""Models and targets: what is shown of each, and what can be done to it, by keyboard too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration import wire
+from tests.integration.chat_vendor import will_say
+from tests.integration.native_vendor import NativeVendor
+from tests.integration.page.chromium import needs_chromium
+from tests.integration.page.conftest import ADMIN_KEY, API_KEY
+from tests.integration.page.test_access import look, tab_to
+from tests.integration.page.test_playground import expect
+from tests.integration.server_process import ServerProcess, running, write_template
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+pytestmark = needs_chromium
+
+Shot = Callable[[str], None]
+ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
+HOSTILE = '<img src=x onerror="alert(1)">'
+TARGET = f"vendor/{HOSTILE}/of a model"
+
+
+@pytest.fixture(scope="module")
+def spread(vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server of a model that is spread over three targets, one of which nobody reaches."""
+    folder = tmp_path_factory.mktemp("spread")
+    remote = {"type": "remote::passthrough"}
+    template = write_template(
+        folder / "spread.yaml",
+        server={
+            "admin_key": ADMIN_KEY,
+            "records": {},
+            "storage": f"sqlite:{folder / 'operations.sqlite'}",
+        },
+        providers=[
+            {"id": "echo", "type": "local::echo"},
+            {**remote, "id": "vendor", "config": {"base_url": f"{vendor.url}/v1"}},
+            {**remote, "id": "gone", "config": {"base_url": "http://127.0.0.1:1/v1"}},
+        ],
+        models=[
+            {
+                "id": "spread",
+                "aliases": [HOSTILE],
+                "targets": [
+                    {"provider": "echo", "model": "first", "weight": 3},
+                    {"provider": "gone", "model": "second"},
+                    {"provider": "vendor", "model": f"{HOSTILE}/of a model", "priority": 1},
+                ],
+                "price": {"input": 1, "output": 2.5},
+            },
+            {"id": "plain", "provider": "echo", "facts": {"shutdown": "2020-01-01"}},
+        ],
+        keys=[{"name": "the page's", "key": API_KEY, "models": ["spread"]}],
+        routing={"cooldown": {"failures": 1, "seconds": 600}},
+    )
+    with running(template) as process:
+        for _ in range(12):
+            ask(process)
+        usage = f"{process.url}/admin/usage"
+        wire.eventually(lambda: wire.request("GET", usage, headers=ADMIN).json()["data"])
+        yield process
+
+
+def ask(server: ServerProcess) -> str:
+    """Which target answered."""
+    body = {"model": "spread", "messages": [{"role": "user", "content": "Hi"}]}
+    headers = {"authorization": f"Bearer {API_KEY}"}
+    reply = wire.request("POST", f"{server.base_url}/chat/completions", body, headers)
+    return reply.headers.get("x-llama-compat-target", str(reply.status))
+
+
+@pytest.fixture
+def models(page: Page, spread: ServerProcess) -> Page:
+    page.goto(f"{spread.url}/#/models")
+    page.get_by_label("Admin key").fill(ADMIN_KEY)
+    page.get_by_role("button", name="Use this key").click()
+    return page
+
+
+def target(page: Page, name: str) -> Locator:
+    return (
+        page.locator("li.target")
+        .filter(has=page.get_by_role("heading", name=name, exact=True))
+        .first
+    )
+
+
+def test_a_model_is_shown_with_its_targets(models: Page, shot: Shot) -> None:
+    spread = models.locator("li.model").first
+    expect(spread).to_contain_text("also " + HOSTILE)
+    expect(spread).to_contain_text("for the key the page's")
+    first = target(models, "echo/first")
+    for text in ("well", "weight 3", "$1 in, $2.50 out for a million tokens", "% of the traffic"):
+        expect(first).to_contain_text(text)
+    expect(target(models, "gone/second")).to_contain_text(re.compile(r"left alone for \d+ s"))
+    expect(target(models, "gone/second")).to_contain_text("connection")
+    expect(target(models, TARGET)).to_contain_text("standby 1")
+    expect(models.locator("li.model").nth(1)).to_contain_text("was shut down on 2020-01-01")
+    expect(models.locator("li.model").nth(1)).to_contain_text("no key opens it")
+    assert models.locator("img").count() == 0
+    shot("models")
+    models.get_by_role("searchbox", name="Search").fill("PLAIN")
+    expect(models.locator("li.model")).to_have_count(1)
+
+
+def test_a_target_is_drained_and_opened_by_keyboard(models: Page, spread: ServerProcess) -> None:
+    models.get_by_label("Your name").fill("Zoë")
+    drain = models.get_by_role("button", name="Drain echo/first")
+    tab_to(models, drain)
+    models.keyboard.press("Enter")
+    dialog = models.get_by_role("dialog")
+    expect(dialog).to_contain_text("Send nothing to echo/first")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    models.keyboard.press("Shift+Tab")
+    models.keyboard.press("Enter")
+    expect(target(models, "echo/first")).to_contain_text("drained")
+    assert {ask(spread) for _ in range(4)}.isdisjoint({"echo/first"})
+    done = models.get_by_role("region", name="What was done").locator("tbody tr").first
+    for text in ("Zoë (127.0.0.1)", "target.drain", "echo/first"):
+        expect(done).to_contain_text(text)
+    opened = models.get_by_role("button", name="Open echo/first")
+    tab_to(models, opened, back=True)
+    models.keyboard.press("Enter")
+    expect(target(models, "echo/first")).to_contain_text("well")
+    assert ask(spread) == "echo/first"
+
+
+def test_a_target_that_is_drained_can_be_tried(
+    models: Page, spread: ServerProcess, vendor: NativeVendor
+) -> None:
+    models.get_by_role("button", name=f"Drain {TARGET}").click()
+    models.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    expect(target(models, TARGET)).to_contain_text("drained")
+    will_say(vendor, HOSTILE)
+    models.get_by_role("button", name=f"Try {TARGET}").click()
+    dialog = models.get_by_role("dialog")
+    dialog.get_by_role("button", name="Ask").click()
+    expect(dialog.get_by_role("region", name="Reply")).to_have_text(HOSTILE)
+    expect(dialog).to_contain_text("It answered in")
+    dialog.get_by_role("button", name="Close").click()
+    models.get_by_role("button", name="Try gone/second").click()
+    dialog.get_by_role("button", name="Ask").click()
+    expect(dialog.get_by_role("status")).to_contain_text("502")
+    models.keyboard.press("Escape")
+    models.get_by_role("button", name=f"Open {TARGET}").click()
+    expect(target(models, TARGET)).to_contain_text("well")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_it_fits_and_can_be_read(
+    browser: Browser, spread: ServerProcess, width: int, scheme: Any
+) -> None:
+    size: Any = {"width": width, "height": 800}
+    context = browser.new_context(viewport=size, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(f"{spread.url}/#/models")
+    page.get_by_label("Admin key").fill(ADMIN_KEY)
+    page.get_by_role("button", name="Use this key").click()
+    expect(target(page, "echo/first")).to_be_visible()
+    look(page, "models", width, scheme)
+    for name in ("Drain", "Try"):
+        box = page.get_by_role("button", name=f"{name} {TARGET}").bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width
+    page.get_by_role("button", name="Try echo/first").click()
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("region", name="Reply")).to_be_visible()
+    look(page, "models-try", width, scheme)
+    context.close()
