@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -15,6 +16,9 @@ from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import Recollection
 from llama_compat.reasoning.relayed import watched
 from providers.base import Provider
+
+if TYPE_CHECKING:
+    from providers.local.residency.resident import Resident
 
 METHODS: Mapping[Kind, str] = {
     "chat": "openai_chat_completion",
@@ -48,11 +52,14 @@ def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
             return _relay_fitted(provider, relayed, target, target.fit)
         return provider.relay(relayed, target)
     nothing = operation.nothing(call.fields, call.model)
+    resident = provider.resident(target.model)
     if nothing is not None:
-        return _said(nothing)
+        return _said(nothing) if resident is None else _told(resident, call, nothing)
     if operation.capability:
         raise unsupported_capability(provider.id, operation.capability)
     method: Callable[[Call, Target], Awaitable[Reply]] = getattr(provider, METHODS[operation.kind])
+    if resident is not None:
+        return _leasing(resident, method, call, target)
     return method(call, target)
 
 
@@ -112,3 +119,45 @@ async def _relay_fitted(provider: Provider, call: Call, target: Target, fit: Fit
 
 async def _said(nothing: bytes) -> Reply:
     return Reply(nothing, headers=JSON_HEADERS)
+
+
+async def _told(resident: Resident, call: Call, nothing: bytes) -> Reply:
+    """Load the model, or let it go, as a call wants that asks for nothing else.
+
+    Raises:
+        APIError: it can't be loaded.
+    """
+    keep_alive = call.operation.keep_alive(call.fields)
+    if keep_alive == 0:
+        resident.stays_for(0)
+    else:
+        (await resident.lease(keep_alive)).release()
+    return await _said(nothing)
+
+
+async def _leasing(
+    resident: Resident,
+    method: Callable[[Call, Target], Awaitable[Reply]],
+    call: Call,
+    target: Target,
+) -> Reply:
+    """Have the model there while it answers.
+
+    Raises:
+        APIError: it can't be loaded, or the call can't be answered.
+    """
+    lease = await resident.lease(call.operation.keep_alive(call.fields))
+    try:
+        reply = await method(call, target)
+    except BaseException:
+        lease.release()
+        raise
+
+    def give_back(_: Reply) -> None:
+        lease.release()
+
+    if isinstance(reply.body, bytes):
+        lease.release()  # the model has said all of it, however slowly the client takes it
+    else:
+        reply.when_closed(give_back)
+    return reply

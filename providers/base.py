@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from llama_compat.catalog.makers import reasoning_family
+from llama_compat.distribution.residency import ModelStay
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.prefixes.held import CacheNews, HeldPrompts
@@ -26,12 +27,19 @@ from llama_compat.types import (
 
 if TYPE_CHECKING:
     from providers.local.engine import Stats
+    from providers.local.residency.residency import Residency
+    from providers.local.residency.resident import Resident
     from providers.remote.batches.base import VendorBatches
 
 
 TellOfCache = Callable[[str, str, CacheNews], None]
 """Takes the provider's name for a model, the replica's address (empty for what is none), and what
 is new of its cache."""
+
+
+WAKING_KEEPALIVE_SECONDS = 5.0
+"""A stream whose client waits for a model to be loaded, or for a replica to start, is kept alive as
+often as that."""
 
 
 class ProviderConfig(BaseModel):
@@ -51,11 +59,17 @@ class ProviderConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ProviderModel:
-    """A model that the template asks a provider for: the provider's own name, and the most context
-    that any public model of it may have (None: as much as it has)."""
+    """A model that the template asks a provider for: the provider's own name, the most context that
+    any public model of it may have (None: as much as it has), and how long it stays in memory."""
 
     name: str
     context_length: int | None = None
+    stay: ModelStay = field(default_factory=ModelStay)
+
+    @property
+    def loaded_as(self) -> tuple[str, int | None]:
+        """What decides how it is loaded."""
+        return self.name, self.context_length
 
 
 class ProviderStartError(Exception):
@@ -125,6 +139,15 @@ class Provider:
     def adopt(self, previous: Provider) -> None:
         """Take over what can be used again of `previous`, which runs, has the same id, and is
         stopped after this one has started. Called before `start`."""
+
+    def share_memory(self, residency: Residency) -> None:
+        """Have `residency` say which of its models are in memory, if any are in that of this
+        process. Called before `start`."""
+
+    def resident(self, model: str) -> Resident | None:
+        """What has to be leased while `model` (the provider's name) answers; None where it is
+        always there."""
+        return None
 
     async def start(self) -> None:
         """Open what is held while the server runs: sessions, models.

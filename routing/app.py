@@ -265,6 +265,7 @@ class Application(FastAPI):
         """Open what only some templates want: to whoever runs the server, to web pages."""
         if settings.admin_key is not None and not self._has_admin_routes:
             from routing.ingress.admin import add_admin_routes
+            from routing.ingress.residency import add_residency_routes
             from routing.page.access import add_access_routes
             from routing.page.audited import add_audit_routes
             from routing.page.batches import add_batches_routes
@@ -274,6 +275,7 @@ class Application(FastAPI):
             from routing.page.targets import add_targets_routes
 
             add_admin_routes(self)
+            add_residency_routes(self)
             add_access_routes(self)
             add_overview_routes(self)
             add_requests_routes(self)
@@ -410,7 +412,8 @@ def _add_routes(app: Application) -> None:
         the server's own: `running` and `waiting` count the requests in the engines of this process.
         `targets` says of each provider's models how many requests are in flight there, how many
         there were, how many failed and of what class the last failure was, for how many seconds it
-        is left alone, and how long it takes to the first content.
+        is left alone, and how long it takes to the first content. Where models share memory,
+        `memory` says what they take of each device, and where each of them is.
         """
         told = health(runtime_of(request), request.scope["headers"])
         return JSONResponse(told, 200 if told["status"] == "ok" else 503)

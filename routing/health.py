@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from llama_compat.errors import APIError
 from routing.asgi import RawHeaders
 from routing.policy.targets import TargetSnapshot, host_of
 from routing.runtime import Runtime
+
+if TYPE_CHECKING:
+    from providers.local.residency.residency import Residency
 
 KEYS_AWAY = "the storage can't be read: stored keys are let in as far as they are known"
 
@@ -51,6 +54,8 @@ def health(runtime: Runtime, headers: RawHeaders) -> dict[str, Any]:
         told["fleet"] = runtime.fleet.told()
     if engines := engines_of(runtime):
         told["engines"] = engines
+    if runtime.residency is not None:
+        told["memory"] = memory_of(runtime.residency)
     if warnings := _warnings(runtime):
         told["warnings"] = warnings
     return told
@@ -66,6 +71,17 @@ def engines_of(runtime: Runtime) -> list[dict[str, Any]]:
             figures = {"provider": provider.id, "model": model, "place": host_of(place)}
             told.append({**figures, **asdict(stats)})
     return told
+
+
+def memory_of(residency: Residency) -> dict[str, Any]:
+    """What there is of each device's memory, what models take of it, and where each model is."""
+    ledger = residency.ledger
+    used = ledger.used
+    devices = {
+        device: {"bound": bound, "used": used.get(device, 0)}
+        for device, bound in ledger.bounds.items()
+    }
+    return {"devices": devices, "models": [asdict(each) for each in residency.snapshots()]}
 
 
 def cache_news(runtime: Runtime, model: str, log: str, after: int) -> bytes:

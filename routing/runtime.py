@@ -15,6 +15,7 @@ from llama_compat.catalog import Catalog
 from llama_compat.distribution import (
     Distribution,
     FilesSettings,
+    ModelStay,
     ProviderSettings,
     ServerSettings,
 )
@@ -43,6 +44,7 @@ from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Principal
+    from providers.local.residency.residency import Residency
     from routing.access.access import Access
     from routing.access.limits.requests import RequestLimits
     from routing.batches.files import FileStore
@@ -107,8 +109,12 @@ class Runtime:
         self.distribution = distribution
         self.settings = distribution.server
         self._replicas = _replicas(distribution, previous)
+        self._residency = _shared_memory(distribution, previous)
         self._providers: Mapping[str, Shared[Provider]] = _providers(
-            distribution, previous, self._replicas.value if self._replicas is not None else None
+            distribution,
+            previous,
+            self._replicas.value if self._replicas is not None else None,
+            self.residency,
         )
         self.providers = {id: shared.value for id, shared in self._providers.items()}
         self.states: States = States(distribution.providers, previous.states if previous else None)
@@ -205,6 +211,9 @@ class Runtime:
             await self._start(self._files)
         if self._replicas is not None:
             await self._start(self._replicas)
+        if self._residency is not None:
+            self._running.push_async_callback(self._residency.release)
+            self._residency.hold()
         starts = [asyncio.create_task(self._start(each)) for each in self._providers.values()]
         try:
             await asyncio.gather(*starts)
@@ -230,6 +239,9 @@ class Runtime:
         if self.fleet is not None:
             self.fleet.watch(self.states)
         self.ready = True
+        if self.residency is not None:
+            assert self.distribution.memory is not None
+            self.residency.settle(self.distribution.memory, self.distribution.residency)
         if self._batches is not None:
             from routing.batches.asking import Asker
 
@@ -292,6 +304,11 @@ class Runtime:
     def replicas(self) -> ReplicaCluster | None:
         """Those of its models; None where no provider has any."""
         return None if self._replicas is None else self._replicas.value
+
+    @property
+    def residency(self) -> Residency | None:
+        """Who says which models are in memory; None where all of them are."""
+        return None if self._residency is None else self._residency.value
 
     @property
     def counts_usage(self) -> bool:
@@ -398,7 +415,10 @@ def _replicas(
 
 
 def _providers(
-    distribution: Distribution, previous: Runtime | None, replicas: ReplicaCluster | None
+    distribution: Distribution,
+    previous: Runtime | None,
+    replicas: ReplicaCluster | None,
+    residency: Residency | None,
 ) -> dict[str, Shared[Provider]]:
     """Those of `previous` that the distribution has too, and new ones for the others."""
     wanted = wanted_models(distribution)
@@ -411,6 +431,8 @@ def _providers(
         same_type = was is not None and _runs_alike(settings, was)
         if settings.replicas is not None and previous and previous.replicas is not replicas:
             same_type = False
+        if previous and previous.residency is not residency:
+            same_type = same_type and not settings.type.startswith("local::")
         if before and same_type and before.value.serves(settings.config, models):
             providers[settings.id] = before
             continue
@@ -419,6 +441,8 @@ def _providers(
         else:
             make = registry.provider_type(settings.type).make
             provider = make(settings.id, settings.config, models)
+            if residency is not None:
+                provider.share_memory(residency)
         if before and was is not None and (settings.replicas is None) == (was.replicas is None):
             provider.adopt(before.value)
         providers[settings.id] = Shared(provider, provider.stop)
@@ -439,6 +463,20 @@ def _replicated(
         name: on_ray.replicas(each) for name, each in applications_of(settings, models).items()
     }
     return ReplicatedProvider(settings.id, settings.config, models, replicas)
+
+
+def _shared_memory(
+    distribution: Distribution, previous: Runtime | None
+) -> Shared[Residency] | None:
+    """Who says which models are in memory: one for all runtimes, as there is one memory."""
+    if distribution.memory is None:
+        return None
+    if previous is not None and previous._residency is not None:
+        return previous._residency
+    from providers.local.residency.residency import Residency
+
+    residency = Residency(distribution.memory, distribution.residency)
+    return Shared(residency, residency.stop)
 
 
 def _fleet(distribution: Distribution, previous: Runtime | None) -> Shared[Fleet] | None:
@@ -505,6 +543,7 @@ def _limits(distribution: Distribution, access: Access | None) -> RequestLimits 
 def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
     """The models that a template wants from each provider, by its id."""
     wanted: dict[str, dict[str, int | None]] = {}
+    stays: dict[tuple[str, str], ModelStay] = {}
     for model in distribution.models:
         for target in distribution.targets_of(model):
             lengths = wanted.setdefault(target.provider, {})
@@ -513,8 +552,12 @@ def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
             lengths[target.model] = (
                 None if others is None or length is None else max(others, length)
             )
+            named = (target.provider, target.model)
+            stays[named] = model.stay.joined(stays.get(named, model.stay))
     return {
-        provider: [ProviderModel(*each) for each in lengths.items()]
+        provider: [
+            ProviderModel(name, length, stays[provider, name]) for name, length in lengths.items()
+        ]
         for provider, lengths in wanted.items()
     }
 

@@ -98,6 +98,11 @@ class Asked(Struct, frozen=True):
     fields: JSONFields | None = None
 
 
+def _as_the_server_says(fields: Mapping[str, Raw]) -> float | None:
+    """No request says how long its model stays."""
+    return None
+
+
 def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
     """Every request asks for something."""
     return None
@@ -268,6 +273,8 @@ class Operation:
         nothing: the whole reply to a request that asks nothing of the model, given its members and
             the public model; None for all others.
         withheld: ends a stream that was relayed; None where that can't be ended but by an error.
+        keep_alive: for how many seconds without a request its model is to stay in memory: 0 for
+            none, infinity for ever; None where the request does not say. Raises APIError (400).
     """
 
     dialect: Dialect
@@ -290,6 +297,7 @@ class Operation:
     withheld: Withheld | None = None
     replies: WireReplies | None = None
     lasts: Callable[[Mapping[str, Raw]], bool] = _asks_alone
+    keep_alive: Callable[[Mapping[str, Raw]], float | None] = _as_the_server_says
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from llama_compat.distribution.observability import (
     TracesSettings,
     default_storage,
 )
+from llama_compat.distribution.residency import ModelStay, ResidencySettings
 from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.scaling import ReplicaSettings, ScaleSettings
 from llama_compat.distribution.template import (
@@ -57,12 +58,14 @@ __all__ = [
     "LimitSettings",
     "LimitStoreSettings",
     "ModelSettings",
+    "ModelStay",
     "OnOutage",
     "Period",
     "PriceSettings",
     "ProviderSettings",
     "RecordsSettings",
     "ReplicaSettings",
+    "ResidencySettings",
     "ResponsesStoreSettings",
     "RoutingSettings",
     "ScaleSettings",

@@ -61,6 +61,12 @@ from llama_compat.distribution.problems import (
 from llama_compat.distribution.reading.env_references import ResolvedDocument
 from llama_compat.distribution.reading.validation_messages import explain
 from llama_compat.distribution.reading.yaml_positions import read_yaml
+from llama_compat.distribution.residency import (
+    Keep,
+    MemoryBounds,
+    ModelStay,
+    ResidencySettings,
+)
 from llama_compat.distribution.routing import (
     FlatTarget,
     RoutingSettings,
@@ -391,6 +397,24 @@ class ModelSettings(_Settings):
     guardrails: Annotated[list[CheckSettings], _NothingIsEmpty] = []
     """What is looked for in its requests and replies, besides what is looked for in all."""
 
+    keep: Keep | None = None
+    """How long it stays in memory, where `memory` is shared: `always`, from the start on; `idle
+    10m`, after the last request; `on_demand`, until another needs the room, as without a word."""
+
+    preload: bool = False
+    """Load it when the server starts, if there is room; what is kept `always` is anyway."""
+
+    park: bool = False
+    """When it makes room on a GPU, its weights go to the main memory, if that has room for them;
+    from there it is back sooner. `local::echo` with `simulate` can do so, no other engine yet; on
+    the CPU it would mean nothing, and is refused."""
+
+    @property
+    def stay(self) -> ModelStay:
+        """How long it stays in memory."""
+        keep = self.keep or "on_demand"
+        return ModelStay(keep, self.preload or keep == "always", self.park)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Its id, and the aliases that are names."""
@@ -430,6 +454,14 @@ class Distribution(_Settings):
 
     scale: ScaleSettings = ScaleSettings()
     """The Ray cluster of the providers that have `replicas`."""
+
+    memory: MemoryBounds | None = None
+    """What models of local providers may take of this machine's memory, by the device: `{cpu: 12GB,
+    cuda:0: 70GB}`. They are loaded when they are asked for, and make room for each other; without
+    it all are loaded at the start, and stay."""
+
+    residency: ResidencySettings = ResidencySettings()
+    """How models take turns in that memory."""
 
     @property
     def has_replicas(self) -> bool:
@@ -657,6 +689,7 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     yield from _repeated(document, teams)
     yield from _unknown_teams(document, [team for _, team in teams])
     yield from _unknown_judges(document)
+    yield from _stays_without_memory(document)
 
 
 def _keys_that_are_not_set(document: ResolvedDocument) -> Iterator[Problem]:
@@ -771,6 +804,20 @@ def _unknown_judges(document: ResolvedDocument) -> Iterator[Problem]:
                     hint = did_you_mean(model, names) or "; add it to 'models'"
                     shown = document.shown(at, model)
                     yield document.problem(at, f"no model has the id {shown}{hint}")
+
+
+def _stays_without_memory(document: ResolvedDocument) -> Iterator[Problem]:
+    """How long models stay, where all of them stay for ever."""
+    if document.value.get("memory") is not None:
+        return
+    for path, model in _mappings(document, "models"):
+        for key in ("keep", "preload", "park"):
+            if model.get(key):
+                message = (
+                    "models take turns only where the template says how much memory there is, and"
+                    " all stay without it: add 'memory: {cpu: 12GB}', or take this out"
+                )
+                yield document.problem((*path, key), message)
 
 
 def _repeated(

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec.structs import replace
 from pydantic import Field
@@ -55,11 +55,16 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import WAKING_KEEPALIVE_SECONDS, Provider, ProviderConfig, ProviderModel
 from providers.local.replies.call_rules import call_rules
 from providers.local.simulation.config import SimulationConfig
 from providers.local.simulation.engine import SimulatedSequence, block_hashes
+from providers.local.simulation.host import SimulatedHost
 from providers.local.simulation.runner import SimulationRunner
+
+if TYPE_CHECKING:
+    from providers.local.residency.residency import Residency
+    from providers.local.residency.resident import Resident
 
 DIMENSIONS = 256
 """Numbers of a vector, where the request does not say."""
@@ -128,17 +133,60 @@ class EchoProvider(
         super().__init__(provider_id, config, models)
         self._delay = self.config.delay_ms / 1000
         self._simulated: dict[str, SimulationRunner] = {}
+        self._residency: Residency | None = None
+        self._hosts: dict[str, SimulatedHost] = {}
+        self._residents: dict[str, Resident] = {}
         self._telling: set[str] = set()
         self.running = 0
 
+    def share_memory(self, residency: Residency) -> None:
+        """Load simulated models when they are asked for, as far as `residency` has room for
+        them; those that simulate nothing are always there."""
+        if self.config.simulate is not None:
+            self._residency = residency
+            self.keepalive_seconds = WAKING_KEEPALIVE_SECONDS
+
+    def serves(self, config: ProviderConfig, models: Sequence[ProviderModel]) -> bool:
+        """Whether a new provider with these settings would be no other; its models matter where
+        they take memory."""
+        same_models = self._residency is None or tuple(models) == self.models
+        return same_models and super().serves(config, models)
+
+    async def start(self) -> None:
+        """Load what is to be there from the start, where memory is shared.
+
+        Raises:
+            ProviderStartError: there is not enough of it.
+        """
+        if self._residency is None:
+            return
+        assert self.config.simulate is not None
+        for model in self.models:
+            host = SimulatedHost(self.id, model.name, self.config.simulate)
+            self._hosts[model.name] = host
+            self._residents[model.name] = self._residency.add(host, model.stay)
+            if model.stay.preload:
+                await self._residency.preload(self._residents[model.name])
+
     async def stop(self) -> None:
         """Stop the simulated engines, if there are any."""
+        residents, self._residents = self._residents, {}
+        for resident in residents.values():
+            await resident.remove()
         for runner in self._simulated.values():
             await runner.stop()
 
+    def resident(self, model: str) -> Resident | None:
+        """What is leased of a simulated model that shares memory."""
+        return self._residents.get(model)
+
+    def _runners(self) -> Iterator[SimulationRunner]:
+        yield from self._simulated.values()
+        yield from (each.runner for each in self._hosts.values() if each.runner is not None)
+
     def stats(self) -> dict[str, int]:
         """How many generations run now; none waits, but for room in a simulated engine."""
-        waiting = sum(runner.engine.waiting for runner in self._simulated.values())
+        waiting = sum(runner.engine.waiting for runner in self._runners())
         counted = {"running": self.running - waiting}
         return counted if self.config.simulate is None else {**counted, "waiting": waiting}
 
@@ -239,6 +287,8 @@ class EchoProvider(
         """Those in the cache of a simulated engine."""
         if self.config.simulate is None or all(each.name != model for each in self.models):
             return None
+        if model in self._hosts and self._hosts[model].runner is None:
+            return None
         self._telling.add(model)
         return self._runner(model).engine.held_prompts()
 
@@ -254,8 +304,10 @@ class EchoProvider(
         return await off_loop(_size(request), mark, words)
 
     def _runner(self, model: str) -> SimulationRunner:
-        runner = self._simulated.get(model)
+        host = self._hosts.get(model)
+        runner = self._simulated.get(model) if host is None else host.runner
         if runner is None:
+            assert host is None, f"{model} is asked without being leased"
             assert self.config.simulate is not None
             runner = self._simulated[model] = SimulationRunner(self.config.simulate)
         return runner

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from msgspec import structs
 from pydantic import ValidationInfo
 
-from llama_compat.errors import invalid_parameter, unsupported_capability
+from llama_compat.distribution.residency import ModelStay
+from llama_compat.errors import APIError, invalid_parameter, unsupported_capability
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -33,7 +34,13 @@ from llama_compat.types import (
     RerankResponse,
     StreamEvent,
 )
-from providers.base import Provider, ProviderConfig, ProviderModel, ProviderStartError
+from providers.base import (
+    WAKING_KEEPALIVE_SECONDS,
+    Provider,
+    ProviderConfig,
+    ProviderModel,
+    ProviderStartError,
+)
 from providers.local.engine import (
     Constraint,
     Embedder,
@@ -49,10 +56,19 @@ from providers.local.replies.call_rules import CallRules, before_reply, call_rul
 from providers.local.replies.grammar import Grammars
 from providers.local.replies.reply import text_events
 from providers.local.replies.tool_replies import CallingParser, read_reply
+from providers.local.residency.host import AnyEngine, EngineHost, Footprint, OpenedModel
+from providers.local.residency.ledger import Sizes
 from providers.requirements import require
 from providers.shared import Shared
 
+if TYPE_CHECKING:
+    from providers.local.residency.residency import Residency
+    from providers.local.residency.resident import Resident
+
 T = TypeVar("T")
+
+_TAKEN = ("max_waiting", "max_sequences")
+"""The settings that say how many requests an engine takes."""
 
 _TOOL_PARAMETERS = ("tools", "tool_choice", "parallel_tool_calls")
 
@@ -95,24 +111,6 @@ def enough_for_each(max_step_tokens: int | None, info: ValidationInfo) -> int | 
     return max_step_tokens
 
 
-class _Opened(NamedTuple):
-    """A model that runs, the thread in which its prompts are made, and the grammars that its
-    replies can be held to."""
-
-    engine: Engine | Embedder | Reranker
-    prompts: ThreadPoolExecutor
-    grammars: Grammars | None
-
-    async def stop(self) -> None:
-        if not isinstance(self.engine, Embedder | Reranker):
-            self.engine.model.tokenizer.close()
-        await asyncio.to_thread(self.engine.stop)
-        # It waits for the prompt that is being tokenized, which may be a long one.
-        await asyncio.to_thread(self.prompts.shutdown, cancel_futures=True)
-        if self.grammars is not None:
-            self.grammars.close()
-
-
 class LocalProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -121,12 +119,8 @@ class LocalProvider(
 ):
     """Answers with models that run in this process, one engine a model.
 
-    A subclass says how an engine is opened (`_open_engine`).
-
-    Attributes:
-        engines: by the model's name, from start to stop.
-        embedders: the same for the models that embed.
-        rerankers: the same for the models that rank documents.
+    A subclass says how an engine is opened (`_open_engine`) and, for models that share memory, what
+    it takes (`footprint`, `taken_by`).
     """
 
     Config: ClassVar[type[ProviderConfig]] = LocalConfig
@@ -182,70 +176,111 @@ class LocalProvider(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
     ) -> None:
         super().__init__(provider_id, config, models)
-        self.engines: dict[str, Engine] = {}
-        self.embedders: dict[str, Embedder] = {}
-        self.rerankers: dict[str, Reranker] = {}
-        self._grammars: dict[str, Grammars] = {}
-        self._opened: dict[str, Shared[_Opened]] = {}
-        self._adopted: dict[str, Shared[_Opened]] = {}
+        self._hosts: dict[str, Shared[EngineHost]] = {}
+        self._adopted: dict[str, Shared[EngineHost]] = {}
+        self._residency: Residency | None = None
         self._telling: set[str] = set()
+        self._kv_caches: dict[str, int] = {}
 
     # Start and stop -------------------------------------------------------------------------------
+
+    def share_memory(self, residency: Residency) -> None:
+        """Load models when they are asked for, as far as `residency` has room for them."""
+        self._residency = residency
+        self.keepalive_seconds = WAKING_KEEPALIVE_SECONDS
 
     def adopt(self, previous: Provider) -> None:
         """Take over the models that would be loaded as they were: they run on."""
         if isinstance(previous, LocalProvider) and _load_settings(previous) == _load_settings(self):
-            same = set(self.models).intersection(previous.models)
+            before = {each.loaded_as for each in previous.models}
             self._adopted = {
-                model.name: previous._opened[model.name]
-                for model in same
-                if model.name in previous._opened
+                model.name: previous._hosts[model.name]
+                for model in self.models
+                if model.loaded_as in before and model.name in previous._hosts
             }
 
     async def start(self) -> None:
-        """Load the models, in a thread, and start an engine for each.
+        """Load the models, in a thread, and start an engine for each. Where the memory is shared,
+        see what each will take, and load those that are to be there from the start.
 
         Raises:
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
         require(self.modules, f"by the provider '{self.id}'", self.extra)
-        for name in dict.fromkeys(model.name for model in self.models):
-            shared = self._adopted.get(name) or await self._open(name)
+        for name, stay in {model.name: model.stay for model in self.models}.items():
+            shared = self._adopted.get(name)
+            if shared is None or not self._may_have(shared.value):
+                host = EngineHost(self, name)
+                shared = Shared(host, host.end)
             shared.hold()
-            self._opened[name] = shared
-            engine, _, grammars = shared.value
-            if isinstance(engine, Embedder):
-                self.embedders[name] = engine
-            elif isinstance(engine, Reranker):
-                self.rerankers[name] = engine
-            else:
-                assert grammars is not None
-                self.engines[name], self._grammars[name] = engine, grammars
+            self._hosts[name] = shared
+            await self._bring(shared.value, stay)
         self._adopted = {}
 
-    async def _open(self, name: str) -> Shared[_Opened]:
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(self._open_engine, name, self._wanted_context_length(name))
-        )
-        try:
-            engine = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The thread goes on all the same, and what it opens would run for nobody.
-            with suppress(ProviderStartError):
-                await asyncio.to_thread((await opening).stop)
-            raise
-        grammars = None if isinstance(engine, Embedder | Reranker) else Grammars(engine.model)
-        opened = _Opened(engine, ThreadPoolExecutor(1, thread_name_prefix="prompts"), grammars)
-        return Shared(opened, opened.stop)
+    def _may_have(self, host: EngineHost) -> bool:
+        resident = host.resident
+        return resident is None or self._residency is None or resident.belongs_to(self._residency)
+
+    async def _bring(self, host: EngineHost, stay: ModelStay) -> None:
+        residency = self._residency
+        if residency is None:
+            if host.resident is not None:
+                # What shared the memory until this template came stays from now on.
+                host.resident.stay = ModelStay("always")
+                await _loaded(host.resident)
+            elif host.opened is None:
+                await host.load()
+            return
+        await host.survey()
+        if host.resident is None:
+            host.resident = residency.add(host, stay, host.present())
+        host.resident.stay = stay
+        if stay.preload:
+            await residency.preload(host.resident)
 
     async def stop(self) -> None:
         """Break off what is running and let the models go that no other provider has taken over."""
-        opened, self._opened = self._opened, {}
-        self.engines, self.embedders, self.rerankers = {}, {}, {}
-        for each in opened.values():
+        hosts, self._hosts = self._hosts, {}
+        for each in hosts.values():
             await each.release()
 
-    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder | Reranker:
+    def resident(self, model: str) -> Resident | None:
+        """What is leased of `model`, where the memory is shared."""
+        if self._residency is None:
+            return None
+        host = self._hosts.get(model)
+        return None if host is None else host.value.resident
+
+    # Its engines ----------------------------------------------------------------------------------
+
+    def open_engine(self, name: str, kv_cache: int | None) -> AnyEngine:
+        """See `EngineMaker.open_engine`."""
+        if kv_cache is not None:
+            self._kv_caches[name] = kv_cache
+        else:
+            self._kv_caches.pop(name, None)
+        return self._open_engine(name, self._wanted_context_length(name))
+
+    def footprint(self, name: str) -> Footprint:
+        """See `EngineMaker.footprint`."""
+        raise ProviderStartError(
+            f"The models of '{self.id}' can't share memory, as nobody can say before they are"
+            " loaded what they take: leave `memory` out of the template."
+        )
+
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
+        """See `EngineMaker.taken_by`."""
+        return footprint.needs
+
+    def freed(self) -> None:
+        """See `EngineMaker.freed`."""
+
+    def max_waiting(self) -> int | None:
+        """As many as the engine of a model takes at once, and as may wait there."""
+        waiting, running = (getattr(self.config, each, None) for each in _TAKEN)
+        return None if waiting is None else waiting + (running or 1)
+
+    def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
         """An engine, an embedder or a reranker that runs; called in a thread.
 
         Args:
@@ -257,19 +292,55 @@ class LocalProvider(
         """
         raise NotImplementedError
 
+    def _opened(self, name: str) -> OpenedModel | None:
+        host = self._hosts.get(name)
+        return None if host is None else host.value.opened
+
+    def _all_opened(self) -> Mapping[str, OpenedModel]:
+        found = {name: shared.value.opened for name, shared in self._hosts.items()}
+        return {name: each for name, each in found.items() if each is not None}
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """The engines of the models that are loaded and generate, by the model's name."""
+        return {
+            name: each.engine
+            for name, each in self._all_opened().items()
+            if not isinstance(each.engine, Embedder | Reranker)
+        }
+
+    @property
+    def embedders(self) -> dict[str, Embedder]:
+        """Those of the models that embed."""
+        return {
+            name: each.engine
+            for name, each in self._all_opened().items()
+            if isinstance(each.engine, Embedder)
+        }
+
+    @property
+    def rerankers(self) -> dict[str, Reranker]:
+        """Those of the models that rank documents."""
+        return {
+            name: each.engine
+            for name, each in self._all_opened().items()
+            if isinstance(each.engine, Reranker)
+        }
+
     def _wanted_context_length(self, name: str) -> int | None:
         return next((each.context_length for each in self.models if each.name == name), None)
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` holds: the model's own limit, or the template's lower one."""
-        engine = self.engines.get(model)
-        return self._wanted_context_length(model) if engine is None else engine.model.context_length
+        host = self._hosts.get(model)
+        known = None if host is None else host.value.context_length
+        return self._wanted_context_length(model) if known is None else known
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
         """Tools need a model whose way of writing calls is known."""
-        engine = self.engines.get(request.model)
+        engine = self._generating(request.model)
         if engine is None or engine.model.tool_format is not None:
             return {}
         if self.config.tool_format == "none":
@@ -286,9 +357,7 @@ class LocalProvider(
 
     def stats(self) -> dict[str, int]:
         """How many generations run and wait, and how many models take one at a time only."""
-        stats = [each.stats for each in self.engines.values()]
-        stats += [each.stats for each in self.embedders.values()]
-        stats += [each.stats for each in self.rerankers.values()]
+        stats = list(self.engine_stats().values())
         counts = {
             "running": sum(each.running for each in stats),
             "waiting": sum(each.waiting for each in stats),
@@ -297,10 +366,9 @@ class LocalProvider(
         return {**counts, "unbatched_models": unbatched} if unbatched else counts
 
     def engine_stats(self) -> dict[str, Stats]:
-        """What each model does and has done."""
-        generating = {name: each.stats for name, each in self.engines.items()}
-        embedding = {name: each.stats for name, each in self.embedders.items()}
-        return generating | embedding | {name: each.stats for name, each in self.rerankers.items()}
+        """What each model does and has done that was ever loaded."""
+        found = {name: shared.value.stats for name, shared in self._hosts.items()}
+        return {name: each for name, each in found.items() if each is not None}
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -365,7 +433,7 @@ class LocalProvider(
     async def _chat_constraint(
         self, request: ChatCompletionRequest, rules: CallRules, prompt: ChatPrompt
     ) -> Constraint | None:
-        grammars = self._grammars[request.model]
+        grammars = self._grammars(request.model)
         guide = _guide_of(request)
         if prompt.openings:
             return await grammars.call_constraint(rules.demanded, prompt.openings)
@@ -383,27 +451,44 @@ class LocalProvider(
     ) -> Constraint | None:
         if guide is None:
             return None
-        return await self._grammars[request.model].constraint(guide, before_reply(prompt))
+        return await self._grammars(request.model).constraint(guide, before_reply(prompt))
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors; errors as in `Provider.embed`."""
-        embedder = self.embedders.get(request.model)
-        if embedder is None:
+        opened = self._opened(request.model)
+        if opened is None or not isinstance(opened.engine, Embedder):
             raise unsupported_capability(self.id, f"embeddings with the model '{request.model}'")
-        return await embedder.embed(request)
+        return await opened.engine.embed(request)
 
     async def rerank(self, request: RerankRequest) -> RerankResponse:
         """Say how much each document has to do with a query; errors as in `Provider.rerank`."""
-        reranker = self.rerankers.get(request.model)
-        if reranker is None:
+        opened = self._opened(request.model)
+        if opened is None or not isinstance(opened.engine, Reranker):
             raise unsupported_capability(self.id, f"rerank with the model '{request.model}'")
-        return await reranker.rerank(request)
+        return await opened.engine.rerank(request)
 
     def _engine(self, name: str) -> Engine:
-        engine = self.engines.get(name)
+        engine = self._generating(name)
         if engine is None:
             raise unsupported_capability(self.id, f"generating with the model '{name}'")
         return engine
+
+    def _generating(self, name: str) -> Engine | None:
+        opened = self._opened(name)
+        if opened is None or isinstance(opened.engine, Embedder | Reranker):
+            return None
+        return opened.engine
+
+    def _grammars(self, name: str) -> Grammars:
+        opened = self._opened(name)
+        assert opened is not None
+        assert opened.grammars is not None
+        return opened.grammars
+
+    def _prompts(self, name: str) -> ThreadPoolExecutor:
+        opened = self._opened(name)
+        assert opened is not None
+        return opened.prompts
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the model's chat template makes of the conversation."""
@@ -415,7 +500,7 @@ class LocalProvider(
 
     def held_prompts(self, model: str) -> HeldPrompts | None:
         """Those in the cache of its engine, if it has one that tells."""
-        engine = self.engines.get(model)
+        engine = self._generating(model)
         held = None if engine is None else engine.held_prompts()
         if held is not None:
             self._telling.add(model)
@@ -431,7 +516,7 @@ class LocalProvider(
         mark = request.mark
         if mark is None or request.model not in self._telling:
             return ()
-        thread = self._opened[request.model].value.prompts
+        thread = self._prompts(request.model)
         run = asyncio.get_running_loop().run_in_executor
         return await run(thread, _marked, mark, model, prompt_ids)
 
@@ -447,10 +532,17 @@ class LocalProvider(
         In one thread a model: tokenizers are not made for several, long prompts take a while, and
         what a chat template does is no other model's affair.
         """
-        thread = self._opened[request.model].value.prompts
+        thread = self._prompts(request.model)
         run = asyncio.get_running_loop().run_in_executor
         prepared = request.prepared or Once()
         return await prepared.get(lambda: run(thread, make, model, request, *args))
+
+
+async def _loaded(resident: Resident) -> None:
+    try:
+        await resident.load()
+    except APIError as error:
+        raise ProviderStartError(error.message) from error
 
 
 def _marked(mark: Mark, model: LocalModel, prompt_ids: Sequence[int]) -> Marks:

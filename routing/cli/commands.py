@@ -225,7 +225,7 @@ def status(
     try:
         with closing(status_of.Server(url, api_key)) as server:
             if not watch:
-                _print(status_of.table(server.health(), time.time()))
+                _print(status_of.shown(server.health(), time.time()))
                 return
             with suppress(KeyboardInterrupt):
                 status_of.watch(server)

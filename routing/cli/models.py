@@ -22,9 +22,15 @@ def models(
             metavar="[PATTERN]", help="VENDOR/MODEL, a part of it, or a pattern: 'claude-*-5*'."
         ),
     ] = "",
+    local: Annotated[
+        bool, typer.Option("--local", help="Those that were pulled onto this machine instead.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="JSON in place of a table.")] = False,
 ) -> None:
     """Show what is known of vendors' models: what they take and hold, and when they end."""
+    if local:
+        _show_local(pattern, as_json=json)
+        return
     from llama_compat.catalog import Catalog
     from llama_compat.catalog.listed import listed_vendors
     from llama_compat.catalog.vendors import VENDORS
@@ -54,11 +60,59 @@ def models(
     print_(shown)
 
 
+@app.command()
+def rm(
+    model: Annotated[str, typer.Argument(help="As `llama-compat models --local` names it.")],
+) -> None:
+    """Remove a model that was pulled from this machine."""
+    from providers.base import ProviderStartError
+    from providers.local.models.pulled import remove
+
+    try:
+        removed = remove(model)
+    except ProviderStartError as error:
+        fail(error)
+    typer.echo(f"{model} is removed: {_bytes(removed.size)} are free again")
+
+
+def _show_local(pattern: str, *, as_json: bool) -> None:
+    import msgspec
+
+    from providers.local.models.folders import store_folder
+    from providers.local.models.pulled import pulled
+
+    found = [each for each in pulled() if _is_like(each.name, pattern)]
+    if as_json:
+        listed = [{**each._asdict(), "folder": str(each.folder)} for each in found]
+        typer.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
+        return
+    if not found:
+        fail(
+            f"no model that was pulled into {store_folder()} fits '{pattern}'"
+            if pattern
+            else f"no model was pulled into {store_folder()} yet: llama-compat pull starter"
+        )
+    shown = table("Model", "Size", "Holds", "Runs on")
+    for each in found:
+        engine = "local::llama_cpp" if each.is_gguf else "local::torch"
+        shown.add_row(each.name, _bytes(each.size), _tokens(each.context), engine)
+    print_(shown)
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
 def _fits(model: KnownModel, pattern: str) -> bool:
     whole = f"{model.vendor}/{model.model}"
+    return _is_like(whole, pattern) or _is_like(model.model, pattern)
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Whether a pattern fits a name, or what is none is a part of it."""
     if any(letter in pattern for letter in "*?["):
-        return fnmatchcase(whole, pattern) or fnmatchcase(model.model, pattern)
-    return pattern in whole
+        return fnmatchcase(name, pattern)
+    return pattern in name
 
 
 def _takes(facts: Facts) -> str:

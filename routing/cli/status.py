@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 TIMEOUT_SECONDS = 10.0
@@ -134,6 +135,58 @@ def table(health: Health, now: float) -> Table:
     return shown
 
 
+def shown(health: Health, now: float) -> Group:
+    """All that there is to show of `health`; the rest as for `table`."""
+    from rich.console import Group
+
+    parts = (table(health, now), memory_table(health))
+    return Group(*(each for each in parts if each is not None))
+
+
+def memory_table(health: Health) -> Table | None:
+    """The models that share memory, one a row, and what there is of each device; None where none
+    do."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    memory = health.get("memory")
+    if memory is None:
+        return None
+    there = ", ".join(
+        f"{device} {_gigabytes(each['used'])} of {_gigabytes(each['bound'])}"
+        for device, each in memory["devices"].items()
+    )
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=there, title_justify="left")
+    shown.add_column("Model", overflow="fold")
+    shown.add_column("Where")
+    shown.add_column("Takes", justify="right")
+    shown.add_column("In use", justify="right")
+    shown.add_column("Waiting", justify="right")
+    shown.add_column("Loads", justify="right")
+    shown.add_column("Kept")
+    for each in memory["models"]:
+        left = each["expires_seconds"]
+        shown.add_row(
+            Text(f"{each['provider']}/{each['model']}"),
+            each["state"],
+            _gigabytes(sum(each["sizes"].values())) if each["sizes"] else "",
+            str(each["leases"]),
+            str(each["waiting"]),
+            f"{each['loads']}{_took(each['load_seconds'])}",
+            each["keep"] + ("" if left is None else f", {_seconds(left)} left"),
+        )
+    return shown
+
+
+def _took(seconds: float | None) -> str:
+    return "" if seconds is None else f" ({_seconds(seconds)})"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
 def _percent(engine: Mapping[str, Any] | None) -> str:
     if engine is None:
         return ""
@@ -159,7 +212,7 @@ def watch(server: Server) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         while True:
             try:
-                live.update(table(server.health(), time.time()), refresh=True)
+                live.update(shown(server.health(), time.time()), refresh=True)
             except KeyWanted:
                 raise
             except StatusError as error:

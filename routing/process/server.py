@@ -84,6 +84,13 @@ def serve(
                     workers,
                     workers,
                 )
+            if distribution.memory is not None:
+                log.warning(
+                    "`memory` is what the models of each of the %s workers may take: together that"
+                    " is %s times as much",
+                    workers,
+                    workers,
+                )
             with shared_metrics() if settings.metrics else nullcontext():
                 return serve_in_workers(
                     source, listener, workers, settings.shutdown_grace_seconds, watched

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, SecretStr, StringConstraints
+from pydantic import BaseModel, ByteSize, SecretStr, StringConstraints
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -22,6 +22,7 @@ NAMES = {
     bool: "true or false",
     SecretStr: "text, a secret",
     Path: "path",
+    ByteSize: "size, as `12GB`",
     date: "date",
     datetime: "time",
     Any: "anything",

@@ -380,6 +380,16 @@ BEHIND = {
         "No replica of the model has started in time.",
         "See whether the Ray cluster has room; raise `replicas.start_seconds`.",
     ),
+    "model_not_loaded": Row(
+        "503",
+        "The model is not in memory, and could not be loaded, or had no room in time.",
+        "`message` says why; raise `memory` or `residency.wait_seconds`, or ask again later.",
+    ),
+    "not_resident": Row(
+        "409",
+        "`/admin/models/ID/load` or `/unload` was asked of a model that does not share memory.",
+        "Set `memory` in the template; other servers' models are theirs to load.",
+    ),
     "no_worker": Row("503", "FastChat's controller has no worker for the model.", "Start one."),
     "out_of_memory": Row(
         "503", "The engine has no memory left.", "Lower `max_sequences` or `kv_cache`."

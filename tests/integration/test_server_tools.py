@@ -99,6 +99,7 @@ def server(
                 "web_search": {"backend": "files", "folder": str(folder)},
                 "web_fetch": {"allow_private_addresses": True},
                 "max_turns": 3,
+                "max_cost": 1,
             },
             "storage": f"sqlite:{kept}",
             "records": {},
@@ -112,6 +113,12 @@ def server(
         ],
         models=[
             {"id": "m", "provider": "scripted"},
+            {
+                "id": "dear",
+                "provider": "scripted",
+                "provider_model": "m",
+                "price": {"input": 1_000_000, "output": 1_000_000},
+            },
             *({"id": name, "provider": "scripted", "guardrails": [rail]} for name, rail in RAILS),
         ],
         keys=[
@@ -246,6 +253,15 @@ def test_no_more_turns_than_the_template_lets(
     response = client.responses.create(model="m", input="forever", tools=[SEARCH])
     assert len(vendor.received) - before == 3
     assert response.status == "completed"
+
+
+def test_no_other_turn_when_the_cost_is_used_up(
+    client: openai.OpenAI, vendor: ScriptedModels
+) -> None:
+    before = len(vendor.received)
+    response = client.responses.create(model="dear", input="forever", tools=[SEARCH])
+    assert len(vendor.received) - before == 1
+    assert response.status == "incomplete"
 
 
 # Messages -------------------------------------------------------------------------------------

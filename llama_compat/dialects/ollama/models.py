@@ -66,14 +66,24 @@ def render_tag(model: ModelInfo) -> dict[str, Any]:
     }
 
 
-def render_running(model: ModelInfo) -> dict[str, Any]:
-    """One of the models that `/api/ps` lists."""
+def render_running(
+    model: ModelInfo, *, sizes: Mapping[str, int] | None = None, expires: float | None = None
+) -> dict[str, Any]:
+    """One of the models that `/api/ps` lists.
+
+    Args:
+        model: which one.
+        sizes: what it takes of each device, where somebody counts it.
+        expires: when it is unloaded, in seconds since 1970; None for never.
+    """
     tag = render_tag(model)
     del tag["modified_at"]
+    sizes = sizes or {}
     return {
         **tag,
-        "expires_at": _NEVER,
-        "size_vram": 0,
+        "size": sum(sizes.values()),
+        "expires_at": _NEVER if expires is None else _time(expires),
+        "size_vram": sum(size for device, size in sizes.items() if device != "cpu"),
         "context_length": model.context_length or 0,
     }
 
@@ -114,5 +124,5 @@ def _details(model: ModelInfo) -> dict[str, Any]:
     }
 
 
-def _time(seconds: int) -> str:
+def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from llama_compat.dialects.ollama.options import options_asked, parse_max_tokens
 from llama_compat.dialects.ollama.replies import REPLIES
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.extent import Extent, Prompt
+from llama_compat.text.durations import seconds_of
 from llama_compat.wire.json_fields import JSONFields, encode_json, from_raw
 
 OLLAMA = Dialect(
@@ -154,7 +156,7 @@ def _nothing(
     prompt: str, said: Callable[[Mapping[str, Raw], str], Mapping[str, Any]]
 ) -> Callable[[Mapping[str, Raw], str], bytes | None]:
     """The reply to a request that asks for nothing but that a model be loaded or, by a `keep_alive`
-    of no time, unloaded; None for all others. Here it changes nothing: models stay.
+    of no time, unloaded; None for all others. Where models do not share memory it changes nothing.
 
     Args:
         prompt: the member that says what to do.
@@ -177,6 +179,29 @@ def _nothing_generated(
         "done": True,
         "done_reason": "unload" if _unloads(fields.get("keep_alive")) else "load",
     }
+
+
+def _keep_alive(fields: Mapping[str, Raw]) -> float | None:
+    """What `keep_alive` says: seconds, or a time as Go writes it, `-1` or anything below 0 for ever
+    (https://docs.ollama.com/faq, read 2026-11-23).
+
+    Raises:
+        APIError: 400; it says something else.
+    """
+    raw = fields.get("keep_alive")
+    value = None if raw is None else from_raw(raw)
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str):
+            text = value.removeprefix("-")
+            seconds = 0.0 if text == "0" else seconds_of(text)
+            return seconds if text == value or not seconds else math.inf
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("expected a number of seconds or a time such as 10m")
+    except ValueError as error:
+        raise invalid_parameter("keep_alive", f"'keep_alive': {error}.") from None
+    return math.inf if value < 0 else float(value)
 
 
 def _is_nothing(raw: Raw | None) -> bool:
@@ -206,6 +231,7 @@ CHAT = Operation(
     parse=parse_chat,
     replies=REPLIES,
     nothing=_nothing("messages", _nothing_generated(chat_said)),
+    keep_alive=_keep_alive,
     withheld=withheld(chat_said),
 )
 GENERATE = Operation(
@@ -217,6 +243,7 @@ GENERATE = Operation(
     parse=parse_generate,
     replies=REPLIES,
     nothing=_nothing("prompt", _nothing_generated(generate_said)),
+    keep_alive=_keep_alive,
     withheld=withheld(generate_said),
 )
 RAW_GENERATE = Operation(
@@ -228,6 +255,7 @@ RAW_GENERATE = Operation(
     parse=parse_raw_generate,
     replies=REPLIES,
     nothing=_nothing("prompt", _nothing_generated(generate_said)),
+    keep_alive=_keep_alive,
     withheld=withheld(generate_said),
 )
 EMBED = Operation(
@@ -238,6 +266,7 @@ EMBED = Operation(
     parameters=_embedding_parameters,
     parse=parse_embed_request,
     nothing=_nothing("input", lambda fields, model: {"model": model, "embeddings": []}),
+    keep_alive=_keep_alive,
 )
 EMBEDDINGS = Operation(
     dialect=OLLAMA,
@@ -247,4 +276,5 @@ EMBEDDINGS = Operation(
     parameters=_embedding_parameters,
     parse=parse_embeddings_request,
     nothing=_nothing("prompt", lambda fields, model: {"embedding": []}),
+    keep_alive=_keep_alive,
 )

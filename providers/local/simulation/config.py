@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+from llama_compat.distribution.residency import Device
 
 
 class SimulationConfig(BaseModel):
@@ -36,6 +38,18 @@ class SimulationConfig(BaseModel):
 
     step_tokens: int = Field(2048, ge=1)
     """Tokens that a step computes at most, of prompts and of replies together."""
+
+    memory: ByteSize = ByteSize(0)
+    """What each model takes of `device`, where the template's `memory` is shared: `5GB`."""
+
+    device: Device = "cpu"
+    """Where that is."""
+
+    load_seconds: float = Field(0, ge=0, allow_inf_nan=False)
+    """What loading a model takes."""
+
+    unpark_seconds: float = Field(0, ge=0, allow_inf_nan=False)
+    """What it takes until a model is back whose weights are parked in main memory."""
 
     @property
     def capacity(self) -> int:

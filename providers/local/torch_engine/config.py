@@ -8,6 +8,9 @@ from pydantic import AfterValidator, Field, PositiveInt, StringConstraints
 
 from providers.local.provider import LocalConfig, enough_for_each
 
+CUDA_BYTES = 256 * 2**20
+"""What a model takes on a GPU beside weights and cache, about: activations, graphs, workspaces."""
+
 
 class TorchConfig(LocalConfig):
     """Where and how the models run."""

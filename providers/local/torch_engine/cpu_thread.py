@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -25,7 +25,7 @@ _whole: int | None = None
 """How many threads its operations have, while `use_threads` gave them another number."""
 
 
-def on_cpu_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def on_cpu_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Call `function` in the thread, after what came before, and wait for what it returns.
 
     Not from within the thread itself, which would wait forever.
@@ -41,6 +41,23 @@ def on_cpu_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
                 _whole = None
 
     return _thread.submit(call).result()
+
+
+class RunsIn(Protocol):
+    """Calls a function in some thread, and waits for what it returns."""
+
+    def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What `function` returns, or raises."""
+
+
+def aside(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call `function` in a thread of its own, beside what computes, and wait for what it returns.
+
+    For what takes long and is done once, such as loading a model while others answer: the threads
+    that its operations start end with it.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="loading") as thread:
+        return thread.submit(function, *args, **kwargs).result()
 
 
 def use_threads(threads: int) -> None:

@@ -21,7 +21,7 @@ from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.loading.checkpoint import read_model
 
@@ -85,7 +85,11 @@ def is_embedder(folder: Path) -> bool:
 
 
 def load_embedder(
-    name: str, folder: Path, config: TorchConfig, context_length: int | None
+    name: str,
+    folder: Path,
+    config: TorchConfig,
+    context_length: int | None,
+    where: RunsIn = on_cpu_thread,
 ) -> LoadedEmbedder:
     """Load the model in `folder`.
 
@@ -94,6 +98,7 @@ def load_embedder(
         folder: where it is.
         config: the provider's settings.
         context_length: the tokens that a text may have, if less than the model takes.
+        where: the thread in which the weights are read.
 
     Raises:
         ProviderStartError: it can't be loaded, or has a step that is not known here.
@@ -103,7 +108,7 @@ def load_embedder(
     try:
         pooling, normalize = _steps(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = on_cpu_thread(
+        model = where(
             read_model, AutoModel, folder, spare=UNUSED, dtype=choose_dtype(config.dtype, device)
         )
     except Exception as error:  # of a damaged file, whatever its reader stumbles over

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from providers.base import ProviderConfig, ProviderStartError
-from providers.local.engine import Embedder, Engine, Reranker
 from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
-from providers.local.torch_engine.config import TorchConfig
+from providers.local.residency.host import AnyEngine, Footprint
+from providers.local.residency.ledger import Sizes
+from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.waiting import bounded_waiting
 from providers.requirements import require
 
@@ -38,7 +39,34 @@ class TorchProvider(LocalProvider):
     modules = ("torch", "transformers", "safetensors")
     extra = "torch"
 
-    def _open_engine(self, name: str, context_length: int | None) -> Engine | Embedder | Reranker:
+    def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
+        gguf, folder = self._found(name)
+        from providers.local.torch_engine import embedder, reranker
+        from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread
+        from providers.local.torch_engine.engine import TorchEngine
+        from providers.local.torch_engine.loading.loader import load
+
+        if gguf:
+            folder = _converted(name, gguf)
+        config = self._config_of(name)
+        # Where memory is shared, others answer while this one is loaded.
+        where = on_cpu_thread if self._residency is None else aside
+        if reranker.is_reranker(folder):
+            ranking = reranker.load_reranker(name, folder, config, context_length, where)
+            return reranker.TorchReranker(ranking, config.max_waiting)
+        if embedder.is_embedder(folder):
+            loaded = embedder.load_embedder(name, folder, config, context_length, where)
+            return embedder.TorchEmbedder(loaded, config.max_waiting)
+        engine = TorchEngine(load(name, folder, config, context_length, where=where))
+        engine.start()
+        return engine
+
+    def _found(self, name: str) -> tuple[Path | None, Path]:
+        """The GGUF that has to be converted, or else the folder of the model; torch is imported.
+
+        Raises:
+            ProviderStartError: it is not there, or torch is not.
+        """
         # A model that is not there is told at once, not after the seconds that torch takes.
         gguf = _lone_gguf(Path(name).expanduser())
         folder = Path() if gguf else model_store.resolve(name)
@@ -47,30 +75,60 @@ class TorchProvider(LocalProvider):
             with bounded_waiting(TURNS):
                 import torch
 
-            from providers.local.torch_engine import embedder, reranker
+            from providers.local.torch_engine import engine as _engine
+            from providers.local.torch_engine import reranker as _reranker
             from providers.local.torch_engine.cpu_thread import on_cpu_thread
-            from providers.local.torch_engine.engine import TorchEngine
-            from providers.local.torch_engine.loading.loader import load
         except (ImportError, OSError) as error:
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs ({error}): pip install"
                 " --force-reinstall 'llama-compat[torch]'"
             ) from error
+        del _engine, _reranker
+        if self.config.threads is not None:
+            # libgomp counts for each thread by itself.
+            on_cpu_thread(torch.set_num_threads, self.config.threads)
+        return gguf, folder
+
+    def _config_of(self, name: str) -> TorchConfig:
+        """The settings, with as much for the cache as the model may have."""
+        cache = self._kv_caches.get(name)
+        if not cache:
+            return self.config
+        return self.config.model_copy(update={"kv_cache": float(cache)})
+
+    # Memory that is shared ------------------------------------------------------------------------
+
+    def footprint(self, name: str) -> Footprint:
+        """By its files; see `loading.footprint`."""
+        gguf, folder = self._found(name)
+        from providers.local.torch_engine import embedder, reranker
+        from providers.local.torch_engine.loading import footprint
+
         if gguf:
             folder = _converted(name, gguf)
-        config = self.config
-        if config.threads is not None:
-            # libgomp counts for each thread by itself.
-            on_cpu_thread(torch.set_num_threads, config.threads)
-        if reranker.is_reranker(folder):
-            ranking = reranker.load_reranker(name, folder, config, context_length)
-            return reranker.TorchReranker(ranking, config.max_waiting)
-        if embedder.is_embedder(folder):
-            loaded = embedder.load_embedder(name, folder, config, context_length)
-            return embedder.TorchEmbedder(loaded, config.max_waiting)
-        engine = TorchEngine(load(name, folder, config, context_length))
-        engine.start()
-        return engine
+        generates = not (embedder.is_embedder(folder) or reranker.is_reranker(folder))
+        length = self._wanted_context_length(name)
+        return footprint.footprint(name, folder, self.config, length, generates=generates)
+
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
+        """Weights and cache; what else is on a GPU can't be told apart from what others have."""
+        [(device, needs)] = footprint.needs.items()
+        loaded = getattr(engine, "loaded", None)
+        module: Any = getattr(loaded, "model", None)
+        if hasattr(module, "parameters"):  # an embedder's, or a reranker's
+            return {device: sum(each.nbytes for each in module.parameters())}
+        cache = getattr(loaded, "cache_bytes", None)
+        if cache is None:
+            cache = footprint.kv_cache or 0
+        beside = 0 if device == "cpu" else min(CUDA_BYTES, needs)
+        return {device: footprint.weights + cache + beside}
+
+    def freed(self) -> None:
+        """Give what torch keeps for itself of a GPU back."""
+        import torch
+
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
 
 
 # What has to be there before a model can be loaded ------------------------------------------------

@@ -24,7 +24,7 @@ from providers.base import ProviderStartError
 from providers.local.batch_thread import BatchThread, Gone
 from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.embedder import BATCH_TOKENS, batches
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -75,7 +75,11 @@ def is_reranker(folder: Path) -> bool:
 
 
 def load_reranker(
-    name: str, folder: Path, config: TorchConfig, context_length: int | None
+    name: str,
+    folder: Path,
+    config: TorchConfig,
+    context_length: int | None,
+    where: RunsIn = on_cpu_thread,
 ) -> LoadedReranker:
     """Load the model in `folder`.
 
@@ -85,6 +89,7 @@ def load_reranker(
         config: the provider's settings.
         context_length: the tokens that a query and a document may have, if less than the model
             takes.
+        where: the thread in which the weights are read.
 
     Raises:
         ProviderStartError: it can't be loaded.
@@ -94,7 +99,7 @@ def load_reranker(
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         dtype = choose_dtype(config.dtype, device)
-        model = on_cpu_thread(read_model, AutoModelForSequenceClassification, folder, dtype=dtype)
+        model = where(read_model, AutoModelForSequenceClassification, folder, dtype=dtype)
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
             f"The reranking model '{name}' in {folder} can't be loaded: {error}. Pull it again or"

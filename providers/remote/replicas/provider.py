@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.prefixes.held import CacheNews
-from providers.base import Provider, ProviderConfig, ProviderModel, TellOfCache
+from providers.base import (
+    WAKING_KEEPALIVE_SECONDS,
+    Provider,
+    ProviderConfig,
+    ProviderModel,
+    TellOfCache,
+)
 from providers.remote.replicas.caches import ReplicaCaches
 from providers.remote.replicas.server import OwnServer
 
@@ -19,10 +25,6 @@ if TYPE_CHECKING:
 LISTEN_SECONDS = 5.0
 """How often each replica is asked how its engine is. It counts as a request while it is answered,
 and one that nobody asks anything else is to end some time."""
-
-
-KEEPALIVE_SECONDS = 5.0
-"""A stream whose client waits for a replica to start is kept alive as often as that."""
 
 
 class ReplicaSet(Protocol):
@@ -97,7 +99,7 @@ class ReplicatedProvider(Provider):
         self.embedding_parameters = any_of_them.embedding_parameters
         self.rerank_parameters = any_of_them.rerank_parameters
         if any(each.may_sleep for each in replicas.values()):
-            self.keepalive_seconds = KEEPALIVE_SECONDS
+            self.keepalive_seconds = WAKING_KEEPALIVE_SECONDS
         self._leave: list[Callable[[], None]] = []
         self._heard: dict[tuple[str, str], Stats] = {}
         self._listening: asyncio.Task[None] | None = None

@@ -6,6 +6,7 @@ asks for the head of it before it does anything.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -22,6 +23,7 @@ from llama_compat.dialects.ollama.operations import (
 from llama_compat.errors import APIError, missing_parameter
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
+from providers.local.residency.resident import Whereabouts
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.body import parse_body, read_body
 from routing.ingress.disconnect import ClientGone
@@ -54,11 +56,24 @@ def _add_routes(app: Application) -> None:
         return {"models": [models.render_tag(each) for each in listed]}
 
     async def running(request: Request) -> dict[str, Any]:
-        """The models of the engines in this process, which are loaded as long as it runs."""
+        """The models of the engines in this process: those that share memory while they are loaded,
+        the others as long as it runs."""
         runtime = runtime_of(request)
         engines = {each.id for each in runtime.providers.values() if each.stats()}
         listed = [each for each in await list_models(request) if each.owned_by in engines]
-        return {"models": [models.render_running(each) for each in listed]}
+        shown = []
+        for each in listed:
+            route = await runtime.models.seen(each.id, request.scope["principal"])
+            resident = route.provider.resident(route.target.model)
+            if resident is None:
+                shown.append(models.render_running(each))
+                continue
+            now = resident.snapshot()
+            if now.state is Whereabouts.ready:
+                left = now.expires_seconds
+                expires = None if left is None else time.time() + left
+                shown.append(models.render_running(each, sizes=now.sizes, expires=expires))
+        return {"models": shown}
 
     async def show(request: Request) -> Response:
         """What is known of one model."""

@@ -30,7 +30,7 @@ from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import on_cpu_thread
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -83,6 +83,7 @@ class LoadedModel:
         batched: whether sequences share forward passes.
         kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
         long_rope: what long sequences turn by, where that is something else.
+        cache_bytes: what the KV cache takes; None where it grows with each sequence.
     """
 
     config: TorchConfig
@@ -96,10 +97,16 @@ class LoadedModel:
     batched: bool
     kernels: str
     long_rope: LongRope | None = None
+    cache_bytes: int | None = None
 
 
 def load(
-    name: str, folder: Path, config: TorchConfig, context_length: int | None = None
+    name: str,
+    folder: Path,
+    config: TorchConfig,
+    context_length: int | None = None,
+    *,
+    where: RunsIn = on_cpu_thread,
 ) -> LoadedModel:
     """Load the model in `folder`.
 
@@ -108,12 +115,13 @@ def load(
         folder: in Hugging Face's layout.
         config: the provider's settings.
         context_length: takes the place of the model's own where that is longer or not known.
+        where: the thread in which that is done; `aside`, where other models compute meanwhile.
 
     Raises:
         ProviderStartError: the folder or the device won't do.
     """
     device = choose_device(config.device)
-    return on_cpu_thread(current(device)(_load), name, folder, config, context_length, device)
+    return where(current(device)(_load), name, folder, config, context_length, device)
 
 
 def _load(
@@ -154,12 +162,15 @@ def _load(
     )
     runner: Runner
     long_rope: LongRope | None = None
+    cache_bytes: int | None = None
     if unbatched is None:
-        quantization = _quantization(name, config, device, dtype)
+        quantization = chosen_quantization(name, config, device, dtype)
         kind = _auto_class(name, folder, architecture)
         decoder = _decoder(name, folder, kind, device, dtype, quantization)
         vocab_size = len(decoder.embedding)
-        runner, blocks, kernels, long_rope = paged(name, decoder, context_length, limits, config)
+        runner, blocks, kernels, long_rope, cache_bytes = paged(
+            name, decoder, context_length, limits, config
+        )
     else:
         runner, vocab_size = unbatched
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
@@ -186,6 +197,7 @@ def _load(
         batched=unbatched is None,
         kernels=kernels,
         long_rope=long_rope,
+        cache_bytes=cache_bytes,
     )
 
 
@@ -299,7 +311,14 @@ def _unbatched(
     return UnbatchedRunner(model, way, vocab_size), vocab_size
 
 
-def _quantization(name: str, config: TorchConfig, device: torch.device, dtype: torch.dtype) -> str:
+def chosen_quantization(
+    name: str, config: TorchConfig, device: torch.device, dtype: torch.dtype
+) -> str:
+    """How the weights of a model that is batched are kept: one of `linear.MAKES`.
+
+    Raises:
+        ProviderStartError: not as the template says.
+    """
     possible = [
         kind
         for kind, there in (

@@ -37,12 +37,14 @@ class Paged(NamedTuple):
         blocks: of its KV cache.
         kernels: what computes beside the matrix products.
         long_rope: what long sequences turn by, where that is something else.
+        cache_bytes: what the KV cache takes.
     """
 
     runner: Runner
     blocks: BlockManager
     kernels: str
     long_rope: LongRope | None
+    cache_bytes: int
 
 
 def paged(
@@ -108,7 +110,8 @@ def paged(
         runner = PagedRunner(decoder, cache, CPUKernels(decoder, BLOCK_SIZE))
     else:
         runner = PagedRunner(decoder, cache)
-    return Paged(runner, BlockManager(total, BLOCK_SIZE), chosen, long_rope)
+    blocks = BlockManager(total, BLOCK_SIZE)
+    return Paged(runner, blocks, chosen, long_rope, total * block_bytes)
 
 
 def _record(name: str, runner: KernelRunner) -> None:

@@ -393,14 +393,14 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         "- a\n",
         [
             "1: expected a mapping with the keys version, server, providers, models, keys, teams,"
-            " routing, scale, guardrails, got a list",
+            " routing, scale, memory, residency, guardrails, got a list",
         ],
     ),
     "text": (
         "\nhello\n",
         [
             "2: expected a mapping with the keys version, server, providers, models, keys, teams,"
-            " routing, scale, guardrails, got a single value",
+            " routing, scale, memory, residency, guardrails, got a single value",
         ],
     ),
     "tab": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from llama_compat.catalog.vendors import VENDORS
@@ -84,3 +85,26 @@ def test_check_warns_and_does_not_fail(tmp_path: Path) -> None:
     result = llama_compat("check", str(template))
     assert result.exit_code == 0
     assert "Warning: openai/o1-mini was shut down on 2025-10-27." in result.stdout
+
+
+def test_those_on_this_machine_and_how_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path))
+    result = llama_compat("models", "--local")
+    assert (result.exit_code, "llama-compat pull starter" in result.stderr) == (1, True)
+    folder = tmp_path / "models" / "starter.gguf"
+    folder.mkdir(parents=True)
+    (folder / "model.gguf").write_bytes(b"GGUF" * 500_000)
+    shown = llama_compat("models", "--local").stdout
+    assert "starter.gguf" in shown
+    assert "2 MB" in shown
+    assert "local::llama_cpp" in shown
+    assert [each["name"] for each in listed("--local")] == ["starter.gguf"]
+    assert llama_compat("models", "nothing", "--local").exit_code == 1
+    assert llama_compat("rm", "starter.gguf").stdout == (
+        "starter.gguf is removed: 2 MB are free again\n"
+    )
+    assert not folder.exists()
+    result = llama_compat("rm", "starter.gguf")
+    assert (result.exit_code, "There are none." in result.stderr) == (1, True)

@@ -207,3 +207,45 @@ def _until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_models_that_share_memory_are_rows_of_their_own(server: Told) -> None:
+    there = {
+        "provider": "torch",
+        "model": "qwen",
+        "state": "ready",
+        "sizes": {"cpu": 4_200_000_000},
+        "leases": 3,
+        "waiting": 0,
+        "keep": "idle 10m",
+        "idle_seconds": 2.0,
+        "expires_seconds": 598.0,
+        "loads": 2,
+        "load_seconds": 1.5,
+    }
+    waited_for = {**there, "model": "coder", "state": "out", "sizes": {}, "leases": 0, "waiting": 7}
+    waited_for |= {"keep": "always", "expires_seconds": None, "loads": 0, "load_seconds": None}
+    server.health["memory"] = {
+        "devices": {"cpu": {"bound": 12_000_000_000, "used": 4_200_000_000}},
+        "models": [there, waited_for],
+    }
+    result = status("--url", server.url)
+    *_, qwen, coder = rows(result)
+    assert qwen == [
+        "torch/qwen",
+        "ready",
+        "4.2",
+        "GB",
+        "3",
+        "0",
+        "2",
+        "(1.5",
+        "s)",
+        "idle",
+        "10m,",
+        "598.0",
+        "s",
+        "left",
+    ]
+    assert coder == ["torch/coder", "out", "0", "7", "0", "always"]
+    assert "cpu 4.2 GB of 12.0 GB" in result.stdout

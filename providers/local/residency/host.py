@@ -1,0 +1,231 @@
+"""A model of an engine in this process: opened and closed, and what is known of it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import NamedTuple, Protocol
+
+from providers.base import ProviderStartError
+from providers.local.engine import Embedder, Engine, Reranker, Stats
+from providers.local.replies.grammar import Grammars
+from providers.local.residency.ledger import Sizes
+from providers.local.residency.resident import Resident
+
+AnyEngine = Engine | Embedder | Reranker
+
+_NOW = frozenset({"waiting", "running", "used_blocks", "total_blocks", "batched"})
+"""The figures of `Stats` that are of a moment; the others add up."""
+
+
+class Footprint(NamedTuple):
+    """What a model takes of the memory of this machine.
+
+    Attributes:
+        needs: while it is loaded, at most.
+        weights: what its weights take once it is.
+        kv_cache: what of it is for its KV cache; None where that is not for the template to say.
+    """
+
+    needs: Sizes
+    weights: int = 0
+    kv_cache: int | None = None
+
+
+class EngineMaker(Protocol):
+    """What makes engines of one provider's models. All of it is called in threads."""
+
+    id: str
+
+    def open_engine(self, name: str, kv_cache: int | None) -> AnyEngine:
+        """An engine that runs, with so many bytes for its KV cache where that is said.
+
+        Raises:
+            ProviderStartError: a person has to mend something.
+        """
+
+    def footprint(self, name: str) -> Footprint:
+        """What the model will take.
+
+        Raises:
+            ProviderStartError: it is not there, or its files make no sense.
+        """
+
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
+        """What it takes now that it is loaded, of which its footprint was that."""
+
+    def freed(self) -> None:
+        """An engine is gone, and nothing here refers to it any more."""
+
+    def max_waiting(self) -> int | None:
+        """How many requests may wait for a model."""
+
+
+class OpenedModel(NamedTuple):
+    """A model that runs, the thread in which its prompts are made, and the grammars that its
+    replies can be held to."""
+
+    engine: AnyEngine
+    prompts: ThreadPoolExecutor
+    grammars: Grammars | None
+
+    async def stop(self) -> None:
+        """Stop it."""
+        if not isinstance(self.engine, Embedder | Reranker):
+            self.engine.model.tokenizer.close()
+        await asyncio.to_thread(self.engine.stop)
+        # It waits for the prompt that is being tokenized, which may be a long one.
+        await asyncio.to_thread(self.prompts.shutdown, cancel_futures=True)
+        if self.grammars is not None:
+            self.grammars.close()
+
+
+class EngineHost:
+    """One model of a provider, whether it is loaded or not. It is a `Loadable`.
+
+    Args:
+        maker: makes its engine.
+        name: what the provider calls it.
+
+    Attributes:
+        opened: what runs; None while it is not loaded.
+        resident: what is leased of it, where the memory is shared.
+        context_length: how many tokens it holds, once it was loaded.
+    """
+
+    def __init__(self, maker: EngineMaker, name: str) -> None:
+        self._maker = maker
+        self.name = name
+        self.opened: OpenedModel | None = None
+        self.resident: Resident | None = None
+        self.context_length: int | None = None
+        self._footprint: Footprint | None = None
+        self._past: Stats | None = None
+
+    @property
+    def provider(self) -> str:
+        """The id of the provider that has it."""
+        return self._maker.id
+
+    @property
+    def stats(self) -> Stats | None:
+        """What its engines have done, and the last one does; None before the first."""
+        if self.opened is None:
+            return self._past
+        return _added(self._past, self.opened.engine.stats)
+
+    # As a Loadable --------------------------------------------------------------------------------
+
+    async def survey(self) -> None:
+        """Find out what it will take.
+
+        Raises:
+            ProviderStartError: it is not there, or its files make no sense.
+        """
+        if self._footprint is None:
+            self._footprint = await asyncio.to_thread(self._maker.footprint, self.name)
+
+    @property
+    def needs(self) -> Sizes:
+        """What it takes while it is loaded, at most; `survey` has found out."""
+        assert self._footprint is not None
+        return self._footprint.needs
+
+    @property
+    def parks(self) -> Sizes:
+        """Nothing: an engine of this process has no way to wait with its weights alone."""
+        return {}
+
+    @property
+    def max_waiting(self) -> int | None:
+        """As many as its engine would let wait."""
+        return self._maker.max_waiting()
+
+    async def load(self) -> Sizes:
+        """Load it, in a thread, and start an engine.
+
+        Raises:
+            ProviderStartError: a person has to mend something.
+        """
+        kv_cache = None if self._footprint is None else self._footprint.kv_cache
+        return await self._open(lambda: self._maker.open_engine(self.name, kv_cache))
+
+    async def unpark(self) -> Sizes:
+        """Nobody asks for it, as nothing is parked."""
+        raise RuntimeError(f"{self.name} was not parked")
+
+    async def unload(self) -> None:
+        """Break off what is running, and let go of all that there is."""
+        if self.opened is not None:
+            opened = self._close()
+            engine = weakref.ref(opened.engine)
+            await opened.stop()
+            del opened
+            await asyncio.to_thread(self._forget, engine)
+
+    async def park(self) -> Sizes:
+        """Nobody asks for it, as nothing can be parked."""
+        raise RuntimeError(f"{self.name} can't be parked")
+
+    async def end(self) -> None:
+        """Nobody has it any more."""
+        if self.resident is not None:
+            await self.resident.remove()
+        else:
+            await self.unload()
+
+    def present(self) -> Sizes | None:
+        """What it takes now; None where it is not loaded."""
+        return None if self.opened is None else self._taken(self.opened.engine)
+
+    def _taken(self, engine: AnyEngine) -> Sizes:
+        if self._footprint is None:
+            return {}
+        return self._maker.taken_by(self._footprint, engine)
+
+    def _forget(self, engine: weakref.ref[AnyEngine]) -> None:
+        """Have its memory given back before somebody is told that it was."""
+        if engine() is not None:
+            gc.collect()  # what refers to itself in a circle
+        self._maker.freed()
+
+    def _close(self) -> OpenedModel:
+        assert self.opened is not None
+        self._past = self.stats
+        opened, self.opened = self.opened, None
+        if self._past is not None:
+            self._past = replace(self._past, waiting=0, running=0, used_blocks=0, total_blocks=0)
+        return opened
+
+    async def _open(self, opens: Callable[[], AnyEngine]) -> Sizes:
+        opening = asyncio.ensure_future(asyncio.to_thread(opens))
+        try:
+            engine = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on all the same, and what it opens would run for nobody.
+            with suppress(ProviderStartError):
+                await asyncio.to_thread((await opening).stop)
+            raise
+        grammars = None
+        if not isinstance(engine, Embedder | Reranker):
+            grammars = Grammars(engine.model)
+            self.context_length = engine.model.context_length
+        prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        self.opened = OpenedModel(engine, prompts, grammars)
+        return self._taken(engine)
+
+
+def _added(past: Stats | None, now: Stats) -> Stats:
+    if past is None:
+        return now
+    summed = {
+        each.name: getattr(past, each.name) + getattr(now, each.name)
+        for each in fields(Stats)
+        if each.name not in _NOW
+    }
+    return replace(now, **summed)

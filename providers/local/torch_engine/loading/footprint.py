@@ -1,0 +1,151 @@
+"""What a model folder will take of memory, told by its files before anything of it is loaded."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from providers.base import ProviderStartError
+from providers.local.residency.host import Footprint
+from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
+from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.loading import weight_cache
+from providers.local.torch_engine.loading.architectures import why_not
+from providers.local.torch_engine.loading.loader import chosen_quantization
+
+INT8_BYTES = 1 + 2 / 32
+"""Of a weight of 8 bits: itself, and its part of a scale."""
+
+
+@dataclass(frozen=True)
+class WeightCounts:
+    """How many numbers there are.
+
+    Attributes:
+        all: in all tensors.
+        embedding: in the table of embeddings, which stays as it is.
+    """
+
+    all: int
+    embedding: int
+
+
+def footprint(
+    name: str,
+    folder: Path,
+    config: TorchConfig,
+    context_length: int | None,
+    *,
+    generates: bool,
+) -> Footprint:
+    """What the model in `folder` takes.
+
+    Args:
+        name: the provider's name for it, for messages.
+        folder: in Hugging Face's layout.
+        config: the provider's settings.
+        context_length: the most tokens of a sequence, if the template says so.
+        generates: whether it has a KV cache.
+
+    Raises:
+        ProviderStartError: its files make no sense.
+    """
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+    try:
+        counts = count_weights(folder)
+        architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # of a damaged file, whatever its reader stumbles over
+        raise ProviderStartError(
+            f"It can't be told what the model '{name}' in {folder} takes of memory: {error}. Pull"
+            " it again or name another folder in the template."
+        ) from error
+    read = counts.all * dtype.itemsize
+    if not generates:
+        return Footprint({place: read}, read)
+    stays = read
+    loading = read
+    if why_not(architecture) is None:
+        quantization = chosen_quantization(name, config, device, dtype)
+        stays = weight_bytes(counts, dtype, quantization)
+        kept = weight_cache.file_in(folder)
+        if quantization == "int8" and kept.is_file():
+            loading = kept.stat().st_size
+    cache = cache_bytes(architecture, config, dtype, context_length, stays)
+    beside = 0 if place == "cpu" else CUDA_BYTES
+    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)
+
+
+def count_weights(folder: Path) -> WeightCounts:
+    """How many numbers the weights in `folder` have.
+
+    Raises:
+        ValueError: there are none, or a file is damaged.
+    """
+    found = list(_shapes(folder))
+    if not found:
+        # Older files say nothing of themselves; nearly all of them have 16 bits.
+        sizes = [each.stat().st_size for each in folder.glob("pytorch_model*.bin")]
+        if not sizes:
+            raise ValueError("there are no weights")
+        return WeightCounts(sum(sizes) // 2, 0)
+    tables = [math.prod(shape) for name, shape in found if name.endswith("embed_tokens.weight")]
+    return WeightCounts(sum(math.prod(shape) for _, shape in found), max(tables, default=0))
+
+
+def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """The names and shapes of all tensors, by the headers of the files
+    (https://github.com/huggingface/safetensors#format)."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            if size > path.stat().st_size:
+                raise ValueError(f"{path.name} is damaged")
+            header: dict[str, Any] = json.loads(file.read(size))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                yield name, tensor["shape"]
+
+
+def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
+    """What they take once they are loaded, in numbers of this kind."""
+    each = {"none": dtype.itemsize, "float16": 2, "int8": INT8_BYTES}[quantization]
+    if quantization == "none":
+        return int(counts.all * each)
+    # The table stays in float32; where it is the head as well, that is one more, and quantized.
+    return int(counts.embedding * dtype.itemsize + counts.all * each)
+
+
+def cache_bytes(
+    architecture: Any,
+    config: TorchConfig,
+    dtype: torch.dtype,
+    context_length: int | None,
+    weights: int,
+) -> int:
+    """What the KV cache gets: so many bytes where the template says that, a share of what the
+    weights take where it says a share; never more than the longest sequences need.
+
+    What is free, of which a share would be otherwise, depends on who else is loaded at the moment.
+    """
+    text = architecture.get_text_config()
+    heads = text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    token = text.num_hidden_layers * 2 * kv_heads * head_dim * dtype.itemsize
+    own = getattr(text, "max_position_embeddings", None)
+    known = [length for length in (own, context_length) if length is not None]
+    allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
+    if known:
+        # In whole blocks, of which the last is rarely full.
+        allowed = min(allowed, config.max_sequences * (min(known) + 16) * token)
+    return max(int(allowed), int(16 * token))
