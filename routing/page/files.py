@@ -20,7 +20,9 @@ FOLDER = Path(__file__).parent / "assets"
 ASSETS = "/page"
 """Where the page's files are; the page itself is at `/`."""
 
-PATHS = frozenset({"/", *(f"{ASSETS}/{each.name}" for each in FOLDER.iterdir())})
+PATHS = frozenset(
+    {"/", *(f"{ASSETS}/{each.relative_to(FOLDER).as_posix()}" for each in FOLDER.rglob("*.*"))}
+)
 """What anybody may read: there is nothing in it that is not in the package."""
 
 POLICY = "; ".join(
@@ -35,10 +37,12 @@ POLICY = "; ".join(
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        # DOMPurify's alone, which parses what a model wrote and takes out what could do anything.
+        "trusted-types dompurify",
     )
 )
-"""No script, style or connection but this server's own, and no text that becomes markup."""
+"""No script, style or connection but this server's own, and no text that becomes
+markup but through the sanitiser."""
 
 HEADERS = {
     # Asked for again each time, and not sent again while it is the same.

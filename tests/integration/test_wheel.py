@@ -72,7 +72,7 @@ def test_the_wheel_holds_the_packages_and_every_template(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*.py")
     }
     assert modules <= names
-    page = {f"routing/page/assets/{each.name}" for each in PAGE.iterdir()}
+    page = {str(each.relative_to(ROOT)) for each in PAGE.rglob("*.*")}
     assert page <= names
 
 

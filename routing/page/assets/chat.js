@@ -1,6 +1,7 @@
 // What is sent for a conversation, and what a stream makes of a reply.
 
 import { Failure } from "./api.js";
+import { t } from "./strings.js";
 
 export const CHAT_PATH = "v1/chat/completions";
 
@@ -32,13 +33,14 @@ export function requestOf(model, settings, messages) {
   if (settings.stop) body.stop = settings.stop.split("\n").filter(Boolean);
   if (settings.reasoning_effort) body.reasoning_effort = settings.reasoning_effort;
   if (settings.logprobs) Object.assign(body, { logprobs: true, top_logprobs: TOP_LOGPROBS });
-  if (settings.tools?.trim()) body.tools = parsed("Tools", settings.tools, Array.isArray, "a list");
+  if (settings.web_search) body.web_search_options = {};
+  if (settings.tools?.trim()) body.tools = parsed("chat.tools", settings.tools, Array.isArray, "chat.list");
   if (settings.format === "json_object") body.response_format = { type: "json_object" };
   if (settings.format === "json_schema") {
-    const schema = parsed("JSON schema", settings.schema ?? "", isObject, "an object");
+    const schema = parsed("chat.schema", settings.schema ?? "", isObject, "chat.object");
     body.response_format = { type: "json_schema", json_schema: { name: "reply", strict: true, schema } };
   }
-  if (settings.more?.trim()) Object.assign(body, parsed("More parameters", settings.more, isObject, "an object"));
+  if (settings.more?.trim()) Object.assign(body, parsed("chat.more", settings.more, isObject, "chat.object"));
   return body;
 }
 
@@ -49,9 +51,9 @@ function parsed(name, text, isRight, kind) {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new Failure(`${name}: this is no JSON (${error.message}).`);
+    throw new Failure(t("chat.noJSON", { name: t(name), problem: error.message }));
   }
-  if (!isRight(value)) throw new Failure(`${name}: this has to be ${kind}.`);
+  if (!isRight(value)) throw new Failure(t("chat.hasToBe", { name: t(name), kind: t(kind) }));
   return value;
 }
 

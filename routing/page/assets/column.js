@@ -1,9 +1,15 @@
 // One model's side of a conversation.
 
 import { Failure, ask, events } from "./api.js";
+import * as branches from "./branches.js";
 import { CHAT_PATH, Reply, requestOf } from "./chat.js";
 import { announce, button, element, labelled } from "./dom.js";
+import { textOf } from "./handover.js";
 import { MessageView, shown } from "./message.js";
+import { t } from "./strings.js";
+
+/** How near the end counts as there, in pixels. */
+const NEAR = 40;
 
 /** The last message's calls that nobody has answered. */
 const openCalls = (messages) => {
@@ -16,20 +22,32 @@ export class Column {
    * @param {{model: string, messages: object[]}} kept what the conversation keeps of it; written to.
    * @param {() => object} settings those of the conversation.
    * @param {() => void} onchange what is kept has changed, or it has begun or ended to answer.
-   * @param {{place: number, other: string}} where it stands, and the model beside it: its own is another if it has none yet.
+   * @param {{place: number, others: string[], onleave: ?(column: Column) => void, onbranch: (column: Column, count: number) => void}} where
+   *   it stands, and the models beside it: its own is another if it has none yet; `onleave` takes it
+   *   away, `onbranch` goes on from its first `count` messages elsewhere.
    */
-  constructor(kept, models, settings, onchange, { place = 0, other = "" } = {}) {
-    Object.assign(this, { kept, settings, onchange });
+  constructor(kept, models, settings, onchange, { place = 0, others = [], onleave = null, onbranch = () => {} } = {}) {
+    Object.assign(this, { kept, settings, onchange, onbranch });
     this.#aborter = null;
     this.choice = element(
       "select",
       { onchange: () => { this.kept.model = this.choice.value; this.onchange(); } },
       ...models.map((model) => element("option", { value: model }, model)),
     );
-    this.choice.value = models.includes(kept.model) ? kept.model : (models.find((model) => model !== other) ?? models[0] ?? "");
+    this.choice.value = models.includes(kept.model) ? kept.model : (models.find((model) => !others.includes(model)) ?? models[0] ?? "");
     kept.model = this.choice.value;
-    this.log = element("div", { class: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": `Conversation ${place + 1}` });
-    this.root = element("section", { class: "column", "aria-label": `Side ${place + 1}` }, labelled("Model", this.choice), this.log);
+    this.log = element("div", {
+      class: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": t("column.log", { place: place + 1 }),
+      onscroll: () => this.#scrolled(),
+    });
+    this.toEnd = button(t("column.end"), () => this.#follow(), { class: "small to-end", hidden: true });
+    this.leaving = onleave && button(t("column.remove"), () => onleave(this), { class: "small" });
+    this.root = element(
+      "section",
+      { class: "column", "aria-label": t("column.side", { place: place + 1 }) },
+      element("div", { class: "row" }, labelled(t("column.model"), this.choice), this.leaving),
+      element("div", { class: "log-frame" }, this.log, this.toEnd),
+    );
     this.#show();
   }
 
@@ -50,14 +68,109 @@ export class Column {
   }
 
   #show() {
-    this.log.replaceChildren(...this.messages.map((each) => shown(each, each.model)));
+    this.log.replaceChildren(...this.messages.map((each, at) => shown(each, each.model, this.#actions(at))));
     this.#offerAnswers();
-    requestAnimationFrame(() => { this.log.scrollTop = this.log.scrollHeight; });
+    requestAnimationFrame(() => this.#follow());
+  }
+
+  // Following ------------------------------------------------------------------------------------
+
+  #follows = true;
+  #top = 0;
+
+  /** Whoever scrolls up reads there, and is left alone; whoever comes back to the end goes on with it. */
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.log;
+    if (scrollTop < this.#top - 1) this.#follows = false;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this.#follows = true;
+    this.#top = scrollTop;
+    this.toEnd.hidden = this.#follows;
+  }
+
+  #follow() {
+    this.#follows = true;
+    this.#keepUp();
+  }
+
+  #keepUp() {
+    if (this.#follows) this.#top = this.log.scrollTop = this.log.scrollHeight;
+    this.toEnd.hidden = this.#follows;
+  }
+
+  // Versions -------------------------------------------------------------------------------------
+
+  /** What can be done with the message at index `at`. */
+  #actions(at) {
+    const { role, content } = this.messages[at];
+    const small = { class: "small" };
+    return [
+      role === "user" && button(t("message.edit"), () => this.#edit(at), small),
+      role === "assistant" && button(t("message.regenerate"), () => this.#again(at), small),
+      role === "assistant" && content &&
+        button(t("message.branch"), () => this.onbranch(this, at + 1), { ...small, title: t("message.branchLong") }),
+      ...this.#switcher(at),
+    ].filter(Boolean);
+  }
+
+  #switcher(at) {
+    const { count, active } = branches.versions(this.kept, at);
+    if (count < 2) return [];
+    const go = (place) => {
+      if (this.isBusy) return;
+      branches.choose(this.kept, at, place);
+      this.#show();
+      this.onchange();
+      this.log.children[at]?.querySelector(".versions button:not(:disabled)")?.focus();
+    };
+    return [
+      element(
+        "span",
+        { class: "versions", role: "group", "aria-label": t("message.versions") },
+        button("‹", () => go(active - 1), { class: "small", disabled: active === 0, "aria-label": t("message.previous") }),
+        element("span", {}, t("message.version", { place: active + 1, count })),
+        button("›", () => go(active + 1), { class: "small", disabled: active === count - 1, "aria-label": t("message.next") }),
+      ),
+    ];
+  }
+
+  #again(at) {
+    if (this.isBusy) return;
+    branches.fork(this.kept, at);
+    this.#show();
+    this.#answer();
+  }
+
+  #edit(at) {
+    if (this.isBusy) return;
+    const message = this.messages[at];
+    const field = element("textarea", { rows: "4", value: textOf(message.content) });
+    const article = this.log.children[at];
+    const body = article.querySelector(".body");
+    const form = element(
+      "form",
+      {
+        class: "answers",
+        onsubmit: (event) => {
+          event.preventDefault();
+          if (this.isBusy || !field.value.trim()) return;
+          const rest = Array.isArray(message.content) ? message.content.filter(({ type }) => type !== "text") : [];
+          branches.fork(this.kept, at);
+          this.messages.push({ role: "user", content: rest.length ? [{ type: "text", text: field.value }, ...rest] : field.value });
+          this.#show();
+          this.#answer();
+        },
+      },
+      labelled(t("message.editing"), field),
+      element("div", { class: "row" }, element("button", { class: "primary" }, t("message.send")), button(t("message.cancel"), () => this.#show())),
+    );
+    body.replaceWith(form);
+    field.focus();
   }
 
   /** Send a message, and stream what is said to it. */
   async say(message) {
     const body = this.request([message]);
+    this.#follows = true;
     this.#add(message);
     this.#streaming = this.#stream(body);
     await this.#streaming;
@@ -65,7 +178,7 @@ export class Column {
 
   #add(message) {
     this.messages.push(message);
-    this.log.append(shown(message));
+    this.log.append(shown(message, message.model, this.#actions(this.messages.length - 1)));
   }
 
   async #answer() {
@@ -73,6 +186,7 @@ export class Column {
     try {
       body = this.request();
     } catch (error) {
+      if (branches.dropEmpty(this.kept)) this.#show();
       this.#fail(error);
       return;
     }
@@ -90,9 +204,8 @@ export class Column {
     let frame = 0;
     const draw = () => {
       frame = 0;
-      const isAtEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
       view.update(reply.message);
-      if (isAtEnd) this.log.scrollTop = this.log.scrollHeight;
+      this.#keepUp();
     };
     let failure = null, stopped = false;
     try {
@@ -121,16 +234,18 @@ export class Column {
       const kept = { ...message, tool_calls: calls, model: body.model, figures: { ...reply.figures, stopped } };
       if (body.response_format && kept.content) kept.isJSON = isJSON(kept.content);
       this.messages.push(kept);
-      view.update(kept);
+      view.update(kept, true);
       view.finish(kept);
+      view.offer(this.#actions(this.messages.length - 1));
     } else {
       view.root.remove();
+      if (branches.dropEmpty(this.kept)) this.#show();
     }
     if (failure) this.#fail(failure);
-    else if (hasNothing) this.#fail(new Failure("Stopped before the first token."));
-    else announce(stopped ? "Stopped" : `${body.model} has answered`);
+    else if (hasNothing) this.#fail(new Failure(t("column.stoppedEarly")));
+    else announce(stopped ? t("column.stopped") : t("column.answered", { model: body.model }));
     this.#offerAnswers();
-    this.log.scrollTop = this.log.scrollHeight;
+    this.#keepUp();
     this.onchange();
   }
 
@@ -140,8 +255,8 @@ export class Column {
       "div",
       { class: "failure", role: "alert" },
       element("p", {}, error.message),
-      error.requestId && element("p", { class: "quiet" }, "Request ", element("code", {}, error.requestId)),
-      this.messages.at(-1)?.role !== "assistant" && button("Try again", () => { box.remove(); this.#answer(); }),
+      error.requestId && element("p", { class: "quiet" }, t("column.request"), element("code", {}, error.requestId)),
+      this.messages.at(-1)?.role !== "assistant" && button(t("column.again"), () => { box.remove(); this.#answer(); }),
     );
     this.log.append(box);
   }
@@ -162,15 +277,15 @@ export class Column {
           this.#answer();
         },
       },
-      ...calls.map((call, place) => labelled(`Result of ${call.function.name} (${call.id})`, fields[place])),
-      element("button", {}, calls.length > 1 ? "Send results" : "Send result"),
+      ...calls.map((call, place) => labelled(t("column.result", { name: call.function.name, id: call.id }), fields[place])),
+      element("button", {}, t(calls.length > 1 ? "column.sendResults" : "column.sendResult")),
     );
     this.log.append(form);
   }
 
   /** Why nothing can be said now; empty where something can. */
   get obstacle() {
-    return openCalls(this.messages).length ? "Answer the calls first." : "";
+    return openCalls(this.messages).length ? t("column.answerFirst") : "";
   }
 
   /** Leave the reply that is being streamed: its connection closes, which ends the work for it; kept is what there is. */

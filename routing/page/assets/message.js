@@ -1,14 +1,17 @@
 // How a message looks: text, thoughts, calls, images, and how sure the model was of each token.
 
 import { announce, button, copy, element, number, seconds } from "./dom.js";
+import { Markdown } from "./markdown.js";
+import { t } from "./strings.js";
 
-const WHO = { user: "You", assistant: "Model", tool: "Result of a tool" };
+const ROLES = ["user", "assistant", "tool"];
 
-/** A message that is there. */
-export function shown(message, model) {
+/** A message that is there; `actions` are buttons below it. */
+export function shown(message, model, actions = []) {
   const view = new MessageView(message.role, model);
-  view.update(message);
+  view.update(message, true);
   if (message.figures) view.finish(message);
+  view.offer(actions);
   return view.root;
 }
 
@@ -19,9 +22,12 @@ export class MessageView {
   #calls = element("div", { class: "calls" });
   #body = element("div", { class: "body" });
   #foot = element("p", { class: "figures" });
+  #actions = element("div", { class: "row actions" });
+  #markdown = null;
 
   constructor(role, model) {
-    const who = role === "assistant" && model ? model : WHO[role];
+    const who = role === "assistant" && model ? model : t(`message.${ROLES.includes(role) ? role : "user"}`);
+    if (role === "assistant") this.#markdown = new Markdown();
     this.root = element(
       "article",
       { class: `message ${role}`, "aria-label": who },
@@ -29,23 +35,36 @@ export class MessageView {
       this.#body,
       this.#calls,
       this.#foot,
+      this.#actions,
     );
   }
 
-  update({ content, reasoning, tool_calls: calls }) {
+  /** Put buttons below it. */
+  offer(actions) {
+    this.#actions.replaceChildren(...actions);
+  }
+
+  update({ content, reasoning, tool_calls: calls }, isWhole = false) {
     if (reasoning) this.#think(reasoning);
     const parts = Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }];
     const text = parts.filter((part) => part.type === "text").map((part) => part.text).join("\n");
-    if (text) this.#say(text);
-    if (Array.isArray(content) && !this.#body.querySelector("img")) {
+    if (text) this.#say(text, isWhole);
+    if (Array.isArray(content) && !this.#body.querySelector(":scope > img, :scope > .file")) {
       const images = parts.filter((part) => part.type === "image_url");
-      this.#body.append(...images.map((part, place) => element("img", { src: part.image_url.url, alt: `Image ${place + 1}` })));
+      this.#body.append(...images.map((part, place) => element("img", { src: part.image_url.url, alt: t("message.image", { place: place + 1 }) })));
+      const files = parts.filter((part) => part.type === "file");
+      this.#body.append(...files.map((part) => element("p", { class: "file quiet" }, t("message.file", { name: part.file.filename ?? "" }))));
     }
     if (calls?.length) this.#calls.replaceChildren(...calls.map(callCard));
   }
 
   // Text nodes are changed rather than made again: long streams stay cheap, a selection stays.
-  #say(text) {
+  #say(text, isWhole) {
+    if (this.#markdown) {
+      if (!this.#markdown.root.parentNode) this.#body.append(this.#markdown.root);
+      this.#markdown.update(text, isWhole);
+      return;
+    }
     if (this.#text === null) {
       this.#text = document.createTextNode("");
       this.#body.append(element("div", { class: "text" }, this.#text));
@@ -57,7 +76,7 @@ export class MessageView {
     if (this.#thoughts === null) {
       this.#thoughts = document.createTextNode("");
       this.#body.prepend(
-        element("details", { class: "reasoning" }, element("summary", {}, "Reasoning"), element("div", { class: "text" }, this.#thoughts)),
+        element("details", { class: "reasoning" }, element("summary", {}, t("message.reasoning")), element("div", { class: "text" }, this.#thoughts)),
       );
     }
     grow(this.#thoughts, text);
@@ -68,7 +87,7 @@ export class MessageView {
     const { logprobs, content, figures, isJSON } = message;
     this.#foot.replaceChildren(
       ...words(figures, isJSON).map((each) => element("span", {}, each)),
-      content ? button("Copy", () => copy(content), { class: "small" }) : "",
+      content ? button(t("copy"), () => copy(content), { class: "small" }) : "",
     );
     if (logprobs?.length) this.#body.querySelector(":scope > .text")?.replaceWith(tokens(logprobs));
   }
@@ -81,13 +100,13 @@ function grow(node, text) {
 
 function words({ firstToken, tokensPerSecond, tokens: count, counted, promptTokens, finishReason, stopped }, isJSON) {
   return [
-    firstToken !== null && `first token after ${seconds(firstToken)}`,
-    tokensPerSecond !== null && `${number(tokensPerSecond, 1)} tokens/s`,
-    `${counted ? "" : "about "}${number(count)} tokens`,
-    promptTokens !== null && `prompt ${number(promptTokens)}`,
-    stopped ? "stopped" : finishReason && `finish reason ${finishReason}`,
-    isJSON === true && "valid JSON",
-    isJSON === false && "no valid JSON",
+    firstToken !== null && t("message.first", { time: seconds(firstToken) }),
+    tokensPerSecond !== null && t("message.speed", { rate: number(tokensPerSecond, 1) }),
+    t(counted ? "message.tokens" : "message.about", { count: number(count) }),
+    promptTokens !== null && t("message.prompt", { count: number(promptTokens) }),
+    stopped ? t("message.stopped") : finishReason && t("message.finish", { reason: finishReason }),
+    isJSON === true && t("message.isJSON"),
+    isJSON === false && t("message.noJSON"),
   ].filter(Boolean);
 }
 
@@ -100,8 +119,8 @@ function callCard({ id, function: { name, arguments: given } }) {
   }
   return element(
     "div",
-    { class: "call", role: "group", "aria-label": `Call of ${name}` },
-    element("p", {}, "Calls ", element("strong", {}, name), " ", element("code", {}, id)),
+    { class: "call", role: "group", "aria-label": t("message.call", { name }) },
+    element("p", {}, t("message.calls"), " ", element("strong", {}, name), " ", element("code", {}, id)),
     element("pre", { tabindex: "0" }, pretty),
   );
 }
@@ -112,7 +131,7 @@ const percent = (logprob) => `${number(Math.exp(logprob) * 100, 2)} %`;
 
 /** Tokens in colours; the arrow keys or the pointer choose one, of which the line below tells. */
 function tokens(logprobs) {
-  const told = element("p", { class: "chosen", "aria-live": "off" }, "Arrow keys or the pointer choose a token.");
+  const told = element("p", { class: "chosen", "aria-live": "off" }, t("message.choose"));
   const spans = logprobs.map(({ token, logprob }, place) => {
     const found = level(Math.exp(logprob));
     return element("span", { class: `token p${found < 0 ? LEVELS.length : found}`, onpointerenter: () => choose(place) }, token);
@@ -124,7 +143,7 @@ function tokens(logprobs) {
     spans[chosen].classList.add("on");
     const { token, logprob, top_logprobs: others = [] } = logprobs[chosen];
     const rest = others.filter((other) => other.token !== token).map((other) => `${JSON.stringify(other.token)} ${percent(other.logprob)}`);
-    told.textContent = `${JSON.stringify(token)} ${percent(logprob)}${rest.length ? `; else ${rest.join(", ")}` : ""}`;
+    told.textContent = `${JSON.stringify(token)} ${percent(logprob)}${rest.length ? t("message.else", { others: rest.join(", ") }) : ""}`;
   }
   const moves = { ArrowRight: 1, ArrowLeft: -1 };
   const text = element(
@@ -133,7 +152,7 @@ function tokens(logprobs) {
       class: "text tokens",
       tabindex: "0",
       role: "group",
-      "aria-label": "Tokens by how likely they were; arrow keys go through them",
+      "aria-label": t("message.sure"),
       onkeydown: (event) => {
         if (!(event.key in moves)) return;
         event.preventDefault();

@@ -1,16 +1,20 @@
-// Talking to one model, or to two side by side.
+// Talking to one model, or to up to four side by side.
 
 import { Failure, apiKey, ask } from "./api.js";
+import { attachment } from "./attachments.js";
 import { Column } from "./column.js";
 import * as conversations from "./conversations.js";
 import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
 import { handedOver } from "./handover.js";
 import { keyForm } from "./key_form.js";
-import { settingsForm } from "./settings.js";
+import { presetsForm, settingsForm } from "./settings.js";
+import { asJSON, asMarkdown, download, read } from "./sharing.js";
 import { snippets } from "./snippets.js";
+import { t } from "./strings.js";
 
 const TITLE_LENGTH = 60;
 const SAVE_MS = 300;
+const MOST_SIDES = 4;
 
 /** Show it in `main`; what it gives ends it. */
 export async function playground(main) {
@@ -21,10 +25,10 @@ export async function playground(main) {
     if (!(error instanceof Failure)) throw error;
     const again = () => playground(main);
     main.replaceChildren(
-      element("h2", {}, "Playground"),
+      element("h2", {}, t("playground.title")),
       error.status === 401
-        ? keyForm("API key", apiKey, again, error.message)
-        : element("div", { class: "failure", role: "alert" }, element("p", {}, error.message), button("Try again", again)),
+        ? keyForm(t("playground.key"), apiKey, again, error.message)
+        : element("div", { class: "failure", role: "alert" }, element("p", {}, error.message), button(t("playground.again"), again)),
     );
     return () => {};
   }
@@ -34,7 +38,7 @@ export async function playground(main) {
 }
 
 class Playground {
-  #images = [];
+  #attached = [];
   #saving = 0;
   #unsaved = new Set();
 
@@ -64,7 +68,9 @@ class Playground {
     const kept = conversation.columns[place];
     return new Column(kept, this.models, () => conversation.settings, () => this.#changed(conversation), {
       place,
-      other: place ? conversation.columns[0].model : "",
+      others: conversation.columns.slice(0, place).map(({ model }) => model),
+      onleave: place ? (column) => this.#without(column) : null,
+      onbranch: (column, count) => this.#branch(column, count),
     });
   }
 
@@ -72,6 +78,7 @@ class Playground {
     this.sides = element("div", { class: "sides" });
     this.list = element("ul", { class: "conversations" });
     this.form = this.#composer();
+    this.#showSettings();
     const isWide = matchMedia("(min-width: 1000px)").matches;
     this.main.replaceChildren(
       element(
@@ -80,8 +87,8 @@ class Playground {
         element(
           "details",
           { class: "panel past", open: isWide },
-          element("summary", {}, "Conversations"),
-          button("New conversation", () => this.open(this.#fresh())),
+          element("summary", {}, t("playground.conversations")),
+          button(t("playground.fresh"), () => this.open(this.#fresh())),
           this.list,
         ),
         element(
@@ -90,10 +97,11 @@ class Playground {
           element(
             "div",
             { class: "row head" },
-            element("h2", {}, "Playground"),
-            (this.comparing = button("", () => this.#compare())),
-            button("Copy as code", () => this.#showCode()),
-            apiKey.get() && button("Forget the key", () => { apiKey.set(""); location.reload(); }),
+            element("h2", {}, t("playground.title")),
+            (this.comparing = button(t("playground.compare"), () => this.#compare())),
+            button(t("playground.share"), () => this.#share()),
+            button(t("playground.code"), () => this.#showCode()),
+            apiKey.get() && button(t("playground.forget"), () => { apiKey.set(""); location.reload(); }),
           ),
           this.sides,
           this.form,
@@ -101,13 +109,32 @@ class Playground {
         element(
           "details",
           { class: "panel options", open: isWide },
-          element("summary", {}, "Settings"),
-          settingsForm(this.conversation.settings, () => this.#saveSoon(this.conversation)),
+          element("summary", {}, t("playground.settings")),
+          this.#presets(),
+          this.options,
         ),
       ),
     );
     this.#showSides();
     this.#showList();
+  }
+
+  #showSettings() {
+    const form = settingsForm(this.conversation.settings, () => this.#saveSoon(this.conversation));
+    this.options?.replaceWith(form);
+    this.options = form;
+  }
+
+  #presets() {
+    return presetsForm(
+      () => structuredClone(this.conversation.settings),
+      (settings) => {
+        // The columns look at the conversation's settings each time that they send.
+        this.conversation.settings = settings;
+        this.#showSettings();
+        this.#saveSoon(this.conversation);
+      },
+    );
   }
 
   #fresh() {
@@ -122,7 +149,7 @@ class Playground {
   #composer() {
     this.text = element("textarea", {
       rows: "3",
-      placeholder: "Enter sends, Shift+Enter is a new line",
+      placeholder: t("playground.hint"),
       onkeydown: (event) => {
         if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
         event.preventDefault();
@@ -132,14 +159,13 @@ class Playground {
     });
     this.files = element("input", {
       type: "file",
-      accept: "image/*",
       multiple: true,
       onchange: () => { this.#attach(this.files.files); this.files.value = ""; },
     });
     this.attached = element("ul", { class: "attached" });
     this.problem = element("p", { class: "problem", role: "alert" });
-    this.sending = element("button", { class: "primary" }, "Send");
-    this.stopping = button("Stop", () => this.columns.forEach((column) => column.stop()), { hidden: true });
+    this.sending = element("button", { class: "primary" }, t("playground.send"));
+    this.stopping = button(t("playground.stop"), () => this.columns.forEach((column) => column.stop()), { hidden: true });
     return element(
       "form",
       {
@@ -148,44 +174,49 @@ class Playground {
         ondragover: (event) => event.preventDefault(),
         ondrop: (event) => { event.preventDefault(); this.#attach(event.dataTransfer.files); },
       },
-      labelled("Message", this.text),
+      labelled(t("playground.message"), this.text),
       this.attached,
       this.problem,
-      element("div", { class: "row" }, this.sending, this.stopping, labelled("Images", this.files)),
+      element("div", { class: "row" }, this.sending, this.stopping, labelled(t("playground.files"), this.files)),
     );
   }
 
   async #attach(files) {
+    this.problem.textContent = "";
     // A copy, as the list is emptied with its field.
-    for (const file of [...files].filter(({ type }) => type.startsWith("image/"))) {
-      this.#images.push({ name: file.name, url: await dataUrl(file) });
+    for (const file of [...files]) {
+      try {
+        this.#attached.push(await attachment(file));
+      } catch (error) {
+        if (!(error instanceof TypeError)) throw error;
+        this.problem.textContent = error.message;
+      }
     }
-    this.#showImages();
+    this.#showAttached();
   }
 
-  #showImages() {
+  #showAttached() {
     this.attached.replaceChildren(
-      ...this.#images.map((image) =>
+      ...this.#attached.map((each) =>
         element(
           "li",
           {},
-          element("img", { src: image.url, alt: image.name }),
-          button("Remove", () => { this.#images = this.#images.filter((each) => each !== image); this.#showImages(); },
-            { class: "small", "aria-label": `Remove ${image.name}` }),
+          each.url ? element("img", { src: each.url, alt: each.name }) : element("span", { class: "file" }, each.name),
+          button(t("playground.remove"), () => { this.#attached = this.#attached.filter((other) => other !== each); this.#showAttached(); },
+            { class: "small", "aria-label": t("playground.removeOf", { name: each.name }) }),
         )),
     );
   }
 
   #message() {
     const text = this.text.value;
-    if (!this.#images.length) return { role: "user", content: text };
-    const images = this.#images.map(({ url }) => ({ type: "image_url", image_url: { url } }));
-    return { role: "user", content: [...(text ? [{ type: "text", text }] : []), ...images] };
+    if (!this.#attached.length) return { role: "user", content: text };
+    return { role: "user", content: [...(text ? [{ type: "text", text }] : []), ...this.#attached.map(({ part }) => part)] };
   }
 
   #send() {
     const obstacle = this.columns.map((column) => column.obstacle).find(Boolean);
-    if (this.isBusy || (!this.text.value.trim() && !this.#images.length)) return;
+    if (this.isBusy || (!this.text.value.trim() && !this.#attached.length)) return;
     const message = this.#message();
     try {
       if (obstacle) throw new Failure(obstacle);
@@ -195,11 +226,11 @@ class Playground {
       return;
     }
     this.problem.textContent = "";
-    this.conversation.title ||= (this.text.value.trim() || "An image").slice(0, TITLE_LENGTH);
+    this.conversation.title ||= (this.text.value.trim() || t("playground.fileTitle")).slice(0, TITLE_LENGTH);
     this.text.value = "";
-    this.#images = [];
-    this.#showImages();
-    announce("Answering");
+    this.#attached = [];
+    this.#showAttached();
+    announce(t("playground.answering"));
     this.columns.forEach((column) => column.say(structuredClone(message)));
   }
 
@@ -209,21 +240,76 @@ class Playground {
 
   #compare() {
     const { columns } = this.conversation;
-    if (columns.length > 1) {
-      this.columns.pop().stop();
-      columns.pop();
-    } else {
-      // The other side begins with what was said so far, and goes its own way from there.
-      columns.push({ model: "", messages: structuredClone(columns[0].messages) });
-      this.columns.push(this.#column(this.conversation, 1));
-    }
+    if (columns.length >= MOST_SIDES) return;
+    // The other side begins with what was said so far, and goes its own way from there.
+    columns.push({ model: "", messages: structuredClone(columns[0].messages) });
+    this.columns.push(this.#column(this.conversation, columns.length - 1));
     this.#showSides();
     this.#changed(this.conversation);
   }
 
+  #without(column) {
+    column.stop();
+    const { conversation } = this;
+    conversation.columns = conversation.columns.filter((kept) => kept !== column.kept);
+    this.#saveSoon(conversation);
+    // The sides are numbered, so that those behind it are made anew.
+    this.open(conversation);
+  }
+
+  /** Go on from a column's first messages in a conversation of their own. */
+  #branch(column, count) {
+    const { title, settings } = this.conversation;
+    const made = {
+      ...conversations.fresh(),
+      title: t("playground.branchOf", { title: title || t("playground.untitled") }).slice(0, TITLE_LENGTH),
+      settings: structuredClone(settings),
+      columns: [{ model: column.kept.model, messages: structuredClone(column.messages.slice(0, count)) }],
+    };
+    this.#saveSoon(made);
+    this.open(made);
+    this.text.focus();
+  }
+
   #showSides() {
     this.sides.replaceChildren(...this.columns.map((column) => column.root));
-    this.comparing.textContent = this.columns.length > 1 ? "One model" : "Compare two models";
+    this.comparing.hidden = this.columns.length >= MOST_SIDES;
+  }
+
+  // Sharing ---------------------------------------------------------------------------------------
+
+  #share() {
+    const problem = element("p", { class: "problem", role: "alert" });
+    const file = element("input", {
+      type: "file",
+      accept: ".json,application/json",
+      onchange: async () => {
+        try {
+          const found = read(await file.files[0].text());
+          this.#saveSoon(found);
+          dialog.close();
+          this.open(found);
+        } catch (error) {
+          if (!(error instanceof TypeError)) throw error;
+          problem.textContent = error.message;
+        }
+      },
+    });
+    const hasSaid = this.conversation.columns.some(({ messages }) => messages.length);
+    const name = (this.conversation.title || t("playground.untitled")).replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, TITLE_LENGTH);
+    const dialog = openDialog(
+      t("playground.shareTitle"),
+      element("p", { class: "quiet" }, t("playground.shareWhy")),
+      element(
+        "p",
+        { class: "row" },
+        button(t("playground.asJSON"), () => download(`${name}.json`, "application/json", asJSON(this.conversation)), { disabled: !hasSaid }),
+        button(t("playground.asMarkdown"), () => download(`${name}.md`, "text/markdown", asMarkdown(this.conversation)), { disabled: !hasSaid }),
+      ),
+      labelled(t("playground.import"), file),
+      problem,
+      element("p", { class: "row" }, button(t("playground.close"), () => dialog.close())),
+    );
   }
 
   // What is kept ----------------------------------------------------------------------------------
@@ -245,7 +331,7 @@ class Playground {
     const worth = [...this.#unsaved].filter(({ columns }) => columns.some((column) => column.messages.length));
     this.#unsaved.clear();
     const kept = await Promise.all(worth.map(conversations.save));
-    if (kept.includes(false)) this.problem.textContent = "The browser keeps no conversations for this page.";
+    if (kept.includes(false)) this.problem.textContent = t("playground.notKept");
     this.kept = await conversations.list();
     this.#showList();
   }
@@ -256,17 +342,17 @@ class Playground {
         element(
           "li",
           {},
-          button(each.title || "Untitled", () => this.open(each), {
+          button(each.title || t("playground.untitled"), () => this.open(each), {
             class: "plain",
             "aria-current": each.id === this.conversation.id ? "true" : null,
           }),
-          button("Delete", async () => {
-            if (!(await confirmed(`Delete the conversation “${each.title}”?`, "Delete"))) return;
+          button(t("playground.delete"), async () => {
+            if (!(await confirmed(t("playground.deleteAsk", { title: each.title }), t("playground.delete")))) return;
             await conversations.remove(each.id);
             this.kept = await conversations.list();
             if (each.id === this.conversation.id) this.open(this.#fresh());
             else this.#showList();
-          }, { class: "small", "aria-label": `Delete ${each.title}` }),
+          }, { class: "small", "aria-label": t("playground.deleteOf", { title: each.title }) }),
         )),
     );
   }
@@ -276,32 +362,23 @@ class Playground {
   #showCode() {
     let written;
     try {
-      const typed = this.text.value.trim() || this.#images.length ? [this.#message()] : [];
+      const typed = this.text.value.trim() || this.#attached.length ? [this.#message()] : [];
       written = snippets(this.columns[0].request(typed), new URL("v1", document.baseURI).href);
     } catch (error) {
       this.problem.textContent = error.message;
       return;
     }
     const dialog = openDialog(
-      "The same as code",
+      t("playground.codeTitle"),
       ...Object.entries(written).map(([language, code], place) =>
         element(
           "details",
           { open: place === 0, name: "language" },
           element("summary", {}, language),
-          element("pre", { tabindex: "0", role: "region", "aria-label": `${language} code` }, code),
-          button(`Copy as ${language}`, () => copy(code)),
+          element("pre", { tabindex: "0", role: "region", "aria-label": t("playground.codeIn", { language }) }, code),
+          button(t("playground.copyAs", { language }), () => copy(code)),
         )),
-      element("p", { class: "row" }, button("Close", () => dialog.close())),
+      element("p", { class: "row" }, button(t("playground.close"), () => dialog.close())),
     );
   }
-}
-
-function dataUrl(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
 }

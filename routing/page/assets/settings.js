@@ -1,7 +1,9 @@
 // The form of a conversation's settings.
 
 import { NUMBERS } from "./chat.js";
-import { element, labelled } from "./dom.js";
+import { announce, button, element, labelled } from "./dom.js";
+import * as presets from "./presets.js";
+import { t } from "./strings.js";
 
 const EXAMPLE_TOOLS = `[{"type": "function", "function": {
   "name": "get_weather",
@@ -29,10 +31,10 @@ export function settingsForm(settings, onchange) {
     });
     return field;
   };
-  const schema = labelled("JSON schema", kept("schema", element("textarea", { rows: "6", spellcheck: "false", placeholder: EXAMPLE_SCHEMA })));
+  const schema = labelled(t("settings.schema"), kept("schema", element("textarea", { rows: "6", spellcheck: "false", placeholder: EXAMPLE_SCHEMA })));
   const format = kept(
     "format",
-    element("select", {}, ...options([["", "text"], ["json_object", "JSON"], ["json_schema", "JSON of a schema"]])),
+    element("select", {}, ...options([["", t("settings.formatText")], ["json_object", t("settings.formatJSON")], ["json_schema", t("settings.formatSchema")]])),
   );
   const showSchema = () => { schema.hidden = format.value !== "json_schema"; };
   format.addEventListener("input", showSchema);
@@ -40,19 +42,62 @@ export function settingsForm(settings, onchange) {
   return element(
     "form",
     { class: "settings", onsubmit: (event) => event.preventDefault() },
-    labelled("System prompt", kept("system", element("textarea", { rows: "3" }))),
+    labelled(t("settings.system"), kept("system", element("textarea", { rows: "3" }))),
     element(
       "div",
       { class: "pair" },
       ...NUMBERS.map(({ name, ...attributes }) =>
-        labelled(name, kept(name, element("input", { type: "number", placeholder: "unset", ...attributes })))),
+        labelled(name, kept(name, element("input", { type: "number", placeholder: t("settings.unset"), ...attributes })))),
     ),
-    labelled("Stop strings, one a line", kept("stop", element("textarea", { rows: "2" }))),
-    labelled("Reasoning effort", kept("reasoning_effort", element("select", {}, ...options([["", "unset"], ...EFFORTS.map((each) => [each, each])])))),
-    labelled("Reply as", format),
+    labelled(t("settings.stop"), kept("stop", element("textarea", { rows: "2" }))),
+    labelled(t("settings.effort"), kept("reasoning_effort", element("select", {}, ...options([["", t("settings.unset")], ...EFFORTS.map((each) => [each, each])])))),
+    labelled(t("settings.format"), format),
     schema,
-    element("label", { class: "check" }, kept("logprobs", element("input", { type: "checkbox" })), element("span", {}, "Logprobs as colours")),
-    labelled("Tools (JSON)", kept("tools", element("textarea", { rows: "5", spellcheck: "false", placeholder: EXAMPLE_TOOLS }))),
-    labelled("More parameters (JSON)", kept("more", element("textarea", { rows: "2", spellcheck: "false", placeholder: '{"top_k": 40}' }))),
+    element("label", { class: "check" }, kept("logprobs", element("input", { type: "checkbox" })), element("span", {}, t("settings.logprobs"))),
+    element("label", { class: "check" }, kept("web_search", element("input", { type: "checkbox" })), element("span", {}, t("settings.webSearch"))),
+    labelled(t("settings.tools"), kept("tools", element("textarea", { rows: "5", spellcheck: "false", placeholder: EXAMPLE_TOOLS }))),
+    labelled(t("settings.more"), kept("more", element("textarea", { rows: "2", spellcheck: "false", placeholder: '{"top_k": 40}' }))),
+  );
+}
+
+/**
+ * Choose, keep and delete settings under a name.
+ * @param {() => object} settings those that would be kept.
+ * @param {(settings: object) => void} onchosen a preset takes their place.
+ */
+export function presetsForm(settings, onchosen) {
+  const choice = element("select", {
+    onchange: () => {
+      const chosen = presets.all()[choice.value];
+      if (chosen) onchosen(structuredClone(chosen), choice.value);
+    },
+  });
+  const name = element("input", { maxlength: "60" });
+  const remove = button(t("settings.deletePreset"), () => { presets.remove(choice.value); show(""); }, { class: "small" });
+  const show = (chosen) => {
+    const names = Object.keys(presets.all()).sort();
+    choice.replaceChildren(...options([["", t("settings.noPreset")], ...names.map((each) => [each, each])]));
+    choice.value = names.includes(chosen) ? chosen : "";
+    remove.hidden = !names.length;
+  };
+  show("");
+  return element(
+    "form",
+    {
+      class: "settings presets",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const called = name.value.trim();
+        if (!called) return;
+        const isKept = presets.save(called, settings());
+        announce(isKept ? t("settings.presetSaved", { name: called }) : t("settings.presetNotSaved"));
+        name.value = "";
+        show(called);
+      },
+    },
+    labelled(t("settings.presets"), choice),
+    remove,
+    labelled(t("settings.presetName"), name),
+    element("button", { class: "small" }, t("settings.savePreset")),
   );
 }

@@ -12,6 +12,7 @@ from tests.integration.chat_vendor import will_say
 from tests.integration.native_vendor import NativeVendor
 from tests.integration.page.chromium import needs_chromium
 from tests.integration.page.conftest import ADMIN_KEY, API_KEY, ARTIFACTS, watched
+from tests.integration.page.test_chatting import REPLY
 from tests.integration.page.test_playground import TOOLS, answer, expect, say
 from tests.integration.server_process import ServerProcess
 
@@ -58,7 +59,7 @@ def test_every_view_fits_and_can_be_read(
         page.get_by_label("API key").fill(API_KEY)
         page.get_by_role("button", name="Use this key").click()
         page.get_by_label("Model").select_option("vendor")
-        will_say(vendor, "A long word: " + "x" * 300, thoughts="Hm. " * 20)
+        will_say(vendor, f"A long word: {'x' * 300}\n\n{REPLY}", thoughts="Hm. " * 20)
         say(page, "What is the capital of France?")
         answer(page)
         if width < 1000:
@@ -69,7 +70,7 @@ def test_every_view_fits_and_can_be_read(
         will_say(vendor, calls=[("get_weather", {"city": "x" * 200})])
         say(page, "And the weather?")
         expect(page.get_by_label("Result of get_weather")).to_be_visible()
-        page.get_by_role("button", name="Compare two models").click()
+        page.get_by_role("button", name="Compare with another model").click()
         look(page, "playground", width, scheme)
         ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
         assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 23, 28)"}[scheme]

@@ -197,7 +197,7 @@ def test_images_go_along(
     for each in files:
         each.write_bytes(PIXEL)
     opened(page, server)
-    page.get_by_label("Images").set_input_files(files)
+    page.get_by_label("Files").set_input_files(files)
     page.get_by_role("button", name="Remove one.png").click()
     expect(page.locator(".attached img")).to_have_count(1)
     say(page, "What is this?")
@@ -288,7 +288,7 @@ def test_two_models_side_by_side(
 ) -> None:
     will_say(vendor, "I am the other.")
     opened(page, server, "echo")
-    page.get_by_role("button", name="Compare two models").click()
+    page.get_by_role("button", name="Compare with another model").click()
     expect(page.get_by_label("Model").nth(1)).to_have_value("vendor")
     say(page, "Who are you?")
     sides = page.locator(".column")
@@ -309,7 +309,7 @@ def test_two_models_side_by_side(
         "I am the other.",
         "And now?",
     ]
-    page.get_by_role("button", name="One model").click()
+    page.get_by_role("button", name="Remove this model").click()
     expect(sides).to_have_count(1)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -11,17 +14,26 @@ import httpx
 import pytest
 
 from routing.page.files import FOLDER, HEADERS, PATHS, POLICY
+from scripts.vendored_page import PACKAGES
 from tests.unit.routing.ingress.test_apis import KEY, application, ask
 
-FILES = sorted(FOLDER.iterdir())
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg"}
+FILES = sorted(each for each in FOLDER.rglob("*.*") if each.parent == FOLDER)
+VENDORED = FOLDER / "vendor"
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg",
+    ".txt": "text/plain",
+    ".json": "application/json",
+}
 
 
 @pytest.mark.parametrize("path", sorted(PATHS))
 async def test_everybody_may_read_it(path: str) -> None:
     reply = await ask(application(api_keys=[KEY]), "GET", path)
     assert reply.status_code == 200
-    file = FOLDER / ("index.html" if path == "/" else path.rsplit("/", 1)[1])
+    file = FOLDER / ("index.html" if path == "/" else path.removeprefix("/page/"))
     assert reply.content == file.read_bytes()
     assert reply.headers["content-type"].startswith(TYPES[file.suffix])
     assert {name: reply.headers[name] for name in HEADERS} == HEADERS
@@ -73,6 +85,53 @@ def test_nothing_is_inline_and_no_text_becomes_markup() -> None:
             r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|\.style\b"
         )
         assert not re.search(dangerous, file.read_text("utf-8")), file.name
+
+
+def test_what_others_wrote_is_as_it_came() -> None:
+    versions = json.loads((VENDORED / "versions.json").read_text("utf-8"))
+    assert {f"{name}.js" for name in ("marked", "dompurify", "highlight", "temml")} == set(versions)
+    pinned = {each.kept_as: (each.name, each.version) for each in PACKAGES}
+    for name, each in versions.items():
+        content = (VENDORED / name).read_bytes()
+        assert each["sha256"] == hashlib.sha256(content).hexdigest(), name
+        assert pinned[name] == (each["package"], each["version"])
+        assert (VENDORED / name.replace(".js", ".LICENSE.txt")).stat().st_size > 500
+
+
+def test_the_whole_page_is_small() -> None:
+    scripts = [each for each in FOLDER.rglob("*.*") if each.suffix in (".js", ".css", ".html")]
+    assert sum(len(gzip.compress(each.read_bytes())) for each in scripts) < 300_000
+
+
+CHATTING = (
+    *("attachments", "branches", "chat", "column", "markdown"),
+    *("message", "playground", "presets", "settings", "sharing"),
+)
+"""The modules whose words are all in `strings.js`."""
+
+
+SAID = re.compile(
+    r'(?:element\("(?:p|span|h2|h3|summary|button|option)", \{[^}]*\}, '
+    r'|button\(|labelled\(|announce\()"([^"]*[a-z]{2}[^"]*)"'
+)
+"""Where a module says words itself."""
+
+
+def test_what_is_said_is_in_one_file() -> None:
+    strings = (FOLDER / "strings.js").read_text("utf-8")
+    known = set(re.findall(r'^  "([\w.]+)":', strings, re.M))
+    asked: set[str] = set()
+    for name in CHATTING:
+        text = (FOLDER / f"{name}.js").read_text("utf-8")
+        code = re.sub(r"/\*.*?\*/|(?<![:\"'])//[^\n]*", "", text, flags=re.S)
+        asked |= set(re.findall(r'"([a-z]+\.[a-zA-Z]+)"', code)) & {*known} | set(
+            re.findall(r'\bt\("([\w.]+)"', code)
+        )
+        said = SAID.findall(code)
+        assert said == [], name
+    assert asked <= known, asked - known
+    unused = {each for each in known - asked if not each.startswith("message.")}
+    assert unused == set()
 
 
 def test_a_plain_gateway_does_not_import_what_only_the_page_asks_for() -> None:
