@@ -3,10 +3,10 @@
     python -m bench.batches [--lines 192] [--echo-lines 50000] [--rounds 2] [--only engine|echo]
 
 The starter in int8: a batch's lines/s through a server, beside the engine alone with as many
-sequences at a time as suits it best; then the TTFT of a client who asks now and then, alone and
-beside a batch that never ends, and what that batch still gets done. And 50,000 lines of 4 KB to
-`local::echo`: seconds, the most memory that the server ever had, and what it had after each quarter
-of them. Each round measures one after the other; medians are compared. Writes
+sequences at a time as suits it best, which the server is told to run as well; then the TTFT of a
+client who asks now and then, alone and beside a batch that never ends, and what that batch still
+gets done. And 50,000 lines of 4 KB to `local::echo`: seconds, the most memory that the server ever
+had, and what it had after each quarter of them. Each round measures one after the other; medians are compared. Writes
 `bench/results/batches.json`; with `--only` the other part's figures stay as they were recorded.
 """
 
@@ -34,6 +34,7 @@ from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.scheduling.courtesy import PEOPLE_SECONDS
 from tests.integration.server_process import COMMAND, ServerProcess, running
 
 WANTED = {"of_the_engine": 0.95, "ttft_p90_ratio": 1.5}
@@ -177,6 +178,8 @@ def beside_people(client: openai.OpenAI, options: argparse.Namespace) -> dict[st
     for turn in range(options.rounds):
         prompts = prompts_of(options.lines, INPUT_TOKENS, 40_000, 5000 + turn)
         data = jsonl([body_of(each) for each in prompts], BATCH_ENDPOINT)
+        # Until then it is made room for people who may ask again.
+        time.sleep(PEOPLE_SECONDS)
         rates.append(options.lines / seconds_of(client, begun(client, data, BATCH_ENDPOINT)))
         say(f"a batch: {rates[-1]:.2f} lines/s")
         quiet.append(ttft(client, options.asked, 6000 + turn))
@@ -217,7 +220,8 @@ def on_the_engine(options: argparse.Namespace) -> dict[str, Any]:
     """The starter in int8."""
     sizes = of_the_engine(options)
     best = max(sizes, key=sizes.__getitem__)
-    provider = {"id": "torch", "type": "local::torch", "config": {"quantization": "int8"}}
+    config = {"quantization": "int8", "max_sequences": best}
+    provider = {"id": "torch", "type": "local::torch", "config": config}
     model = {"id": "m", "provider": "torch", "provider_model": "starter", "context_length": 2048}
     with served(provider, model) as server, client_of(server) as client:
         ttft(client, 5, 1)  # warms it up
