@@ -6,8 +6,9 @@ The starter in int8: a batch's lines/s through a server, beside the engine alone
 sequences at a time as suits it best, which the server is told to run as well; then the TTFT of a
 client who asks now and then, alone and beside a batch that never ends, and what that batch still
 gets done. And 50,000 lines of 4 KB to `local::echo`: seconds, the most memory that the server ever
-had, and what it had after each quarter of them. Each round measures one after the other; medians are compared. Writes
-`bench/results/batches.json`; with `--only` the other part's figures stay as they were recorded.
+had, and what it had after each quarter of them. Each round measures one after the other; medians
+are compared. Writes `bench/results/batches.json`; with `--only` the other part's figures stay as
+they were recorded.
 """
 
 from __future__ import annotations
