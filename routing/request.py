@@ -21,6 +21,7 @@ from routing.observability.sample import Sample
 from routing.policy.attempts import Attempts
 
 if TYPE_CHECKING:
+    from llama_compat.hosted.parts import ReplyPart
     from llama_compat.wire.forms import Form
     from routing.cache.readings import Reading
     from routing.cache.store import MemoryHit
@@ -89,6 +90,7 @@ class Request(Struct, eq=False):
             nobody can.
         ended: when it had ended.
         verdicts: how often each guardrail came to each verdict, by both.
+        parts: what its reply is made of, where the server ran tools for it.
         spent: what it used and cost, as far as somebody needed to know; the same from then on.
     """
 
@@ -123,6 +125,7 @@ class Request(Struct, eq=False):
     stays: Callable[[Callable[[], None]], bool] | None = None
     ended: float = 0.0
     verdicts: Mapping[tuple[str, str], int] = NO_VERDICTS
+    parts: Sequence[ReplyPart] = ()
     spent: Spent | None = None
     _free: Callable[[Request], asyncio.Task[None] | None] | None = None
     _at_end: list[Callable[[Request], None]] = field(default_factory=list)

@@ -17,6 +17,7 @@ from llama_compat.errors import APIError
 from llama_compat.events import Collector, add_usage
 from llama_compat.fan_out import Events
 from llama_compat.hosted.citations import Citer
+from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta, Source
 from llama_compat.once import Once
 from llama_compat.types import (
@@ -111,6 +112,11 @@ class HostedToolbox(Protocol):
     @property
     def bounds(self) -> Bounds:
         """How far it goes."""
+        ...
+
+    @property
+    def parts(self) -> list[ReplyPart]:
+        """What was done so far; the loop adds to it as it goes."""
         ...
 
     def affords(self, usage: Usage) -> bool:
@@ -212,6 +218,8 @@ class _Loop:
         for turn in range(1, self._bounds.turns + 1):
             is_last = turn == self._bounds.turns or self._left == 0
             collector = Collector()
+            part = ReplyPart("turn")
+            self._toolbox.parts.append(part)
             asked = self._asked(ToolChoice("none") if is_last else choice)
             try:
                 async with aclosing(self._generate(asked)) as events:
@@ -223,11 +231,13 @@ class _Loop:
                         for each in self._shown.of(event, sum(self._completed)):
                             yield each
             except APIError as error:
+                part.end(error.error_class.value)
                 error.is_last = self._has_run
                 raise
             for each in self._shown.ended():
                 yield each
             said = collector.chat_completion()
+            part.end(usage=said.usage)
             self._usages.append(said.usage)
             message = said.completion_message
             own = [call for call in message.tool_calls if call.tool_name in self._names]
@@ -354,7 +364,11 @@ class _Loop:
 
         async def run(call: AnyToolCall, shown: HostedCall) -> HostedCall:
             async with gate:
-                return await self._bounded(call, shown)
+                part = ReplyPart("tool", call.tool_name, shown.kind)
+                self._toolbox.parts.append(part)
+                ended = await self._bounded(call, shown)
+                part.end((ended.error or "failed") if ended.status == "failed" else "")
+                return ended
 
         try:
             for call in calls:

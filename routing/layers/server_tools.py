@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from llama_compat.exchange import Call, Reply
 from llama_compat.hosted.file_search import stores_named
+from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.vocabulary import kind_of
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
@@ -63,12 +64,15 @@ class ServerToolsLayer:
             assert self._tools.vector_stores is not None
             owned = await self._tools.vector_stores.stores.owned(call.principal.id, stores)
             stays_here = bool(owned)
+        parts: list[ReplyPart] = []
+        request.parts = parts
         toolbox = self._tools.for_call(
             call.principal,
             kinds,
             stays_here=stays_here,
             asks_users=call.operation.dialect.name == "responses",
             affords=partial(self._affords, request.route),
+            parts=parts,
         )
         request.call = replace(call, toolbox=toolbox)
         return await self._next(request)

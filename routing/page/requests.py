@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from fastapi import Query
 from fastapi import Request as HTTPRequest
 
@@ -24,7 +23,6 @@ from routing.observability.records.search import (
     of_request,
     parse_status,
 )
-from routing.observability.records.trail import steps_of
 from routing.page.conversation import as_chat, said
 from routing.page.recorded import recorded
 from routing.runtime import runtime_of
@@ -135,10 +133,5 @@ def _parsed(name: str, parse: Any, text: str) -> Any:
 
 
 def _shown(found: Iterable[Numbered]) -> list[dict[str, Any]]:
-    """Records as JSON, with their numbers and what was tried."""
-    shown = []
-    for number, record in ((each.number, each.record) for each in found):
-        members = exported(record)
-        members["trail"] = msgspec.to_builtins(steps_of(record.trail))
-        shown.append({"number": number, **members})
-    return shown
+    """Records as JSON, with their numbers."""
+    return [{"number": each.number, **exported(each.record)} for each in found]

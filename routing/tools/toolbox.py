@@ -12,6 +12,7 @@ from msgspec import structs
 from llama_compat.errors import tool_not_allowed
 from llama_compat.exchange import Principal
 from llama_compat.hosted.loop import Bounds
+from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.vocabulary import (
     FileSearchTool,
@@ -118,6 +119,7 @@ class ServerTools:
         stays_here: bool = False,
         asks_users: bool,
         affords: Callable[[Usage], bool],
+        parts: list[ReplyPart],
     ) -> CallTools:
         """What is run for one call.
 
@@ -127,8 +129,11 @@ class ServerTools:
             stays_here: whether no vendor may run them.
             asks_users: whether its API has a place for the user's word.
             affords: whether the model may be asked again after so much was used.
+            parts: where is kept what was done.
         """
-        return CallTools(self, principal, kinds & self.known, stays_here, asks_users, affords)
+        return CallTools(
+            self, principal, kinds & self.known, stays_here, asks_users, affords, parts
+        )
 
 
 class CallTools:
@@ -136,7 +141,7 @@ class CallTools:
 
     Args:
         tools: all there are.
-        principal, kinds, stays_here, asks_users, affords: as for `ServerTools.for_call`.
+        principal, kinds, stays_here, asks_users, affords, parts: as for `ServerTools.for_call`.
     """
 
     def __init__(
@@ -147,8 +152,10 @@ class CallTools:
         stays_here: bool,
         asks_users: bool,
         affords: Callable[[Usage], bool],
+        parts: list[ReplyPart],
     ) -> None:
         self._tools = tools
+        self.parts = parts
         self._principal = principal
         self.kinds = kinds
         self.stays_here = stays_here

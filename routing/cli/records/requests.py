@@ -231,10 +231,18 @@ def _show_one(members: dict[str, Any], recorded: Recorded) -> None:
         column.overflow = "fold"
     key = members["key"]
     named = {**members, "key": f"{name} ({key})" if (name := recorded.name(key)) else key}
+    trail = named.pop("trail")
     for name, value in named.items():
         if value not in (None, "", False):
             shown.add_row(name.replace("_", " "), _text(name, value))
     print_(shown)
+    if trail:
+        tried = table("Tried", "Why", "Outcome", "From", "To", "Error")
+        for step in trail:
+            error = ": ".join(filter(None, (step.get("error"), step.get("message"))))
+            moments = (f"{step[moment]:.3f} s" for moment in ("begun", "ended"))
+            tried.add_row(step["target"], step["why"], step["outcome"], *moments, error)
+        print_(tried)
 
 
 _SECONDS = ("first_content", "duration", "overhead")

@@ -13,6 +13,7 @@ import msgspec
 from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.records.record import COLUMNS, Record
 from routing.observability.records.reports import PAGE, record_pages
+from routing.observability.records.trail import steps_of
 from routing.storage.storage import Storage
 
 Format = Literal["jsonl", "csv"]
@@ -24,12 +25,14 @@ _TRUTH = ("stream", "cancelled", "estimated")
 
 
 def exported(record: Record) -> dict[str, Any]:
-    """A record as others read it: time in ISO 8601, cost in dollars, truth as such."""
+    """A record as others read it: time in ISO 8601, cost in dollars, truth as such, the trail as a
+    list."""
     members = msgspec.structs.asdict(record)
     cost = members.pop("cost")
     for name in _TRUTH:
         members[name] = bool(members[name])
     members["time"] = datetime.fromtimestamp(record.time, UTC).isoformat(timespec="milliseconds")
+    members["trail"] = msgspec.to_builtins(steps_of(record.trail))
     members["cost_usd"] = None if cost is None else cost / NANO_DOLLARS
     return members
 
@@ -45,6 +48,8 @@ async def export(storage: Storage, since: float, format: Format) -> AsyncGenerat
     async for page in record_pages(storage, since):
         members = [exported(record) for _, record in page]
         if format == "csv":
+            for each, (_, record) in zip(members, page, strict=True):
+                each["trail"] = record.trail
             yield csv_lines([[each[name] for name in FIELDS] for each in members])
         else:
             yield _json_lines(members)

@@ -135,7 +135,9 @@ class Ledger:
             overhead,
             cost,
             " ".join(sorted(map(":".join, request.verdicts))) if request.verdicts else "",
-            trail_of(attempts.made, begun, request.ended) if len(attempts.made) > 1 else "",
+            trail_of(attempts.made, request.parts, begun, request.ended)
+            if request.parts or len(attempts.made) > 1
+            else "",
         )
 
 

@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.observability.observers import Batch
 from routing.observability.records.record import Record
+from routing.observability.records.trail import parts_of
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.sharing import FOLDER
 from routing.policy.attempts import Attempt, Outcome, Why
@@ -145,6 +146,15 @@ class Metrics:
             "guardrails",
             "Requests in which a guardrail came to a verdict.",
             ("model", "guardrail", "verdict"),
+        )
+        self.tool_calls = self._counter(
+            "tool_calls", "Calls of tools that the server ran.", ("model", "tool", "outcome")
+        )
+        self.tool_seconds = self._histogram(
+            "llama_compat_tool_seconds",
+            "Seconds of a call of a tool that the server ran.",
+            ("tool",),
+            semconv.DURATION_BUCKETS,
         )
         self.tokens = self._counter("tokens", "Tokens, by what they were.", (*by_route, "type"))
         self.cost = self._counter("cost_dollars", "What requests cost, where known.", by_route)
@@ -304,6 +314,9 @@ class Metrics:
         for found in first.guardrails.split():
             name, _, verdict = found.rpartition(":")
             self._of(self.guardrails, route, name, verdict).inc(len(records))
+        for record in records:
+            if record.trail:
+                self._parts(route, record.trail)
         served = "" if route.endswith("/*") else first.served
         genai = (semconv.OPERATIONS[batch.kind], provider_name, route, served)
         self._of(self._duration, *genai, error).observe_all([each.duration for each in records])
@@ -311,6 +324,14 @@ class Metrics:
         if answered:
             self._answered(self._way(*genai, provider), answered)
         self._attempted(list(chain.from_iterable(batch.attempts)), route)
+
+    def _parts(self, route: str, trail: str) -> None:
+        """Tools that the server ran for a reply."""
+        for step in parts_of(trail):
+            if step.why == "tool":
+                # Not by their names, which whoever runs an MCP server chooses.
+                self._of(self.tool_calls, route, step.tool, step.outcome).inc()
+                self._of(self.tool_seconds, step.tool).observe(step.ended - step.begun)
 
     def _of(self, metric: Any, *labels: str) -> Any:
         """A metric with these labels: `labels` takes a while to find it."""

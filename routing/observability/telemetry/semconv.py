@@ -28,6 +28,7 @@ INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOKEN_TYPE = "gen_ai.token.type"
 ERROR_TYPE = "error.type"
+TOOL_NAME = "gen_ai.tool.name"
 STATUS_CODE = "http.response.status_code"
 
 # Metrics ------------------------------------------------------------------------------------------
@@ -45,6 +46,9 @@ FIRST_TOKEN_BUCKETS = (
 PER_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 
 # Values -------------------------------------------------------------------------------------------
+
+EXECUTE_TOOL = "execute_tool"
+"""`gen_ai.operation.name` of a tool that is run."""
 
 OPERATIONS: Mapping[str, str] = {
     "chat": "chat",

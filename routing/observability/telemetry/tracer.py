@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llama_compat.error_classes import ErrorClass
 from routing.observability.observers import Batch
 from routing.observability.records.record import Record
+from routing.observability.records.trail import parts_of
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.content import input_messages, output_messages
 from routing.observability.telemetry.context import Trace, random_ids, trace_of
@@ -124,8 +125,42 @@ class Tracer:
             more += f',"parentSpanId":"{trace.span_id}"'
             for attempt, span_id in zip(attempts, trace.attempts, strict=False):
                 told += f',{same}{span_id}"{more}{self._attempt(attempt, operation, shift)}'
+            if record.trail:
+                told += self._parts(record, f'{same}%s"{more}', operation, begun)
             spans.append(told)
         self._sender.put(spans)
+
+    def _parts(self, record: Record, same: str, operation: str, begun: int) -> str:
+        """The spans of a reply's turns and of the tools that were run between them.
+
+        Args:
+            record: of the request.
+            same: what each begins with, but for its id.
+            operation: of the request.
+            begun: when it came, in nanoseconds since 1970.
+        """
+        told = ""
+        for step in parts_of(record.trail):
+            is_tool = step.why == "tool"
+            named = semconv.EXECUTE_TOOL if is_tool else operation
+            name = step.target if is_tool else record.served
+            values = attributes(
+                (
+                    (semconv.OPERATION, named),
+                    (semconv.TOOL_NAME, step.target if is_tool else None),
+                    (semconv.REQUEST_MODEL, None if is_tool else record.served or None),
+                    (semconv.INPUT_TOKENS, step.input_tokens),
+                    (semconv.OUTPUT_TOKENS, step.output_tokens),
+                    (semconv.ERROR_TYPE, step.error or None),
+                )
+            )
+            told += (
+                f",{same % next(self._ids)[-16:]}{_head(f'{named} {name}'.rstrip(), INTERNAL)}"
+                f'{begun + int(step.begun * NANO)}",'
+                f'"endTimeUnixNano":"{begun + int(step.ended * NANO)}","attributes":[{values}]'
+                f"{_status(step.error) if step.error else ''}}}"
+            )
+        return told
 
     def _attempt(self, attempt: Attempt, operation: str, shift: int) -> str:
         """The rest of an attempt's span, after what says whose it is."""

@@ -53,5 +53,6 @@ def test_a_call_has_those_that_it_asks_for_and_the_template_has() -> None:
         frozenset({"web_search", "mcp"}),
         asks_users=True,
         affords=lambda usage: True,
+        parts=[],
     )
     assert toolbox.kinds == toolbox.known == {"web_search"}

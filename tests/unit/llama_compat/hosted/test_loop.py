@@ -14,6 +14,7 @@ from llama_compat.errors import APIError, upstream_error
 from llama_compat.events import Collector, reply_events
 from llama_compat.fan_out import Events
 from llama_compat.hosted.loop import Bounds, looped
+from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.vocabulary import HostedCall, HostedCallDelta, WebSource
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (
@@ -74,6 +75,7 @@ class Tools:
         self.definitions: Sequence[ToolDefinition] = [ToolDefinition("search")]
         self.listed: Sequence[HostedCall] = []
         self.closed = False
+        self.parts: list[ReplyPart] = []
         self.asks = asks
         self.most = 10**9
         self._run = run
@@ -131,6 +133,33 @@ async def test_results_are_given_back_and_usage_is_summed() -> None:
     assert result == ToolResponseMessage("c1", "result of c1")
     assert [tool.tool_name for tool in model.asked[0].tools] == ["own", "search"]
     assert tools.closed
+
+
+async def test_turns_and_calls_are_told_as_they_go() -> None:
+    tools = Tools()
+    tools.bounds = Bounds(turns=4, seconds=0.01)
+
+    async def run(call: AnyToolCall) -> None:
+        if call.call_id == "c2":
+            await asyncio.Event().wait()
+
+    tools._run = run
+    model = Model(
+        says(call("search", "c1"), call("search", "c2")), says(call("search", "c3", arguments="["))
+    )
+    model.script.append(APIError(503, "Full."))
+    with pytest.raises(APIError):
+        await ran(model, tools)
+    assert [(each.kind, each.name, each.tool, each.error) for each in tools.parts] == [
+        ("turn", "", "", ""),
+        ("tool", "search", "web_search", ""),
+        ("tool", "search", "web_search", "unavailable"),
+        ("turn", "", "", ""),
+        ("tool", "search", "web_search", "invalid_tool_input"),
+        ("turn", "", "", "overloaded"),
+    ]
+    assert tools.parts[0].usage == Usage(prompt_tokens=10, completion_tokens=3)
+    assert all(0 < each.begun <= each.ended for each in tools.parts)
 
 
 async def test_a_call_of_the_clients_ends_it_when_the_servers_have_run() -> None:

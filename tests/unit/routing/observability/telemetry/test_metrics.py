@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from typing import Any
 
@@ -155,6 +156,28 @@ def test_attempts() -> None:
     assert value(metrics, attempts, target="up/gpt", why="fallback", outcome="failed") == 1
     assert value(metrics, "llama_compat_fallbacks_total", model="m") == 1
     assert value(metrics, "llama_compat_cooldowns_total") is None
+
+
+TRAIL = json.dumps(
+    [
+        {"target": "", "why": "turn", "outcome": "answered", "begun": 0.1, "ended": 0.5,
+         "input_tokens": 7, "output_tokens": 3},
+        {"target": "their_name", "why": "tool", "outcome": "answered", "begun": 0.5, "ended": 0.75,
+         "tool": "mcp"},
+        {"target": "their_name", "why": "tool", "outcome": "failed", "begun": 0.75, "ended": 1.75,
+         "tool": "mcp", "error": "unavailable"},
+    ]
+)  # fmt: skip
+"""What is kept of a reply in which the server ran a tool twice."""
+
+
+def test_tools_that_the_server_ran_by_their_kind() -> None:
+    metrics = counted(record(route="m", trail=TRAIL), record(route="m", trail=TRAIL))
+    name = "llama_compat_tool_calls_total"
+    assert value(metrics, name, model="m", tool="mcp", outcome="answered") == 2
+    assert value(metrics, name, model="m", tool="mcp", outcome="failed") == 2
+    assert value(metrics, "llama_compat_tool_seconds_sum", tool="mcp") == 2.5
+    assert value(counted(record()), "llama_compat_tool_seconds_sum") is None
 
 
 def test_a_cooldown_is_counted_once() -> None:

@@ -21,6 +21,7 @@ from routing.policy.attempts import Attempt, Attempts, Why
 from routing.policy.targets import ProviderState
 from routing.request import Request
 from tests.unit.routing.observability.records.records import NOON, record
+from tests.unit.routing.observability.telemetry.test_metrics import TRAIL
 
 DISTRIBUTION = Distribution(
     providers=[
@@ -124,6 +125,33 @@ def test_a_request_and_its_attempt() -> None:
         "llama_compat.attempt.why": ("stringValue", "first"),
         "llama_compat.attempt.outcome": ("stringValue", "running"),
     }
+
+
+def test_turns_and_tools_of_a_reply_are_spans_of_their_own() -> None:
+    own, sender = tracer()
+    seen = begun(own)
+    attempt(seen, 100.5)
+    found = spans(record(duration=2.0, trail=TRAIL), seen, own, sender)
+    request, _, turn, tool, failed = found
+    assert {each["parentSpanId"] for each in found[1:]} == {request["spanId"]}
+    assert len({each["spanId"] for each in found}) == 5
+    assert {each["traceId"] for each in found} == {request["traceId"]}
+    assert (turn["name"], tool["name"]) == ("chat gpt", "execute_tool their_name")
+    begins = int(request["startTimeUnixNano"])
+    assert int(tool["startTimeUnixNano"]) - begins == 500_000_000
+    assert int(tool["endTimeUnixNano"]) - begins == 750_000_000
+    assert values(turn) == {
+        "gen_ai.operation.name": ("stringValue", "chat"),
+        "gen_ai.request.model": ("stringValue", "gpt"),
+        "gen_ai.usage.input_tokens": ("intValue", "7"),
+        "gen_ai.usage.output_tokens": ("intValue", "3"),
+    }
+    assert values(tool) == {
+        "gen_ai.operation.name": ("stringValue", "execute_tool"),
+        "gen_ai.tool.name": ("stringValue", "their_name"),
+    }
+    assert values(failed)["error.type"] == ("stringValue", "unavailable")
+    assert failed["status"] == {"code": 2, "message": "unavailable"}
 
 
 def test_what_is_not_known_is_left_out_and_the_rest_is_there() -> None:
