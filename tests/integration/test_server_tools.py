@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -487,3 +488,26 @@ def test_what_a_tool_of_the_server_is_given_is_looked_through(
             statement = "SELECT guardrails FROM records WHERE request_id = ?"
             found = [row[0] for row in database.execute(statement, (request_id,))]
     assert found == ["rivers:redact"]
+
+
+def test_each_turn_and_each_call_is_in_the_record(client: openai.OpenAI, kept: Path) -> None:
+    named = {"x-request-id": "with-its-parts"}
+    client.responses.create(model="m", input="search it", tools=[SEARCH], extra_headers=named)
+    steps = []
+    for _ in range(200):
+        with closing(sqlite3.connect(kept)) as storage:
+            query = "SELECT trail FROM records WHERE request_id = 'with-its-parts'"
+            if found := storage.execute(query).fetchall():
+                steps = json.loads(found[0][0])
+                break
+        time.sleep(0.05)
+    assert [(each["why"], each.get("tool", ""), each["outcome"]) for each in steps] == [
+        ("first", "", "answered"),
+        ("turn", "", "answered"),
+        ("tool", "web_search", "answered"),
+        ("turn", "", "answered"),
+    ]
+    assert all(each["input_tokens"] > 0 for each in steps if each["why"] == "turn")
+    moments = [moment for each in steps[1:] for moment in (each["begun"], each["ended"])]
+    assert moments == sorted(moments)
+    assert "nile length" not in str(steps)
