@@ -20,6 +20,7 @@ from routing.observability.records.search import (
     key_ids,
     later,
     newest,
+    newest_number,
     of_request,
     parse_status,
 )
@@ -62,7 +63,8 @@ async def tell_requests(
     `since` and `until` are as in `7d`, `12h` or `2026-03-01`; `status` is 429, or `4xx`; `error` is
     the class of what went wrong, or `any`; `text` is in the id, the model or the error. `before` is
     the `number` of the last one of the page before, and with `after`, that of the first one, those
-    come that were recorded since then, the oldest first. `names` are those of the keys.
+    come that were recorded since then, the oldest first. `newest` is the number of the last record
+    of all, to go on from where none is like these. `names` are those of the keys.
     """
     keys = runtime_of(request).keys
     chosen = RecordFilter(
@@ -76,13 +78,15 @@ async def tell_requests(
         text=text or None,
     )
 
-    async def find(storage: Storage) -> list[Numbered]:
+    async def find(storage: Storage) -> tuple[int, list[Numbered]]:
+        # What is written between the two is found by the next look.
+        last = await newest_number(storage)
         if after is not None:
-            return await later(storage, chosen, after)
-        return await newest(storage, chosen, limit, before)
+            return last, await later(storage, chosen, after)
+        return last, await newest(storage, chosen, limit, before)
 
-    found = await recorded(request, find)
-    return {"object": "list", "data": _shown(found), "names": keys.names()}
+    last, found = await recorded(request, find)
+    return {"object": "list", "data": _shown(found), "newest": last, "names": keys.names()}
 
 
 async def tell_request(request: HTTPRequest, request_id: str) -> dict[str, Any]:
@@ -94,7 +98,8 @@ async def tell_request(request: HTTPRequest, request_id: str) -> dict[str, Any]:
     """
 
     async def find(storage: Storage) -> tuple[list[Numbered], tuple[bytes, bytes] | None]:
-        return await of_request(storage, request_id), await body_of(storage, request_id)
+        found = await of_request(storage, request_id)
+        return found, await body_of(storage, found[0].record) if found else None
 
     found, bodies = await recorded(request, find)
     if not found:

@@ -124,7 +124,8 @@ def show(
         recorded: Recorded,
     ) -> tuple[Recorded, list[Numbered], tuple[bytes, bytes] | None]:
         found = await search.of_request(recorded.storage, request_id)
-        return recorded, found, await search.body_of(recorded.storage, request_id)
+        body = await search.body_of(recorded.storage, found[0].record) if found else None
+        return recorded, found, body
 
     recorded, found, body = read(template, storage, find)
     if not found:

@@ -131,15 +131,29 @@ async def of_request(storage: Storage, request_id: str) -> list[Numbered]:
     return await _found(storage, ["request_id = ?"], [request_id], "id DESC", MOST_FOUND)
 
 
-async def body_of(storage: Storage, request_id: str) -> tuple[bytes, bytes] | None:
+async def newest_number(storage: Storage) -> int:
+    """The number of the last record that was written, whichever it is; 0 where there is none.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    rows = await storage.fetch("SELECT MAX(id) FROM records")
+    return int(rows[0][0] or 0)
+
+
+async def body_of(storage: Storage, record: Record) -> tuple[bytes, bytes] | None:
     """What is kept of the request's and the reply's body; None where nothing is.
+
+    By the time too, as several requests may have the same id.
 
     Raises:
         StorageError: it can't be read.
     """
     rows = await storage.fetch(
-        "SELECT request, reply FROM bodies WHERE request_id = ? ORDER BY id DESC LIMIT 1",
-        request_id,
+        "SELECT request, reply FROM bodies WHERE request_id = ? AND time = ?"
+        " ORDER BY id DESC LIMIT 1",
+        record.request_id,
+        record.time,
     )
     return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
 

@@ -150,7 +150,7 @@ class Overview {
       table(`Running now (process ${process})`,
         ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts", "Guardrails"],
         requests.map((each) => [
-          requestLink(each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
+          element("code", {}, each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
           seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts, each.guardrails,
         ]),
         { empty: "No requests are running." }),
@@ -232,7 +232,7 @@ const topErrors = (errors) =>
   table(TEXT.topErrors, TEXT.errorHeads,
     errors.map((each) => [
       `${each.error} (${each.status})`, number(each.requests), each.model, each.provider, each.last ? when(new Date(each.last * 1000).toISOString()) : "",
-      element("span", { class: "long" }, each.message ?? ""), element("code", {}, each.request_id ?? ""),
+      element("span", { class: "long" }, each.message ?? ""), each.request_id ? requestLink(each.request_id) : "",
     ]),
     { empty: TEXT.noErrors });
 

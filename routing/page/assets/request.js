@@ -23,7 +23,9 @@ const TEXT = {
   bodies: "Bodies",
   request: "What was sent",
   reply: "What was answered",
-  noBodies: "Bodies were not kept: server.record_bodies of the template says whose are.",
+  nobodyAsked: "No target was asked.",
+  cut: "What was kept of the bodies is their beginning: server.records.body_max_bytes of the template says how much.",
+  noBodies: "Bodies were not kept: server.records.record_bodies of the template says whose are.",
   several: (count) => `${number(count)} requests had this id; this is the last one.`,
   code: "As code",
   replay: "Again in the playground",
@@ -139,7 +141,7 @@ function timeline(record) {
   const view = table(TEXT.timeline, TEXT.timelineHeads, steps.map((step) => [
     step.target, step.why, step.outcome, seconds(step.begun), seconds(step.content), seconds(step.ended),
     element("span", { class: "long" }, [step.error, step.message].filter(Boolean).join(": ")),
-  ]), { empty: "No target was asked." });
+  ]), { empty: TEXT.nobodyAsked });
   view.querySelector("h3").after(svg);
   return view;
 }
@@ -164,9 +166,11 @@ function withoutForeignImages(message) {
 
 function bodies({ request, reply }) {
   if (request === null) return element("p", { class: "quiet" }, TEXT.noBodies);
+  const isCut = [request, reply].some((text) => text.endsWith("[cut]"));
   return element(
     "section",
     { "aria-label": TEXT.bodies },
+    isCut && element("p", { class: "quiet" }, TEXT.cut),
     ...[[TEXT.request, request], [TEXT.reply, reply]].map(([title, text]) => element(
       "details",
       { class: "panel" },

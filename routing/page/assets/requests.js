@@ -35,7 +35,7 @@ const NAMES = Object.keys(TEXT.fields);
 const LIVE_MS = 2000;
 const PAGE = 100;
 /** More rows than that are not kept on the page while it is followed: it is a log, not an archive. */
-const MOST_ROWS = 5000;
+const MOST_ROWS = 1000;
 
 /** Show the log, or the one request that the address names, in `main`; what it gives ends it. */
 export async function requests(main, { rest, query }) {
@@ -54,6 +54,7 @@ export const requestLink = (requestId) => element("a", { href: addressOf(request
 class Log {
   #newest = 0;
   #oldest = 0;
+  #asked = 0;
 
   constructor(main, query, ended) {
     Object.assign(this, { main, query, ended });
@@ -118,18 +119,22 @@ class Log {
     );
   }
 
-  #show({ data, names }, where) {
-    if (data.length) {
-      this.#newest = Math.max(this.#newest, ...data.map((each) => each.number));
-      this.#oldest = Math.min(this.#oldest || Infinity, ...data.map((each) => each.number));
+  #show({ data, names, newest }, where) {
+    const numbers = data.map((each) => each.number);
+    // From there on is looked for what comes, even where none is like these so far.
+    if (where === "newer" || !this.#newest) this.#newest = Math.max(this.#newest, newest, ...numbers);
+    if (where === "older") {
+      this.#oldest = Math.min(this.#oldest || Infinity, ...numbers);
+      this.#asked += data.length;
     }
     const made = data.map((each) => rowOf(each, names));
     if (where === "older") this.rows.append(...made);
     else this.rows.prepend(...made.reverse());
     const isAll = where === "older" && data.length < PAGE;
-    if (where !== "older" && this.rows.children.length > 0 && this.more.children.length) return;
+    const isFirst = where === "newer" && this.rows.children.length === data.length;
+    if (where === "newer" && !isFirst) return;
     this.more.replaceChildren(
-      isAll
+      isAll || isFirst
         ? element("span", { class: "quiet" }, this.rows.children.length ? TEXT.noMore : TEXT.none)
         : button(TEXT.older, () => this.#older()),
     );
@@ -147,24 +152,36 @@ class Log {
   async #follow() {
     if (!this.following.checked || this.query.get("until")) return;
     const told = await this.#ask({ after: this.#newest });
+    this.#newest = Math.max(this.#newest, told.newest);
     if (!told.data.length) return;
     // What somebody reads stays where it is.
     const before = document.documentElement.scrollHeight;
     this.#show(told, "newer");
     if (scrollY > this.rows.getBoundingClientRect().top + scrollY) scrollBy(0, document.documentElement.scrollHeight - before);
-    while (this.rows.children.length > MOST_ROWS) this.rows.lastElementChild.remove();
+    this.#trim();
     announce(TEXT.came(told.data.length));
+  }
+
+  /** Only what came by itself goes again, and older ones are asked for from where the page ends. */
+  #trim() {
+    const most = Math.max(MOST_ROWS, this.#asked);
+    if (this.rows.children.length <= most) return;
+    while (this.rows.children.length > most) this.rows.lastElementChild.remove();
+    this.#oldest = Number(this.rows.lastElementChild.dataset.number);
+    this.more.replaceChildren(button(TEXT.older, () => this.#older()));
   }
 }
 
 function rowOf(each, names) {
   const when = new Date(each.time);
   const tokens = each.input_tokens === null ? "–" : `${number(each.input_tokens)} → ${number(each.output_tokens)}`;
+  const isToday = when.toDateString() === new Date().toDateString();
+  const day = isToday ? "" : `${when.toLocaleDateString("en", { month: "short", day: "numeric" })} `;
   return element(
     "tr",
-    {},
+    { "data-number": each.number },
     ...[
-      element("time", { datetime: each.time, title: when.toLocaleString("en", { hour12: false }) }, when.toLocaleTimeString("en", { hour12: false })),
+      element("time", { datetime: each.time, title: when.toLocaleString("en", { hour12: false }) }, `${day}${when.toLocaleTimeString("en", { hour12: false })}`),
       requestLink(each.request_id),
       each.model,
       [each.target || (each.provider === "llama-compat-cache" ? TEXT.cached : ""), each.attempts > 1 && ` (${TEXT.attempts(each.attempts)})`],

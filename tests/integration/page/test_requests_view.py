@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -249,8 +250,62 @@ def test_it_can_be_used_by_all(page: Page, server: ServerProcess, width: int, th
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
+def test_what_somebody_reads_stays_where_it_is(
+    page: Page, server: ServerProcess, folder: Path
+) -> None:
+    write(folder, "read", range(300))
+    opened(page, server, "/requests?since=7d&model=read")
+    expect(page.locator("tbody tr")).to_have_count(100)
+    row = page.locator("tbody tr", has_text="read-240")
+    row.scroll_into_view_if_needed()
+    before = row.bounding_box()
+    assert before is not None
+    write(folder, "read", range(300, 320))
+    expect(page.locator("tbody tr")).to_have_count(120)
+    after = row.bounding_box()
+    assert after is not None
+    assert abs(after["y"] - before["y"]) < 2
+
+
+def test_none_is_left_out_behind_what_was_taken_away(
+    page: Page, server: ServerProcess, folder: Path
+) -> None:
+    write(folder, "gap", range(100))
+    opened(page, server, "/requests?since=7d&model=gap")
+    expect(page.locator("tbody tr")).to_have_count(100)
+    write(folder, "gap", range(100, 1050))
+    expect(page.locator("tbody tr")).to_have_count(1000)
+    assert (ids(page)[0], ids(page)[-1]) == ("gap-1049", "gap-50")
+    page.get_by_role("button", name="Older ones").click()
+    expect(page.locator("tbody tr")).to_have_count(1050)
+    assert ids(page) == [f"gap-{number}" for number in reversed(range(1050))]
+
+
+def test_of_an_id_that_came_twice_the_body_is_the_record_s(
+    server: ServerProcess, folder: Path
+) -> None:
+    ask(server, "echo", "twice")
+    wire.eventually(lambda: bool(told(server, "requests?text=twice")["data"]))
+    assert told(server, "requests/twice")["chat"]["model"] == "echo"
+    now = time.time()
+    record = Record(now, "twice", "nobody", "openai", "chat", "other", "other", status=200)
+    insert(folder, [record])
+    found = told(server, "requests/twice")
+    assert [each["model"] for each in found["data"]] == ["other", "echo"]
+    assert (found["request"], found["chat"]) == (None, None)
+
+
+def test_a_filter_that_fits_nothing_goes_on_from_the_end(server: ServerProcess) -> None:
+    ask(server, "echo", "one-more")
+    wire.eventually(lambda: bool(told(server, "requests?text=one-more")["data"]))
+    found = told(server, "requests?model=nobody-has-it")
+    assert found["data"] == []
+    [last] = told(server, "requests?limit=1")["data"]
+    assert found["newest"] >= last["number"]
+
+
 def test_a_hundred_thousand_of_them(page: Page, server: ServerProcess, folder: Path) -> None:
-    fill(folder / "operations.sqlite")
+    write(folder, "many", range(MANY))
     opened(page, server, "/requests?since=7d&model=many")
     expect(page.locator("tbody tr")).to_have_count(100)
     assert ids(page)[0] == f"many-{MANY - 1}"
@@ -266,24 +321,29 @@ def test_a_hundred_thousand_of_them(page: Page, server: ServerProcess, folder: P
     expect(page.get_by_role("region", name="What became of it")).to_contain_text("many")
 
 
-def fill(path: Path) -> None:
-    """Records that were written long ago, as this is not about how."""
+def write(folder: Path, model: str, numbers: range) -> None:
+    """Records of a model, a second between two, the last of them now."""
     now = time.time()
-    record = Record(now, "", "nobody", "openai", "chat", "many", "many", status=200, duration=0.2)
+    record = Record(now, "", "nobody", "openai", "chat", model, model, status=200, duration=0.2)
+    insert(
+        folder,
+        (
+            structs.replace(
+                record,
+                request_id=f"{model}-{number}",
+                time=now - numbers.stop + number,
+                status=500 if number % 100 == 0 else 200,
+            )
+            for number in numbers
+        ),
+    )
+
+
+def insert(folder: Path, records: Iterable[Record]) -> None:
+    """Records that no request of this server's made."""
     names = ", ".join(COLUMNS)
-    with sqlite3.connect(path, timeout=30) as storage:
+    with closing(sqlite3.connect(folder / "operations.sqlite", timeout=30)) as storage, storage:
         storage.executemany(
             f"INSERT INTO records ({names}) VALUES ({', '.join('?' * len(COLUMNS))})",
-            (
-                structs.astuple(
-                    structs.replace(
-                        record,
-                        request_id=f"many-{number}",
-                        time=now - MANY + number,
-                        status=500 if number % 100 == 0 else 200,
-                    )
-                )
-                for number in range(MANY)
-            ),
+            map(structs.astuple, records),
         )
-    storage.close()
