@@ -21,6 +21,7 @@ from providers.local.torch_engine.cpu_thread import on_device
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
+    Choice,
     FastSampler,
     Sampler,
     are_numbers,
@@ -272,11 +273,7 @@ class TorchEngine(EngineThread[TorchSequence]):
         for sequence, choice in zip(
             sampling, self._sampler.sample(logits, sampling, allowed), strict=True
         ):
-            if choice is None:
-                self._scheduler.end(sequence)
-                self._fail(sequence, nothing_left())
-            else:
-                self._take(sequence, choice.token_id, choice.scores)
+            self._say(sequence, choice)
         for chunk, following in guessed.values():
             self._go_on(batch, chunk, following)
 
@@ -302,17 +299,21 @@ class TorchEngine(EngineThread[TorchSequence]):
                 break
             mask = None if allowed is None else torch.from_numpy(allowed)
             [choice] = self._sampler.sample(row, [sequence], [mask])
-            if choice is None:
-                self._scheduler.end(sequence)
-                self._fail(sequence, nothing_left())
-            else:
-                self._take(sequence, choice.token_id, choice.scores)
+            self._say(sequence, choice)
         if not sequence.ended:
             self._scheduler.guessed_right(batch, sequence, right)
         assert sequence.guesses is not None
         sequence.guesses.settle(len(chunk.guessed), right, len(batch.chunks))
         self._counts.guessed_tokens += len(chunk.guessed)
         self._counts.guessed_right_tokens += right
+
+    def _say(self, sequence: TorchSequence, choice: Choice | None) -> None:
+        """Give a sequence what was chosen for it, or end it where nothing may come."""
+        if choice is None:
+            self._scheduler.end(sequence)
+            self._fail(sequence, nothing_left())
+        else:
+            self._take(sequence, choice.token_id, choice.scores)
 
     def _take(self, sequence: TorchSequence, token_id: int, scores: TokenScores | None) -> None:
         """Give a sequence the token that was chosen for it, or end it where none could be."""

@@ -199,9 +199,7 @@ class TorchScheduler:
 
     def guessed_right(self, batch: StepBatch, sequence: TorchSequence, tokens: int) -> None:
         """So many tokens that were guessed for `sequence` are its own, and in the cache."""
-        # Their blocks were not full with its own tokens alone.
-        before = Chunk(sequence, tokens)
-        self.register(batch, before)
+        self.register(batch, Chunk(sequence, tokens))
         sequence.computed += tokens
 
     def undo(self, batch: StepBatch) -> None:
