@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 DONE = b"data: [DONE]\n\n"
@@ -52,6 +53,17 @@ def last_data(body: bytes) -> bytes:
                 return data
         end = at
     return b""
+
+
+def objects_in(body: bytes) -> Iterator[bytes]:
+    """The data of a stream's events that are JSON objects, as far as the stream has come.
+
+    Raises (from the generator):
+        EventTooLargeError: one is larger than `EventDecoder` takes.
+    """
+    for event in EventDecoder().feed(body):
+        if event.data is not None and event.data.lstrip()[:1] == b"{":
+            yield event.data
 
 
 class EventTooLargeError(ValueError):

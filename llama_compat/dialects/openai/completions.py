@@ -399,10 +399,9 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
     # That the text begins with the prompt is not to be seen in it: nothing is cut but at its end.
     if streamed:
         parser, collector = StreamParser(echo=True), Collector()
-        for event in sse.EventDecoder().feed(body):
-            if event.data is not None and event.data.lstrip()[:1] == b"{":
-                for each in parser.push(from_raw(Raw(event.data))):
-                    collector.add(each)
+        for data in sse.objects_in(body):
+            for each in parser.push(from_raw(Raw(data))):
+                collector.add(each)
         for each in parser.finish(done=True):
             collector.add(each)
         said = collector.completion()

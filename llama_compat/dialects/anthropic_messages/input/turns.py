@@ -177,10 +177,9 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
         return parse_reply(from_raw(Raw(body)))
     parser, collector = StreamParser(), Collector()
-    for event in sse.EventDecoder().feed(body):
-        if event.data is not None and event.data.lstrip()[:1] == b"{":
-            for each in parser.push(from_raw(Raw(event.data))):
-                collector.add(each)
+    for data in sse.objects_in(body):
+        for each in parser.push(from_raw(Raw(data))):
+            collector.add(each)
     return collector.chat_completion()
 
 
