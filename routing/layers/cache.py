@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
-from llama_compat.errors import APIError, internal_error
+from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.translation import replayed
@@ -35,6 +35,7 @@ from routing.cache.exact import ExactCache
 from routing.cache.flights import Errand, Flight
 from routing.cache.keys import Written, belongs_to, written
 from routing.cache.store import Entry, MemoryHit, MemoryReplies, age_of
+from routing.ingress.own_requests import lasting, read_through, within
 from routing.layers.chain import Owner
 from routing.layers.guardrails import Guardrails
 from routing.models import Route
@@ -489,30 +490,16 @@ class CacheLayer:
         fields = parse_fields(encode_json(body))
         own = Request(operation, f"{request.request_id}-cache", CACHE)
         own.asks(fields, operation.look(fields, {}), counts_usage=True)
-        self._owner.begin(own)
         try:
-            async with asyncio.timeout(seconds):
-                self._owner.route(own)
-                reply = await self._next(own)
-            own.was_read(reply)
-            await reply.aclose()
-            return reply.body if isinstance(reply.body, bytes) else None
-        except asyncio.CancelledError:
-            own.left()
-            raise
+            with lasting(own, self._owner.begin):
+                return await within(seconds, self._answered(own))
         except APIError as error:
-            own.failed(error)
-            own.status = error.status
             log.warning("%s: the semantic cache is passed by: %s", own.request_id, error.message)
-        except TimeoutError:
-            own.left("it took too long")
-            log.warning("%s: the semantic cache is passed by: it took too long", own.request_id)
-        except Exception:
-            own.failed(internal_error())
-            log.exception("%s: the semantic cache is passed by", own.request_id)
-        finally:
-            own.end()
         return None
+
+    async def _answered(self, own: Request) -> bytes:
+        self._owner.route(own)
+        return await read_through(own, await self._next(own))
 
     # What is on its way ---------------------------------------------------------------------------
 
