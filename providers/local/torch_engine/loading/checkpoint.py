@@ -11,6 +11,13 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import AutoConfig
+
+from providers.local.torch_engine.formats.known import Quantized, quantized_in
+from providers.local.torch_engine.formats.stored_format import UnreadableError
+from providers.local.torch_engine.formats.weight_files import late_weights
+
 log = logging.getLogger(__name__)
 
 NAMED = 4
@@ -22,7 +29,7 @@ class IncompleteError(ValueError):
 
 
 def read_model(kind: Any, folder: Path, *, spare: Collection[str] = (), **settings: Any) -> Any:
-    """transformers' model with the weights in `folder`.
+    """transformers' model with the weights in `folder`; quantized ones are plain numbers in it.
 
     Args:
         kind: the auto class that makes it.
@@ -32,10 +39,16 @@ def read_model(kind: Any, folder: Path, *, spare: Collection[str] = (), **settin
 
     Raises:
         IncompleteError: weights are missing, or left over.
+        UnreadableError: they are quantized in a way that can't be read here.
     """
-    module, found = kind.from_pretrained(
-        folder, local_files_only=True, output_loading_info=True, **settings
-    )
+    # A GGUF has its config inside.
+    quantized = None if "gguf_file" in settings else quantized_in(folder)
+    if quantized is None:
+        module, found = kind.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True, **settings
+        )
+    else:
+        module, found = _dequantised(kind, folder, quantized, **settings)
     missing = sorted(name for name in found["missing_keys"] if name.split(".")[0] not in spare)
     if missing:
         raise IncompleteError(
@@ -52,6 +65,29 @@ def read_model(kind: Any, folder: Path, *, spare: Collection[str] = (), **settin
     if over:
         log.warning("%s: not used, since the model has no such part: %s", folder, _listed(over))
     return module
+
+
+def _dequantised(
+    kind: Any, folder: Path, quantized: Quantized, *, dtype: torch.dtype
+) -> tuple[Any, dict[str, Any]]:
+    """transformers' model and what it says of its loading; to it the weights were never others."""
+    config = plain_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    with torch.device("meta"):
+        # An auto class can't be asked for itself without a folder, from which it would read.
+        made = type(kind.from_config(config))
+    with late_weights(folder, quantized, dtype) as weights:
+        module, found = made.from_pretrained(
+            None, config=config, state_dict=weights, output_loading_info=True, dtype=dtype
+        )
+    return module, found
+
+
+def plain_config(config: Any) -> Any:
+    """A config that says nothing of quantized weights any more."""
+    for each in (config, config.get_text_config()):
+        if hasattr(each, "quantization_config"):
+            del each.quantization_config
+    return config
 
 
 def _is_own(module: Any, name: str) -> bool:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,8 @@ from providers.base import ProviderStartError
 from providers.local.residency.host import Footprint
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.formats.known import quantized_in
+from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading import weight_cache
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
@@ -86,34 +84,25 @@ def footprint(
 
 
 def count_weights(folder: Path) -> WeightCounts:
-    """How many numbers the weights in `folder` have.
+    """How many numbers the weights in `folder` have, once they are read.
 
     Raises:
-        ValueError: there are none, or a file is damaged.
+        ValueError: there are none, a file is damaged, or they can't be read here.
     """
-    found = list(_shapes(folder))
-    if not found:
+    tensors = stored_tensors(folder)
+    if not tensors:
         # Older files say nothing of themselves; nearly all of them have 16 bits.
         sizes = [each.stat().st_size for each in folder.glob("pytorch_model*.bin")]
         if not sizes:
             raise ValueError("there are no weights")
         return WeightCounts(sum(sizes) // 2, 0)
-    tables = [math.prod(shape) for name, shape in found if name.endswith("embed_tokens.weight")]
-    return WeightCounts(sum(math.prod(shape) for _, shape in found), max(tables, default=0))
-
-
-def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """The names and shapes of all tensors, by the headers of the files
-    (https://github.com/huggingface/safetensors#format)."""
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            (size,) = struct.unpack("<Q", file.read(8))
-            if size > path.stat().st_size:
-                raise ValueError(f"{path.name} is damaged")
-            header: dict[str, Any] = json.loads(file.read(size))
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                yield name, tensor["shape"]
+    quantized = quantized_in(folder)
+    if quantized is None:
+        found = {name: tensor.numbers for name, tensor in tensors.items()}
+    else:
+        found = numbers_in(tensors, quantized)
+    tables = [numbers for name, numbers in found.items() if name.endswith("embed_tokens.weight")]
+    return WeightCounts(sum(found.values()), max(tables, default=0))
 
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
