@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from providers.local.torch_engine.formats.packing import unpacked
+from providers.local.torch_engine.formats.packing import block_size, unpacked
 from providers.local.torch_engine.formats.stored_format import Parts, Settings, StoredFormat
 
 BITS = (2, 3, 4, 8)
@@ -43,9 +43,9 @@ def _read(parts: Parts, settings: Settings, dtype: torch.dtype) -> torch.Tensor:
 def _in_order(values: torch.Tensor, groups: int, settings: Settings) -> torch.Tensor:
     """Of each input, its group, where they stand one behind the other."""
     inputs = values.shape[1]
-    size = settings.get("group_size") or -1
-    if size <= 0 or -(-inputs // size) != groups:
-        size = -(-inputs // groups)
+    size = block_size(inputs, groups, [settings.get("group_size") or -1])
+    if size is None:
+        raise ValueError(f"{groups} groups don't fit {inputs} inputs")
     return torch.arange(inputs, device=values.device) // size
 
 

@@ -74,8 +74,7 @@ def spread(
     Args:
         scales: one, one for each row, or one for each block; the last blocks may be smaller.
         shape: of the weight.
-        sizes: rows and columns of a block, one of which may be that of these; without, blocks
-            are as large as they must be.
+        sizes: rows and columns of a block, one of which may be that of these.
 
     Raises:
         ValueError: there are too few or too many.
@@ -89,10 +88,19 @@ def spread(
         if not fits or scales.shape[dim] in (1, shape[dim]):
             continue
         length, blocks = shape[dim], scales.shape[dim]
-        told = [size[dim] for size in sizes if -(-length // size[dim]) == blocks]
-        size = told[0] if told else -(-length // blocks)
-        fits = -(-length // size) == blocks
-        scales = scales.repeat_interleave(size, dim).narrow(dim, 0, length) if fits else scales
+        size = block_size(length, blocks, [each[dim] for each in sizes])
+        fits = size is not None
+        if size is not None:
+            scales = scales.repeat_interleave(size, dim).narrow(dim, 0, length)
     if not fits:
         raise ValueError(f"scales {list(scales.shape)} don't fit a weight {list(shape)}")
     return scales
+
+
+def block_size(length: int, blocks: int, told: Collection[int] = ()) -> int | None:
+    """How long each of so many blocks is, of which the last may be shorter where that is told;
+    None if they don't fit."""
+    for size in told:
+        if size > 0 and -(-length // size) == blocks:
+            return size
+    return length // blocks if blocks and length % blocks == 0 else None
