@@ -80,6 +80,7 @@ def _show_local(pattern: str, *, as_json: bool) -> None:
 
     from providers.local.models.folders import store_folder
     from providers.local.models.pulled import pulled
+    from providers.local.models.quantized import READ
 
     found = [each for each in pulled() if _is_like(each.name, pattern)]
     if as_json:
@@ -92,10 +93,16 @@ def _show_local(pattern: str, *, as_json: bool) -> None:
             if pattern
             else f"no model was pulled into {store_folder()} yet: llama-compat pull starter"
         )
-    shown = table("Model", "Size", "Holds", "Runs on")
+    shown = table("Model", "Size", "Holds", "Weights", "Runs on")
     for each in found:
-        engine = "local::llama_cpp" if each.is_gguf else "local::torch"
-        shown.add_row(each.name, _bytes(each.size), _tokens(each.context), engine)
+        weights = each.quantized_by or ""
+        if each.is_gguf:
+            engine = "local::llama_cpp"
+        elif weights and weights not in READ:
+            engine = "nothing here: these weights are not read"
+        else:
+            engine = "local::torch"
+        shown.add_row(each.name, _bytes(each.size), _tokens(each.context), weights, engine)
     print_(shown)
 
 

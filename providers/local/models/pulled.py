@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from providers.local.models.folders import (
     ModelStoreError,
@@ -14,6 +14,7 @@ from providers.local.models.folders import (
     partial_folder,
     store_folder,
 )
+from providers.local.models.quantized import method_of, settings_of
 from providers.local.models.store import STARTER_FOLDER, STARTER_GGUF, locked, place_of
 
 
@@ -26,6 +27,8 @@ class Pulled(NamedTuple):
         size: its bytes on disk, with what engines keep beside it.
         context: tokens that it holds; None where its files don't say, or are GGUF.
         is_gguf: whether `local::llama_cpp` runs it; else `local::torch` does.
+        quantized_by: what quantized its weights, as its config calls it; None where nothing did,
+            or it is GGUF.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Pulled(NamedTuple):
     size: int
     context: int | None
     is_gguf: bool
+    quantized_by: str | None = None
 
 
 def pulled() -> list[Pulled]:
@@ -84,16 +88,24 @@ def _found(models: Path) -> Iterator[Pulled]:
 
 
 def _pulled(name: str, folder: Path, *, is_gguf: bool) -> Pulled:
-    context = None if is_gguf else _context(folder / "config.json")
-    return Pulled(name, folder, bytes_under(folder), context, is_gguf)
+    config = {} if is_gguf else _config(folder / "config.json")
+    settings = settings_of(config)
+    method = None if settings is None else method_of(settings)
+    return Pulled(name, folder, bytes_under(folder), _context(config), is_gguf, method)
 
 
-def _context(config: Path) -> int | None:
+def _config(path: Path) -> dict[str, Any]:
     try:
-        members = json.loads(config.read_text("utf-8"))
-        found = members.get("max_position_embeddings") or members["text_config"].get(
-            "max_position_embeddings"
-        )
-    except (OSError, ValueError, LookupError, AttributeError):
-        return None
-    return found if isinstance(found, int) else None
+        members = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return members if isinstance(members, dict) else {}
+
+
+def _context(config: dict[str, Any]) -> int | None:
+    inner = config.get("text_config")
+    for holder in (config, inner if isinstance(inner, dict) else {}):
+        found = holder.get("max_position_embeddings")
+        if found:
+            return found if isinstance(found, int) else None
+    return None

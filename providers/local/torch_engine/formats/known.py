@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from providers.local.models.quantized import method_of, settings_of
 from providers.local.torch_engine.formats.awq import AWQ
 from providers.local.torch_engine.formats.bitsandbytes import BITSANDBYTES
 from providers.local.torch_engine.formats.compressed_tensors import COMPRESSED_TENSORS
@@ -28,7 +29,7 @@ FORMATS: Mapping[str, StoredFormat] = {
     "gptq": GPTQ,
     "mxfp4": MXFP4,
 }
-"""By what a config calls them as `quant_method`."""
+"""By what a config calls them as `quant_method`: all of `quantized.READ`."""
 
 
 class Quantized(NamedTuple):
@@ -54,7 +55,7 @@ def quantized_in(folder: Path) -> Quantized | None:
     settings = settings_of(json.loads((folder / "config.json").read_text("utf-8")))
     if settings is None:
         return None
-    method = _method(settings)
+    method = method_of(settings)
     if method not in FORMATS:
         raise UnreadableError(
             f"its weights are quantized by '{method}', which is none of {', '.join(FORMATS)}."
@@ -63,21 +64,3 @@ def quantized_in(folder: Path) -> Quantized | None:
     if reason is not None:
         raise UnreadableError(f"{reason}.")
     return Quantized(FORMATS[method], settings)
-
-
-def settings_of(config: Mapping[str, Any]) -> Settings | None:
-    """What a model's config says of how its weights are quantized; None for nothing."""
-    for holder in (config, config.get("text_config") or {}):
-        for member in ("quantization_config", "compression_config"):
-            if isinstance(holder.get(member), dict) and holder[member]:
-                return dict(holder[member])
-    return None
-
-
-def _method(settings: Settings) -> str:
-    """What quantized them; old configs don't say it by name."""
-    if "quant_method" in settings:
-        return str(settings["quant_method"])
-    if settings.get("load_in_4bit") or settings.get("load_in_8bit"):
-        return "bitsandbytes"
-    return "compressed-tensors" if "config_groups" in settings else "unknown"

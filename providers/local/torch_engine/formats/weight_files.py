@@ -110,10 +110,10 @@ def weights_of(names: Collection[str], stored: StoredFormat) -> dict[str, dict[s
     }
     for weight, parts in found.items():
         stem = weight.removesuffix(stored.ending)
-        for part in (need for part in parts for need in stored.needs.get(part, ())):
-            if part not in parts:
+        for need in (need for part in parts for need in stored.needs.get(part, ())):
+            if need not in parts:
                 raise UnreadableError(
-                    f"it lacks {stem}{stored.endings[part]}, without which {weight} can't be read."
+                    f"it lacks {stem}{stored.endings[need]}, without which {weight} can't be read."
                 )
     return found
 

@@ -15,7 +15,6 @@ import torch
 from transformers import AutoConfig
 
 from providers.local.torch_engine.formats.known import Quantized, quantized_in
-from providers.local.torch_engine.formats.stored_format import UnreadableError
 from providers.local.torch_engine.formats.weight_files import late_weights
 
 log = logging.getLogger(__name__)

@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from providers.local.models.folders import fresh_folder
+from providers.local.torch_engine import formats
 from providers.local.torch_engine.cpu_kernels import products
 from providers.local.torch_engine.cpu_kernels.products import Int8Linear
 from providers.local.torch_engine.loading import architectures, weights
@@ -112,10 +113,10 @@ def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
     status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
     files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
-    code = b"".join(
-        Path(str(module.__file__)).read_bytes()
-        for module in (architectures, decoder_module, experts, gated_mlp, products, weights)
-    )
+    modules = (architectures, decoder_module, experts, gated_mlp, products, weights)
+    paths = [Path(str(module.__file__)) for module in modules]
+    paths += sorted(Path(str(formats.__file__)).parent.glob("*.py"))
+    code = b"".join(path.read_bytes() for path in paths)
     return json.dumps([files, hashlib.sha256(code).hexdigest(), transformers.__version__])
 
 

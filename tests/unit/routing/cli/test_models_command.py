@@ -108,3 +108,21 @@ def test_those_on_this_machine_and_how_one_goes(
     assert not folder.exists()
     result = llama_compat("rm", "starter.gguf")
     assert (result.exit_code, "There are none." in result.stderr) == (1, True)
+
+
+def test_how_those_on_this_machine_are_quantized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    for method in ("gptq", "hqq"):
+        folder = tmp_path / "models" / "hf" / "org" / method
+        folder.mkdir(parents=True)
+        settings = {"quantization_config": {"quant_method": method}}
+        (folder / "config.json").write_text(json.dumps(settings))
+    assert [each["quantized_by"] for each in listed("--local")] == ["gptq", "hqq"]
+    shown = llama_compat("models", "--local").stdout.splitlines()
+    [read] = [line for line in shown if "org/gptq" in line]
+    [other] = [line for line in shown if "org/hqq" in line]
+    assert "local::torch" in read
+    assert "these weights are not read" in other

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
-pytest.importorskip("compressed_tensors", reason="needs the extra 'dev'")
+pytest.importorskip("compressed_tensors", reason="needs the extra 'abuse'")
 
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.compressors.pack_quantized.helpers import (

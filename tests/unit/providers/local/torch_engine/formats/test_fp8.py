@@ -41,9 +41,7 @@ def by_blocks(name: str, weight: Any, rows: int, columns: int) -> tuple[Tensors,
 
 
 @pytest.mark.parametrize("block", [(128, 128), (64, 32)])
-async def test_blocks_the_last_of_which_are_smaller(
-    tmp_path: Path, block: tuple[int, int]
-) -> None:
+async def test_blocks_the_last_of_which_are_smaller(tmp_path: Path, block: tuple[int, int]) -> None:
     pair = make_pair(
         tmp_path,
         lambda name, weight: by_blocks(name, weight, *block),

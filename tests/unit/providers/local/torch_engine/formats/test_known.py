@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from providers.base import ProviderStartError
+from providers.local.models.quantized import READ
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.formats.known import FORMATS, quantized_in, settings_of
+from providers.local.torch_engine.formats.known import FORMATS, quantized_in
 from providers.local.torch_engine.loading.footprint import footprint
 from providers.local.torch_engine.loading.loader import load
 from tests.tiny_models import make_model
@@ -95,11 +95,5 @@ def test_old_configs_say_it_without_the_name(
     assert found.stored is FORMATS[method]
 
 
-def test_where_a_config_says_it(folder: Path) -> None:
-    inner = {"quant_method": "fp8"}
-    assert settings_of({"text_config": {"quantization_config": inner}}) == inner
-    assert settings_of({"compression_config": inner, "text_config": None}) == inner
-    assert settings_of({"quantization_config": None}) is None
-    config = json.loads((folder / "config.json").read_text())
-    del config["quantization_config"]
-    assert settings_of(config) is None
+def test_all_are_read_that_are_said_to_be() -> None:
+    assert FORMATS.keys() == READ

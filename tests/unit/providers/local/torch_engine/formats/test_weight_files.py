@@ -86,7 +86,7 @@ def test_older_files_are_not_read(folder: Path) -> None:
 
 
 def test_a_part_that_is_missing_is_named() -> None:
-    with pytest.raises(ValueError, match="lacks a.qzeros"):
+    with pytest.raises(ValueError, match=r"lacks a\.qzeros"):
         weights_of(["a.qweight", "a.scales", "b.weight"], GPTQ)
 
 
