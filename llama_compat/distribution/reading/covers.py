@@ -252,7 +252,7 @@ def _find_secrets(kind: Any, seen: set[Any]) -> bool:
             fields = each.model_fields.values()
             inner = [Annotated[one.annotation, "", *one.metadata] for one in fields]
         elif dataclasses.is_dataclass(each):
-            inner = get_type_hints(each, include_extras=True).values()  # type: ignore[arg-type]
+            inner = get_type_hints(each, include_extras=True).values()
         if any(_find_secrets(one, seen) for one in inner if isinstance(one, type) or get_args(one)):
             return True
     return False
