@@ -26,8 +26,8 @@ function stored(name) {
  * @throws {Failure}
  * @throws {DOMException} `AbortError`, by `signal`.
  */
-export async function ask(path, { key = apiKey, method = "GET", body, signal } = {}) {
-  const headers = {};
+export async function ask(path, { key = apiKey, method = "GET", body, signal, headers: more = {} } = {}) {
+  const headers = { ...more };
   if (key.get()) headers.authorization = `Bearer ${key.get()}`;
   // A header holds no other letters than those of ASCII.
   if (key === adminKey && operator.get()) headers["x-llama-compat-operator"] = encodeURIComponent(operator.get());

@@ -7,8 +7,9 @@ import { models } from "./models.js";
 import { overview } from "./overview.js";
 import { playground } from "./playground.js";
 import { requests } from "./requests.js";
+import { template } from "./template.js";
 
-const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys };
+const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys, "#/template": template };
 const FIRST = "#/playground";
 const THEME_KEY = "llama-compat-theme";
 
