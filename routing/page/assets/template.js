@@ -3,7 +3,8 @@
 import { explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { difference, hunks } from "./difference.js";
-import { announce, button, confirmed, element, number, openDialog } from "./dom.js";
+import { announce, button, confirmed, element, openDialog } from "./dom.js";
+import { number } from "./formats.js";
 
 const TEXT = {
   title: "Template",
