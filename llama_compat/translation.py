@@ -139,7 +139,7 @@ async def answer_generation(
         requests = recollection.restored_all(requests)
     guard = call.guard
     if guard is not None:
-        requests = await off_loop(call.size, guard.requests, requests)
+        requests = await guard.off_loop(call.size, guard.requests, requests)
 
     def turn(request: GenerationRequest) -> Events:
         """What the model says when it is asked once."""
@@ -163,7 +163,7 @@ async def answer_generation(
             from llama_compat.guardrails.guard import Blocked
 
             try:
-                (asked,) = await off_loop(call.size, guard.requests, [request])
+                (asked,) = await guard.off_loop(call.size, guard.requests, [request])
             except Blocked:
                 yield StreamComplete(StopReason.content_filter)
                 return

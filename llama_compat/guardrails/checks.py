@@ -54,7 +54,21 @@ class Checks:
 
     def asked(self, place: Place) -> Sequence[CheckSettings]:
         """The checks that are asked about a text of `place` as a whole."""
-        return [each for each in self.settings if not each.has_patterns and place in each.places]
+        return [each for each in self.settings if each.is_asked and place in each.places]
+
+    def with_entities(self, place: Place) -> Sequence[CheckSettings]:
+        """The checks that look for entities in what is said in `place`."""
+        return [each for each in self.settings if each.presidio and place in each.places]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether looking through a text may take longer than an event loop has."""
+        return any(each.presidio for each in self.settings)
+
+    @property
+    def is_slow_with_replies(self) -> bool:
+        """The same of what a model says."""
+        return any(self.with_entities(place) for place in ("output", "tool_arguments"))
 
     @property
     def asks_about_requests(self) -> bool:

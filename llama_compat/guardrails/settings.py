@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -51,6 +52,37 @@ def _check_expressions(expressions: dict[str, str]) -> dict[str, str]:
         except ModuleNotFoundError:
             break  # said once, for the whole check
     return expressions
+
+
+# fmt: off
+LANGUAGES = (
+    "ace", "af", "am", "an", "ar", "ary", "arz", "as", "az", "ba", "bcl", "be", "bg", "bn",
+    "br", "bs", "ca", "crh", "cs", "cy", "da", "de", "dz", "el", "en", "eo", "es", "et", "eu",
+    "ext", "fa", "fi", "fo", "fr", "fuv", "fy", "ga", "gcf", "gcr", "gd", "gl", "gom", "grc",
+    "gu", "gug", "guw", "ha", "hbo", "he", "hi", "hr", "ht", "hu", "hy", "id", "ig", "is",
+    "it", "ja", "jv", "ka", "kab", "kik", "kk", "km", "kn", "ko", "ku", "ky", "la", "lb",
+    "lg", "lij", "ln", "lo", "lt", "ltg", "lv", "mg", "mk", "ml", "mn", "mr", "ms", "mt",
+    "my", "ne", "nl", "nn", "no", "nso", "oc", "om", "or", "pa", "pcm", "pl", "ps", "pt",
+    "qu", "ro", "ru", "rw", "sa", "sdh", "se", "si", "sk", "sl", "sn", "so", "sq", "sr", "st",
+    "sv", "sw", "ta", "te", "tg", "th", "tk", "tl", "tr", "tt", "ug", "uk", "ur", "uz", "uzs",
+    "vec", "vi", "vo", "wa", "wuu", "xh", "yo", "yue", "zh", "zu",
+)
+# fmt: on
+"""The languages that can be told: codes of ISO 639, those of py3langid's model."""
+
+
+def _check_language(code: str) -> str:
+    if code not in LANGUAGES:
+        raise ValueError(
+            f"{code!r} is no language that can be told; expected a code such as 'en', or one of"
+            f" {', '.join(LANGUAGES)}"
+        )
+    return code
+
+
+def _check_installed(package: str, need: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ValueError(f"{need}, which is not installed: pip install 'llama-compat[{extra}]'")
 
 
 class _Settings(BaseModel):
@@ -115,6 +147,54 @@ class TopicSettings(_Settings):
     """From so great a cosine on a text is about it; it depends on the model."""
 
 
+class LanguageSettings(_Settings):
+    """In which languages texts may be."""
+
+    allow: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_language)], ...], Field(min_length=1)
+    ]
+    """Their codes, as in `[en, de]` (ISO 639: two letters, or three where there are no two)."""
+
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """So sure has the guess to be, of 1; what it is less sure of is in no language that is known,
+    such as most code."""
+
+    min_letters: Annotated[int, Field(ge=1)] = 20
+    """A text with fewer letters is too short to tell, and goes by. They count as in UTF-8: a Latin
+    one is one, a Chinese character three."""
+
+    unknown: Literal["allow", "block"] = "allow"
+    """What becomes of a text that is long enough and in no language that is known."""
+
+
+class PresidioSettings(_Settings):
+    """Personal data, as Presidio finds it."""
+
+    entities: tuple[Annotated[str, Field(pattern="^[A-Z][A-Z0-9_]{0,31}$")], ...] = ()
+    """What is looked for, as Presidio calls it: `EMAIL_ADDRESS`, `US_SSN`, `PERSON`; without any,
+    all that it knows in the language."""
+
+    language: Annotated[str, Field(pattern="^[a-z]{2,3}$")] = "en"
+    """Of the texts: the code by which Presidio and spaCy have it."""
+
+    model: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")] | None = None
+    """An installed model of spaCy, such as `en_core_web_sm`. Names of persons, places and
+    organizations take one; the rest is found by patterns, check digits and the words around."""
+
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.4
+    """What Presidio is less sure of, of 1, is not meant."""
+
+    @model_validator(mode="after")
+    def _is_there(self) -> Self:
+        _check_installed("presidio_analyzer", "personal data is found by Presidio", "presidio")
+        if self.model is not None and find_spec(self.model) is None:
+            raise ValueError(
+                f"the model {self.model!r} of spaCy is not installed: python -m spacy download"
+                f" {self.model}"
+            )
+        return self
+
+
 class CheckSettings(_Settings):
     """One check: what it looks through, what it looks for, and what it does then."""
 
@@ -143,8 +223,8 @@ class CheckSettings(_Settings):
     Patterns take no time that has to be limited."""
 
     window: Annotated[int, Field(ge=100)] = 2000
-    """Characters of a streamed reply that a model or a service is asked about together, and that
-    are held back until it has answered."""
+    """Characters of a streamed reply that are asked about together, and are held back until there
+    is an answer. Presidio has every text in such windows."""
 
     patterns: tuple[NamedSet, ...] = ()
     """Look for what these named sets describe: `api_keys`, `cards` and `ibans` (with their check
@@ -159,6 +239,12 @@ class CheckSettings(_Settings):
 
     valid_json: bool = False
     """Look for replies whose text is no JSON. A stream is held back to its end."""
+
+    presidio: PresidioSettings | None = None
+    """Look for personal data by Presidio, in what is said."""
+
+    language: LanguageSettings | None = None
+    """Look for texts in other languages than these."""
 
     judge: JudgeSettings | None = None
     """Ask a model of the template."""
@@ -181,8 +267,13 @@ class CheckSettings(_Settings):
 
     @property
     def has_patterns(self) -> bool:
-        """Whether it looks for patterns; otherwise it is asked about a text as a whole."""
+        """Whether it looks for patterns."""
         return bool(self.patterns or self.expressions)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is asked about a text as a whole."""
+        return not self.has_patterns and self.presidio is None
 
     @property
     def models(self) -> list[str]:
@@ -196,6 +287,8 @@ class CheckSettings(_Settings):
             "patterns": self.has_patterns,
             "max_characters": self.max_characters is not None,
             "valid_json": self.valid_json,
+            "presidio": self.presidio is not None,
+            "language": self.language is not None,
             "judge": self.judge is not None,
             "moderations": self.moderations is not None,
             "topics": self.topics is not None,
@@ -207,23 +300,18 @@ class CheckSettings(_Settings):
                 f"give one of {', '.join(map(repr, kinds))}, or 'expressions' with 'patterns'; got"
                 f" {' and '.join(map(repr, given)) or 'none'}"
             )
-        if self.mode == "redact" and not self.has_patterns:
-            raise ValueError("only what patterns find can be hidden: take 'block' or 'monitor'")
+        if self.mode == "redact" and not (self.has_patterns or self.presidio):
+            raise ValueError(
+                "only what patterns or Presidio find can be hidden: take 'block' or 'monitor'"
+            )
         if self.valid_json and self.places != ("output",):
             raise ValueError("'valid_json' is about replies: it needs 'scan: output'")
         if self.max_characters is not None and self.places != ("input",):
             raise ValueError("'max_characters' is about prompts: it needs 'scan: input'")
         if self.has_patterns:
-            self._check_engine()
+            _check_installed("re2", "patterns are looked for by RE2", "guardrails")
+        if self.language is not None:
+            _check_installed("py3langid", "languages are told by py3langid", "language")
         if self.restore and self.mode != "redact":
             raise ValueError("'restore' puts back what was hidden, which is what 'redact' does")
         return self
-
-    def _check_engine(self) -> None:
-        try:
-            import re2  # noqa: F401
-        except ModuleNotFoundError:
-            raise ValueError(
-                "patterns are looked for by RE2, which is not installed: pip install"
-                " 'llama-compat[guardrails]'"
-            ) from None

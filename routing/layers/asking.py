@@ -18,7 +18,9 @@ from llama_compat.dialects.openai.media.operations import MODERATIONS
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
-from llama_compat.guardrails.judges import JUDGES
+from llama_compat.guardrails.asked.judges import JUDGES
+from llama_compat.guardrails.asked.languages import is_outside
+from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.settings import (
     CheckSettings,
     HookSettings,
@@ -76,17 +78,20 @@ class Asking:
         for each in self._hooks.values():
             await each.stop()
 
-    async def ask(self, check: CheckSettings, place: Place, text: str) -> bool:
-        """Whether `check` finds anything in `text`.
+    async def ask(self, check: CheckSettings, said: Said) -> bool:
+        """Whether `check` finds anything in what is said.
 
         Raises:
             APIError: what was asked failed.
             NoVerdict: it gave no answer that can be read.
         """
+        place, text = said.place, said.text
         if check.max_characters is not None:
             return len(text) > check.max_characters
         if check.valid_json:
-            return not _is_json(text)
+            return not _is_json(text if said.answer is None else said.answer)
+        if check.language is not None:
+            return await is_outside(said.texts, check.language)
         if check.judge is not None:
             return await self._judge(check.judge, place, text)
         if check.moderations is not None:

@@ -8,7 +8,7 @@ stream, and a stream into which something is put back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import cast
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from llama_compat.dialects.base import Labels, Translation
 from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.documents import said_in
 from llama_compat.guardrails.guard import Blocked, Guard
@@ -116,11 +117,11 @@ class GuardrailsLayer:
         guard = Guard(checks, self._guardrails.asking.ask)
         request.verdicts = guard.verdicts
         try:
-            call = await off_loop(call.size, _asked, call, guard)
+            call = await guard.off_loop(call.size, _asked, call, guard)
             is_answered = request.deferral is not None and request.deferral.is_answered
             if checks.asks_about_requests and not is_answered:
-                for place, text in (await off_loop(call.size, _said, call)).items():
-                    await guard.ask(place, text)
+                for said in await off_loop(call.size, _said, call):
+                    await guard.ask(said)
         except Blocked as stop:
             raise blocked(stop.check) from None
         if checks.asks_about_replies and not call.operation.capability:
@@ -143,7 +144,7 @@ class GuardrailsLayer:
                 else:
                     if checks.asks_about_replies:
                         await _ask_about(body, guard)
-                    await off_loop(len(body), _look_through, reply, body, call, guard)
+                    await guard.off_loop(len(body), _look_through, reply, body, call, guard)
             except BaseException:
                 await reply.aclose()
                 raise
@@ -152,14 +153,18 @@ class GuardrailsLayer:
         return reply
 
 
-def _said(call: Call) -> dict[Place, str]:
+def _said(call: Call) -> list[Said]:
     """What somebody says in a call that a model reads, by where it stands."""
     said: dict[Place, list[str]] = {}
+    for place, text in _spoken(call):
+        said.setdefault(place, []).append(text)
+    return [Said(place, tuple(texts)) for place, texts in said.items()]
+
+
+def _spoken(call: Call) -> Iterator[tuple[Place, str]]:
     for name in call.extent.prompt.names:
         if name in call.fields and name not in _OFFERS:
-            for place, text in said_in(from_raw(call.fields[name]), "input", name):
-                said.setdefault(place, []).append(text)
-    return {place: "\n".join(texts) for place, texts in said.items()}
+            yield from said_in(from_raw(call.fields[name]), "input", name)
 
 
 def _may_be_relayed(call: Call, guard: Guard) -> bool:
@@ -168,6 +173,8 @@ def _may_be_relayed(call: Call, guard: Guard) -> bool:
         return False
     if not call.stream:
         return True
+    if guard.checks.is_slow_with_replies:
+        return False
     is_one = call.operation.withheld is not None and call.extent.given == 1
     return is_one and not guard.puts_back
 
@@ -211,8 +218,9 @@ def _asked(call: Call, guard: Guard) -> Call:
     name = too_deep(call.fields)
     if name is not None:
         raise nested_too_deeply(name, MAX_DEPTH)
-    fields = guard.fields(call.fields)
-    relayed = None if call.relayed is None else guard.fields(call.relayed)
+    spoken = frozenset(_spoken(call)) if guard.checks.is_slow else frozenset()
+    fields = guard.fields(call.fields, spoken)
+    relayed = None if call.relayed is None else guard.fields(call.relayed, spoken)
     form = call.form
     if form is not None and fields is not call.fields:
         from llama_compat.wire.forms import parse_form
@@ -236,7 +244,7 @@ async def _ask_about(body: bytes, guard: Guard) -> None:
     except ValueError:
         said = body.decode(errors="replace")
     try:
-        await guard.ask("output", "\n".join(text for _, text in said_in(said, "output")))
+        await guard.ask(Said("output", tuple(text for _, text in said_in(said, "output"))))
     except Blocked as stop:
         raise blocked(stop.check) from None
 

@@ -78,6 +78,8 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
             "lenient": {**CHECKS["llama-guard"], "on_error": "allow", "scan": BOTH},
             "short": {"max_characters": 10, "scan": "input"},
             "json": {"valid_json": True, "scan": "output"},
+            "german": {"language": {"allow": ["de"]}, "scan": BOTH},
+            "german-replies": {"language": {"allow": ["de"]}, "scan": "output", "window": 100},
             "windows": {**CHECKS["llama-guard"], "scan": "output", "window": 100},
         }
         template = write_template(
@@ -198,6 +200,24 @@ def test_what_is_only_counted_goes_by(judged: Judged) -> None:
 def test_prompts_may_be_too_long(judged: Judged) -> None:
     assert judged.ask("short", "0123456789").status == 200
     assert judged.ask("short", "0123456789a").status == 400
+
+
+def test_texts_may_have_to_be_in_a_language(judged: Judged) -> None:
+    pytest.importorskip("py3langid", reason="needs the extra 'language'")
+    german = "Das ist ein Satz, den in dieser Sprache jedermann versteht, und noch einer dazu. "
+    english = "This is a sentence that everybody understands in this language, and another one. "
+    for stream in (False, True):
+        reply = judged.ask("german", german * 3, stream=stream)
+        assert reply.status == 200
+        assert b"content_filter" not in reply.body
+        reply = judged.ask("german", english, stream=stream)
+        assert (reply.status, reply.error()["code"]) == (400, "content_filter")
+        assert judged.recorded(reply) == "german:block"
+        reply = judged.ask("german-replies", german * 2 + english * 4, stream=stream)
+        assert b'"finish_reason":"content_filter"' in reply.body
+        assert (b"Sprache" in reply.body) is stream
+        assert b"another" not in reply.body
+        assert b"content_filter" not in judged.ask("german-replies", "OK.", stream=stream).body
 
 
 @pytest.mark.parametrize("stream", [False, True])
