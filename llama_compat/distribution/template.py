@@ -804,7 +804,7 @@ def _unknown_judges(document: ResolvedDocument) -> Iterator[Problem]:
             places.append(((*path, "guardrails"), _list(item.get("guardrails"))))
     for path, checks in places:
         for index, check in enumerate(checks):
-            for kind in ("judge", "moderations", "topics"):
+            for kind in ("judge", "images", "moderations", "topics"):
                 asked = check.get(kind) if isinstance(check, dict) else None
                 model = asked.get("model") if isinstance(asked, dict) else None
                 if isinstance(model, str) and model not in names:

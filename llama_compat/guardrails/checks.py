@@ -60,6 +60,15 @@ class Checks:
         """The checks that look for entities in what is said in `place`."""
         return [each for each in self.settings if each.presidio and place in each.places]
 
+    def with_pictures(self, place: Place) -> Sequence[CheckSettings]:
+        """The checks that are shown the pictures in `place`."""
+        return [each for each in self.settings if each.images and place in each.places]
+
+    @property
+    def look_at_pictures(self) -> bool:
+        """Whether any of them is shown what is asked about, or what tools gave."""
+        return bool(self.with_pictures("input") or self.with_pictures("tool_results"))
+
     @property
     def is_slow(self) -> bool:
         """Whether looking through a text may take longer than an event loop has."""

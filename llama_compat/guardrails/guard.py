@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec import Raw, structs
 
 from llama_compat.guardrails.asked.entities import EntityScanner
+from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import END, Checks, Sought
@@ -26,6 +27,7 @@ from llama_compat.types import (
     CompletionMessage,
     CompletionRequest,
     Content,
+    ImageContent,
     Message,
     ReasoningContent,
     RefusalContent,
@@ -52,6 +54,9 @@ ERROR = "error"
 Ask = Callable[[CheckSettings, Said], Awaitable[bool]]
 """Asks a check about what is said; whether it found anything."""
 
+FetchPicture = Callable[[CheckSettings, str], Awaitable[str]]
+"""Gets the picture at a URL for a check, as a `data:` URL."""
+
 
 class Blocked(Exception):
     """A check has stopped what it looked through.
@@ -70,7 +75,8 @@ class Guard:
 
     Args:
         checks: what they have to pass.
-        ask: asks a check about a whole text; whether it found anything.
+        ask: asks a check about a whole text, or a picture; whether it found anything.
+        fetch: gets pictures that a request names by their URLs.
 
     Attributes:
         checks: the same.
@@ -78,9 +84,13 @@ class Guard:
             `redact`, `monitor` or `error`.
     """
 
-    def __init__(self, checks: Checks, ask: Ask | None = None) -> None:
+    def __init__(
+        self, checks: Checks, ask: Ask | None = None, fetch: FetchPicture | None = None
+    ) -> None:
         self.checks = checks
         self._ask = ask
+        self._fetch = fetch
+        self._pictures = Pictures(self._tells, self._fetched, self._hidden_picture)
         self.verdicts: dict[tuple[str, str], int] = {}
         self._hidden = Hidden()
         self._seen: dict[tuple[Place, str, bool], str] = {}
@@ -94,6 +104,11 @@ class Guard:
     def puts_back(self) -> bool:
         """Whether a reply may have words in it in whose place something is put back."""
         return self._hidden.comes_back
+
+    @property
+    def changes_pictures(self) -> bool:
+        """Whether a picture is sent as another than it came, or as a word."""
+        return self._pictures.changes
 
     @property
     def hid(self) -> list[str]:
@@ -216,16 +231,74 @@ class Guard:
         for check in self.checks.asked(said.place):
             if not (said.answer if check.valid_json and said.answer is not None else said.text):
                 continue
-            try:
-                async with asyncio.timeout(check.seconds):
-                    found = await self._ask(check, said)
-            except Exception as error:
-                self._failed(check, error)
-                found = False
-            if found:
-                self.note(check.name, check.mode)
-                if check.mode == "block":
-                    raise Blocked(check.name)
+            await self._tells(check, said)
+
+    async def look(self, pictures: Mapping[Place, Sequence[str]]) -> None:
+        """Have the checks asked about pictures that are asked about those.
+
+        Args:
+            pictures: their URLs, by where they stand.
+
+        Raises:
+            Blocked: one may not go by.
+        """
+        for place, urls in pictures.items():
+            for check in self.checks.with_pictures(place):
+                assert check.images is not None
+                most = check.images.max_count
+                if len(set(urls)) > most:
+                    self._failed(check, ValueError(f"there are more than {most} pictures"))
+                else:
+                    await self._pictures.look(check, place, urls)
+
+    def unseen(self) -> None:
+        """Nobody could tell which pictures a request has.
+
+        Raises:
+            Blocked: a check wants nothing to go by then.
+        """
+        for check in self.checks.settings:
+            if check.images is not None:
+                self._failed(check, ValueError("which pictures the request has can't be told"))
+
+    async def _tells(self, check: CheckSettings, said: Said) -> bool:
+        """Whether a check finds anything, which is noted.
+
+        Raises:
+            Blocked: what is said may not go by.
+        """
+        if self._ask is None:
+            return False
+        try:
+            async with asyncio.timeout(check.seconds):
+                found = await self._ask(check, said)
+        except Exception as error:
+            self._failed(check, error)
+            found = False
+        if found:
+            self.note(check.name, check.mode)
+            if check.mode == "block":
+                raise Blocked(check.name)
+        return found
+
+    def shown_pictures(self, urls: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """The URLs of pictures as they may be shown, and the words for those that may not."""
+        shown = [self._pictures.shown(ImageContent(each)) for each in urls]
+        return (
+            tuple(each.url for each in shown if isinstance(each, ImageContent)),
+            [each.text for each in shown if isinstance(each, TextContent)],
+        )
+
+    async def _fetched(self, check: CheckSettings, url: str) -> str | None:
+        assert self._fetch is not None
+        try:
+            return await self._fetch(check, url)
+        except Exception as error:
+            self._failed(check, error)
+        return None
+
+    def _hidden_picture(self, digest: str) -> str:
+        return self._hidden.word("IMAGE", digest, restore=False)
 
     def undecided(self, place: Place, *, by_patterns: bool = False) -> None:
         """Nobody could look through a text of `place`.
@@ -311,7 +384,9 @@ class Guard:
         if isinstance(content, str):
             return self.text(place, content)
         return tuple(
-            TextContent(self.text(place, each.text)) if isinstance(each, TextContent) else each
+            TextContent(self.text(place, each.text))
+            if isinstance(each, TextContent)
+            else self._pictures.shown(each)
             for each in content
         )
 
@@ -325,7 +400,7 @@ class Guard:
             if isinstance(part, ReasoningContent):
                 return structs.replace(part, text=text, signature=None)
             return structs.replace(part, text=text)
-        return part
+        return self._pictures.shown(part) if isinstance(part, ImageContent) else part
 
     # What is said ---------------------------------------------------------------------------------
 

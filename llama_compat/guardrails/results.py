@@ -22,6 +22,11 @@ async def screened(call: HostedCall, guard: Guard) -> HostedCall | None:
     """
     try:
         seen = await guard.off_loop(len(call.output), _looked_through, call, guard)
+        if seen.images:
+            await guard.look({"tool_results": seen.images})
+            images, words = guard.shown_pictures(seen.images)
+            output = "\n".join((seen.output, *words)) if words else seen.output
+            seen = structs.replace(seen, images=images, output=output)
         if seen.output:
             await guard.ask(Said("tool_results", (seen.output,)))
     except Blocked:

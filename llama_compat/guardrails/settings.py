@@ -112,6 +112,40 @@ class JudgeSettings(_Settings):
         return self
 
 
+PictureFormatName = Literal["llama_guard", "shield_gemma", "policy"]
+"""How a model is asked that judges pictures, and how it answers."""
+
+
+class PictureSettings(_Settings):
+    """A model of the template that is shown the pictures of a request."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """Its id in the template."""
+
+    format: PictureFormatName
+    """How it is asked, and answers: `llama_guard` (4) and `shield_gemma` (2) in their own words;
+    `policy` is for any model that sees."""
+
+    policy: str | None = None
+    """What is against the rules, in words; `llama_guard` has its own, the others need one."""
+
+    max_count: Annotated[int, Field(ge=1)] = 32
+    """So many pictures of one request are judged; of one with more, none can be told."""
+
+    max_bytes: Annotated[int, Field(ge=1)] = 20 * 1024 * 1024
+    """A picture that a request names by its URL may come to as many."""
+
+    allow_private_addresses: bool = False
+    """Fetch pictures from the server's own network too: only where every caller may see all of
+    it."""
+
+    @model_validator(mode="after")
+    def _has_policy(self) -> Self:
+        if self.policy is None and self.format != "llama_guard":
+            raise ValueError(f"{self.format!r} judges by a 'policy': say what is against the rules")
+        return self
+
+
 class ModerationSettings(_Settings):
     """A model of the template that is asked by the moderations API of its vendor."""
 
@@ -249,6 +283,9 @@ class CheckSettings(_Settings):
     judge: JudgeSettings | None = None
     """Ask a model of the template."""
 
+    images: PictureSettings | None = None
+    """Show a model of the template the pictures that are asked about, or that tools gave."""
+
     moderations: ModerationSettings | None = None
     """Ask a vendor's moderations API."""
 
@@ -273,12 +310,12 @@ class CheckSettings(_Settings):
     @property
     def is_asked(self) -> bool:
         """Whether it is asked about a text as a whole."""
-        return not self.has_patterns and self.presidio is None
+        return not self.has_patterns and self.presidio is None and self.images is None
 
     @property
     def models(self) -> list[str]:
         """The models of the template that it asks."""
-        asked = (self.judge, self.moderations, self.topics)
+        asked = (self.judge, self.images, self.moderations, self.topics)
         return [each.model for each in asked if each is not None]
 
     @model_validator(mode="after")
@@ -290,6 +327,7 @@ class CheckSettings(_Settings):
             "presidio": self.presidio is not None,
             "language": self.language is not None,
             "judge": self.judge is not None,
+            "images": self.images is not None,
             "moderations": self.moderations is not None,
             "topics": self.topics is not None,
             "http": self.http is not None,
@@ -300,10 +338,15 @@ class CheckSettings(_Settings):
                 f"give one of {', '.join(map(repr, kinds))}, or 'expressions' with 'patterns'; got"
                 f" {' and '.join(map(repr, given)) or 'none'}"
             )
-        if self.mode == "redact" and not (self.has_patterns or self.presidio):
+        if self.mode == "redact" and not (self.has_patterns or self.presidio or self.images):
             raise ValueError(
-                "only what patterns or Presidio find can be hidden: take 'block' or 'monitor'"
+                "only what patterns or Presidio find, and pictures, can be hidden: take 'block' or"
+                " 'monitor'"
             )
+        if self.images is not None and not {"input", "tool_results"} & set(self.places):
+            raise ValueError("'images' is about requests: it needs 'scan: input' or 'tool_results'")
+        if self.images is not None and self.restore:
+            raise ValueError("a picture that was hidden is not put back: leave out 'restore'")
         if self.valid_json and self.places != ("output",):
             raise ValueError("'valid_json' is about replies: it needs 'scan: output'")
         if self.max_characters is not None and self.places != ("input",):

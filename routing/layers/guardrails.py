@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from llama_compat.dialects.base import Labels, Translation
 from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.guardrails.asked.pictures import pictures_in, pictures_of
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.documents import said_in
@@ -114,7 +115,8 @@ class GuardrailsLayer:
         return self._next(request) if checks is None else self._answer(request, call, checks)
 
     async def _answer(self, request: Request, call: Call, checks: Checks) -> Reply:
-        guard = Guard(checks, self._guardrails.asking.ask)
+        asking = self._guardrails.asking
+        guard = Guard(checks, asking.ask, asking.fetch)
         request.verdicts = guard.verdicts
         try:
             call = await guard.off_loop(call.size, _asked, call, guard)
@@ -122,6 +124,8 @@ class GuardrailsLayer:
             if checks.asks_about_requests and not is_answered:
                 for said in await off_loop(call.size, _said, call):
                     await guard.ask(said)
+            if checks.look_at_pictures and not is_answered:
+                call = await _look_at(call, guard)
         except Blocked as stop:
             raise blocked(stop.check) from None
         if checks.asks_about_replies and not call.operation.capability:
@@ -151,6 +155,56 @@ class GuardrailsLayer:
         if guard.hid:
             reply.headers = {**reply.headers, HEADER: "redacted=" + ",".join(guard.hid)}
         return reply
+
+
+async def _look_at(call: Call, guard: Guard) -> Call:
+    """Have the pictures of a call looked at.
+
+    Returns:
+        the call, which is translated where others are sent than came.
+
+    Raises:
+        APIError: 400, one is to be hidden in a form.
+        Blocked: one may not go by.
+    """
+    pictures = await off_loop(call.size, _pictures, call)
+    if pictures is None:
+        guard.unseen()
+        return call
+    await guard.look(pictures)
+    if not guard.changes_pictures:
+        return call
+    if call.operation.capability:
+        raise unsupported_parameter("image", "", "a guardrail can't hide a picture of a form")
+    return replace(call, may_be_relayed=False)
+
+
+_NAMES_OF_PICTURES = (b"image", b"file", b"inline", b"\\u")
+"""One of these is in every API's JSON that has a picture: in a name, in a media type, or because a
+name is written in escapes."""
+
+
+def _pictures(call: Call) -> dict[Place, list[str]] | None:
+    """The URLs of the pictures that a call shows to a model, by where they stand; None where that
+    can't be told."""
+    if call.form is not None:
+        return {"input": pictures_in(call.form)}
+    fields = [bytes(raw) for raw in call.fields.values()]
+    named = (name.encode() for name in call.fields)
+    if not any(name in each for each in (*fields, *named) for name in _NAMES_OF_PICTURES):
+        return {}
+    if call.operation.capability:
+        return None
+    try:
+        parsed = call.operation.parse(decoded(call), call.model)
+    except APIError:
+        return None
+    found: dict[Place, list[str]] = {}
+    requests = getattr(parsed, "requests", ()) or (getattr(parsed, "request", None),)
+    for request in requests[:1]:
+        if isinstance(request, ChatCompletionRequest):
+            found = pictures_of(request)
+    return found
 
 
 def _said(call: Call) -> list[Said]:

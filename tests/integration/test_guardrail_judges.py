@@ -213,7 +213,7 @@ def test_texts_may_have_to_be_in_a_language(judged: Judged) -> None:
         reply = judged.ask("german", english, stream=stream)
         assert (reply.status, reply.error()["code"]) == (400, "content_filter")
         assert judged.recorded(reply) == "german:block"
-        reply = judged.ask("german-replies", german * 2 + english * 4, stream=stream)
+        reply = judged.ask("german-replies", german * 2 + english * 8, stream=stream)
         assert b'"finish_reason":"content_filter"' in reply.body
         assert (b"Sprache" in reply.body) is stream
         assert b"another" not in reply.body

@@ -15,11 +15,13 @@ class Said(Struct, frozen=True):
         texts: they, each whole, or as much of one as a stream has brought since the last question.
         answer: of a reply, the same without what the model thought; None where that is not told
             apart.
+        picture: what is shown instead of texts, as a `data:` URL.
     """
 
     place: Place
     texts: tuple[str, ...]
     answer: str | None = None
+    picture: str | None = None
 
     @property
     def text(self) -> str:
