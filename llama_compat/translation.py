@@ -365,7 +365,8 @@ async def answer_token_count(
     form = None if target.fit is None else target.fit.form
     request = structs.replace(translation.request, request_id=call.request_id, thinking=form)
     if call.guard is not None:
-        (request,) = await call.guard.off_loop(call.size, call.guard.requests, [request])
+        (guarded,) = await call.guard.off_loop(call.size, call.guard.requests, [request])
+        request = cast(ChatCompletionRequest, guarded)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
 
