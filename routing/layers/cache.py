@@ -9,6 +9,7 @@ somebody wants it in another form.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
@@ -481,13 +482,20 @@ class CacheLayer:
                 return reply
         return None
 
+    def _who(self, request: Request) -> Principal:
+        """Who asks for the cache: whatever the request has to pass, so has what it asks."""
+        call, route = request.call, request.route
+        if self._guardrails is None or call is None or route is None:
+            return CACHE
+        return dataclasses.replace(CACHE, guardrails=tuple(self._guardrails.own(call, route)))
+
     async def _ask(
         self, request: Request, operation: Operation, body: dict[str, Any], seconds: float
     ) -> bytes | None:
         """What a model of the template answers the cache itself, in a request of its own; None
         where it does not."""
         fields = parse_fields(encode_json(body))
-        own = Request(operation, f"{request.request_id}-cache", CACHE)
+        own = Request(operation, f"{request.request_id}-cache", self._who(request))
         own.asks(fields, operation.look(fields, {}), counts_usage=True)
         self._owner.begin(own)
         try:

@@ -152,7 +152,9 @@ def chain_of(
             owner.route(copy)
             return await by_targets(copy)
 
-        answer = copies = Mirrors(answer, answer_copy, owner.begin)
+        answer = copies = Mirrors(
+            answer, answer_copy, owner.begin, None if guardrails is None else guardrails.own
+        )
     if limits is not None and ledger is not None:
         from routing.layers.limits import LimitsLayer
 

@@ -84,6 +84,10 @@ class Guardrails:
             known = self._known[who] = of_key, Checks(settings) if settings else None
         return known[1]
 
+    def own(self, call: Call, route: Route) -> Sequence[CheckSettings]:
+        """Those of `of` that are not the template's for all: the model's and the key's."""
+        return (*self._by_model.get(route.name, ()), *call.principal.guardrails)
+
     def told_apart(self, call: Call, route: Route) -> str:
         """The same for calls that have to pass the same."""
         checks = self.of(call, route)
