@@ -52,6 +52,21 @@ _OFFERS = frozenset({"tools", "functions"})
 """What a model is offered, which nobody says."""
 
 
+_TOLD = (
+    "instructions",
+    "system",
+    "systemInstruction",
+    "system_instruction",
+    "generateContentRequest",
+    "contents",
+    "messages",
+    "input",
+    "prediction",
+)
+"""What a vendor is told besides what its model reads for a reply: to count it, or as a guess of
+what will be said."""
+
+
 class Guardrails:
     """Which checks count for which request.
 
@@ -220,7 +235,7 @@ def _said(call: Call) -> list[Said]:
 
 
 def _spoken(call: Call) -> Iterator[tuple[Place, str]]:
-    for name in call.extent.prompt.names:
+    for name in dict.fromkeys((*call.extent.prompt.names, *_TOLD)):
         if name in call.fields and name not in _OFFERS:
             yield from said_in(from_raw(call.fields[name]), "input", name)
 
