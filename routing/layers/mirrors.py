@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from llama_compat.dialects.openai_responses.client_events import WARM_UP
-from llama_compat.errors import APIError, internal_error
+from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.guardrails.settings import CheckSettings
+from routing.ingress.own_requests import lasting, read_through
 from routing.models import Route
 from routing.request import Handler, Request
 
@@ -98,34 +99,9 @@ class Mirrors:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _run(self, copy: Request) -> None:
-        self._begin(copy)
         try:
-            copy.was_read(await _read(await self._answer(copy)))
-        except asyncio.CancelledError:
-            copy.left()
-            raise
+            with lasting(copy, self._begin):
+                await read_through(copy, await self._answer(copy))
         except APIError as error:
-            copy.failed(error)
-        except Exception:
-            log.exception("%s failed", copy.request_id)
-            copy.failed(internal_error())
-        finally:
-            if copy.error is not None:
-                self.failed += 1
-                copy.status = copy.status or copy.error.status
-                log.info("%s failed: %s", copy.request_id, copy.error.message[:500])
-            copy.end()
-
-
-async def _read(reply: Reply) -> Reply:
-    """`reply`, read to its end and closed."""
-    try:
-        if not isinstance(reply.body, bytes):
-            async for _ in reply.body:
-                pass
-            reply.read_to_end = True
-    except APIError as error:
-        reply.error = error
-    finally:
-        await reply.aclose()
-    return reply
+            self.failed += 1
+            log.info("%s failed: %s", copy.request_id, error.message[:500])
