@@ -38,6 +38,8 @@ class Checks:
     Attributes:
         settings: the same, in their order.
         told_apart: the same for two that do the same.
+        is_slow: whether looking through a text may take longer than an event loop has.
+        is_slow_with_replies: the same of what a model says.
     """
 
     def __init__(self, settings: Iterable[CheckSettings]) -> None:
@@ -47,6 +49,9 @@ class Checks:
         self._sought: Mapping[Place, Sequence[Sought]] = {
             place: _sought(place, self.settings) for place in PLACES
         }
+        slow = {place for each in self.settings if each.presidio for place in each.places}
+        self.is_slow = bool(slow)
+        self.is_slow_with_replies = not slow.isdisjoint(("output", "tool_arguments"))
 
     def sought(self, place: Place) -> Sequence[Sought]:
         """What is looked for in a text of `place`."""
@@ -58,6 +63,8 @@ class Checks:
 
     def with_entities(self, place: Place) -> Sequence[CheckSettings]:
         """The checks that look for entities in what is said in `place`."""
+        if not self.is_slow:
+            return ()
         return [each for each in self.settings if each.presidio and place in each.places]
 
     def with_pictures(self, place: Place) -> Sequence[CheckSettings]:
@@ -68,16 +75,6 @@ class Checks:
     def look_at_pictures(self) -> bool:
         """Whether any of them is shown what is asked about, or what tools gave."""
         return bool(self.with_pictures("input") or self.with_pictures("tool_results"))
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether looking through a text may take longer than an event loop has."""
-        return any(each.presidio for each in self.settings)
-
-    @property
-    def is_slow_with_replies(self) -> bool:
-        """The same of what a model says."""
-        return any(self.with_entities(place) for place in ("output", "tool_arguments"))
 
     @property
     def asks_about_requests(self) -> bool:

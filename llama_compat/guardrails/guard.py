@@ -398,7 +398,7 @@ class Guard:
             if text == part.text:
                 return part
             if isinstance(part, ReasoningContent):
-                return structs.replace(part, text=text, signature=None)
+                return structs.replace(part, text=text, signature=None, sealed_by="")
             return structs.replace(part, text=text)
         return self._pictures.shown(part) if isinstance(part, ImageContent) else part
 

@@ -170,7 +170,7 @@ class _Part:
         changes: dict[str, object] = {"text": text}
         is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
         if is_sealed and self._changed:
-            changes["signature"] = None  # it seals what was there
+            changes |= {"signature": None, "sealed_by": ""}  # it seals what was there
         if not (text or logprobs or is_sealed):
             return []
         return [

@@ -17,6 +17,7 @@ from tests.integration.losing_clients import (
     TOOL,
     Called,
     ChatClient,
+    KeepingClient,
     LosingClient,
 )
 from tests.integration.server_process import ServerProcess, running, write_template
@@ -232,6 +233,24 @@ def test_the_same_call_of_another_model_takes_no_thought(
     sent = vendors.seen["claude"].body
     assert sent["messages"][1]["content"] == said
     assert sent["thinking"]["type"] == "enabled"
+
+
+@STREAMED
+def test_a_thought_in_which_something_was_hidden_is_put_back_as_it_was(
+    vendors: ThinkingVendors, tmp_path: Path, stream: bool
+) -> None:
+    """What a client has of it is not what the vendor has sealed."""
+    hide = {"name": "x", "scan": "output", "expressions": {"VERB": "thinks"}, "mode": "redact"}
+    template = write_template(tmp_path / "hidden.yaml", **template_of(vendors), guardrails=[hide])
+    with running(template) as server:
+        client = KeepingClient(server.url, stream=stream)
+        calls = client.ask("claude", f"Weather in Bern, hidden, {stream}?")
+        thought = list(vendors.thoughts.values())[-1]
+        assert "thinks" in thought
+        shown = client.history[-1]["content"][0]
+        assert shown["thinking"] == thought.replace("thinks", "<VERB_1>")
+        assert client.answer("claude", calls) == "Sunny."
+    assert sent_back(vendors, "claude") == thought
 
 
 def test_nothing_is_kept_where_the_template_says_so(

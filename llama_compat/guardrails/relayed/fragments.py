@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from llama_compat.dialects.anthropic_messages.seals import NOBODYS
 from llama_compat.guardrails.documents import SEALS
 from llama_compat.guardrails.settings import Place
 
@@ -56,6 +57,9 @@ TOKENS = frozenset({"logprobs", "logprobsResult", "token_ids"})
 _THOUGHTS = ("thinking", "reasoning", "thought")
 _ARGUMENTS = frozenset({"arguments", "partial_json", "functionCall", "custom"})
 _NO_JSON = ("input", "code")
+
+_ANTHROPICS = ("thinking", "signature_delta")
+"""Objects with the signature of a thinking block."""
 
 _ENDS = ("stop", "done", "completed", "incomplete", "failed", "cancelled", "message_delta")
 """How the names of events end with which a text does."""
@@ -186,7 +190,8 @@ def unsealed(value: Any) -> Any:
         return [unsealed(each) for each in value]
     if not isinstance(value, dict) or "functionCall" in value:
         return value
+    no_seal = NOBODYS if value.get("type") in _ANTHROPICS else ""
     return {
-        name: "" if name in SEALS and isinstance(each, str) else unsealed(each)
+        name: no_seal if name in SEALS and isinstance(each, str) else unsealed(each)
         for name, each in value.items()
     }
