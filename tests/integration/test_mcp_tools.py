@@ -348,6 +348,16 @@ def test_a_result_names_no_tool_to_run(client: openai.OpenAI) -> None:
     assert "tests__die" in call.output
 
 
+def test_a_list_that_changes_is_that_of_the_next_reply(
+    client: openai.OpenAI, vendor: ScriptedModels
+) -> None:
+    response = client.responses.create(model="m", input="tests__grow", tools=[mcp("tests")])
+    assert response.output_text == "grown"
+    (_, first), (_, second) = vendor.received[-2:]
+    assert first["tools"] == second["tools"]
+    assert "add_again" not in str(second["tools"])
+
+
 def programs(server: ServerProcess) -> list[Path]:
     """The MCP servers that a server has started."""
     found = []
