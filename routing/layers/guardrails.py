@@ -208,6 +208,12 @@ def _pictures(call: Call) -> dict[Place, list[str]] | None:
     can't be told."""
     if call.form is not None:
         return {"input": pictures_in(call.form)}
+    if call.relayed is not None:
+        own = _pictures(replace(call, relayed=None))
+        more = _pictures(replace(call, relayed=None, fields=call.relayed))
+        if own is None or more is None:
+            return None
+        return {place: [*own.get(place, ()), *more.get(place, ())] for place in (*own, *more)}
     fields = [bytes(raw) for raw in call.fields.values()]
     named = (name.encode() for name in call.fields)
     if not any(name in each for each in (*fields, *named) for name in _NAMES_OF_PICTURES):
@@ -235,9 +241,18 @@ def _said(call: Call) -> list[Said]:
 
 
 def _spoken(call: Call) -> Iterator[tuple[Place, str]]:
+    """The same text by text; of what is relayed with more than the client sent, such as earlier
+    turns, that too."""
+    spoken = _spoken_in(call, call.fields)
+    if call.relayed is None:
+        return spoken
+    return iter(dict.fromkeys((*spoken, *_spoken_in(call, call.relayed))))
+
+
+def _spoken_in(call: Call, fields: Mapping[str, Raw]) -> Iterator[tuple[Place, str]]:
     for name in dict.fromkeys((*call.extent.prompt.names, *_TOLD)):
-        if name in call.fields and name not in _OFFERS:
-            yield from said_in(from_raw(call.fields[name]), "input", name)
+        if name in fields and name not in _OFFERS:
+            yield from said_in(from_raw(fields[name]), "input", name)
 
 
 def _may_be_relayed(call: Call, guard: Guard) -> bool:

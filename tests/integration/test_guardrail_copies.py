@@ -78,3 +78,39 @@ def test_nothing_is_told_to_others_that_is_hidden(tmp_path: Path, whose: str) ->
             for each in vendor.received:
                 assert MAIL.encode() not in each.content
                 assert b"<EMAIL_1>" in each.content
+
+
+def test_earlier_turns_that_are_relayed_are_asked_about(tmp_path: Path) -> None:
+    """What is kept here of a conversation is no part of what its client sends."""
+    with NativeVendor() as vendor, NativeVendor() as service:
+        service.will_answer(Answer([b'{"action": "BLOCKED"}']))
+        hook = {"name": "ours", "scan": "input", "http": {"url": f"{service.url}/check"}}
+        template = write_template(
+            tmp_path / "earlier.yaml",
+            server={"responses_store": {"path": str(tmp_path / "kept.sqlite")}},
+            providers=[
+                {"id": "echo", "type": "local::echo"},
+                {
+                    "id": "vendor",
+                    "type": "remote::passthrough",
+                    "config": {"base_url": f"{vendor.url}/v1", "wires": ["chat", "responses"]},
+                },
+            ],
+            models=[
+                {"id": "echo", "provider": "echo"},
+                {"id": "watched", "provider": "vendor", "guardrails": [hook]},
+            ],
+        )
+        with running(template) as server:
+            url = f"{server.base_url}/responses"
+            first = wire.request("POST", url, {"model": "echo", "input": "I like cheese."})
+            body = {
+                "model": "watched",
+                "input": "And you?",
+                "previous_response_id": first.json()["id"],
+            }
+            assert wire.request("POST", url, body).status == 400
+            asked = json.loads(service.last.content)["texts"][0]
+        assert "cheese" in asked
+        assert asked.count("And you?") == 1
+        assert not vendor.received
