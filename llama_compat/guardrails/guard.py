@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -185,7 +186,11 @@ class Guard:
 
         def find(text: str) -> Sequence[Entity]:
             try:
-                return entities_in(text, settings)
+                began = time.monotonic()
+                found = entities_in(text, settings)
+                if time.monotonic() - began > check.seconds:
+                    raise TimeoutError  # a thread can't be ended, but what it says is too late
+                return found
             except Exception as error:
                 self._failed(check, error)
                 return ()

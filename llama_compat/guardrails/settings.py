@@ -253,8 +253,8 @@ class CheckSettings(_Settings):
     """With `redact`: what was hidden from a vendor is put back where its reply repeats the word."""
 
     seconds: Annotated[float, Field(gt=0, le=600)] = 10
-    """How long one question to a model or a service may take; after that the check has failed.
-    Patterns take no time that has to be limited."""
+    """How long one question to a model or a service may take, or one window of a text Presidio;
+    after that the check has failed. Patterns take no time that has to be limited."""
 
     window: Annotated[int, Field(ge=100)] = 2000
     """Characters of a streamed reply that are asked about together, and are held back until there

@@ -82,6 +82,16 @@ async def test_what_was_hidden_comes_back() -> None:
     assert message.content == "To alice@example.com."
 
 
+def test_what_takes_too_long_has_failed() -> None:
+    guard = guard_of(seconds=1e-9)
+    with pytest.raises(Blocked):
+        guard.text("input", "Nothing is in it.")
+    assert guard.verdicts == {("pii", "error"): 1}
+    guard = guard_of(seconds=1e-9, on_error="allow", mode="redact")
+    assert guard.text("input", TEXT) == TEXT
+    assert guard.verdicts == {("pii", "error"): 1}
+
+
 def test_words_of_an_api_are_nobody() -> None:
     guard = guard_of(mode="redact")
     assert guard.text("input", "alice@example.com", is_said=False) == "alice@example.com"
