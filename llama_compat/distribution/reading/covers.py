@@ -275,8 +275,7 @@ def _secret_names(root: type[BaseModel]) -> tuple[frozenset[str], frozenset[str]
             if not _is_model(kind):
                 continue
             for name, info in kind.model_fields.items():
-                whole = Annotated[info.annotation, "", *info.metadata]
-                is_secret = any(each is SecretStr for each in _alternatives(whole))
+                is_secret = any(each is SecretStr for each in _alternatives(info.annotation))
                 (secret if is_secret else plain).add(name)
                 todo.append(info.annotation)
     return frozenset(secret), frozenset(plain - secret)

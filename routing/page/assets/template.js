@@ -59,7 +59,7 @@ export async function template(main) {
 }
 
 const head = (path, ...buttons) =>
-  element("div", { class: "row head" }, element("h2", {}, TEXT.title, " ", element("code", {}, path)), ...buttons, leave());
+  element("div", { class: "row head" }, element("h2", {}, TEXT.title, " ", element("code", { title: path }, path.split(/[/\\]/).at(-1))), ...buttons, leave());
 
 const unreadable = ({ path, problems }, again) => [
   head(path),
