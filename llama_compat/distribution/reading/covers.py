@@ -38,6 +38,7 @@ class does not say; None where nobody knows."""
 _MARK = re.compile(r"\$\{covered\.([0-9]+)\}|(?<=:)covered\.([0-9]+)(?=\})")
 _USER = re.compile(r"(?<=://)[^\s\"'<>]*(?=@)")
 _QUERY = re.compile(r"(?<=[?&])([\w.~-]+=)([^\s&#\"'<>]+)")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+]*:|\$\{|(?:memory|sqlite|redis)$")
 _KEYS = re.compile("|".join(f"(?:{each.expression})" for each in NAMED["api_keys"]))
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
 
@@ -162,7 +163,6 @@ class _Walk:
         self._kind_of = kind_of
         self._seen: set[tuple[int, tuple[str, ...]]] = set()
         self.whole: set[int] = set()
-        self.addresses: set[int] = set()
 
     def into(self, node: Node, kinds: Sequence[Any], depth: int) -> None:
         known = [kind for each in kinds for kind in _alternatives(each)]
@@ -188,8 +188,8 @@ class _Walk:
             for index, item in enumerate(node.value):
                 inner = [each for kind in known for each in self._inside(kind, index, {})]
                 self.into(item, inner, depth + 1)
-        elif known == [ADDRESS] or known == [ADDRESS, type(None)]:
-            self.addresses.add(node.end_mark.index)
+        elif known in ([ADDRESS], [ADDRESS, type(None)]) and _ADDRESS.match(node.value):
+            pass  # what is secret in it is found as in any address
         elif not known or any(map(_holds_secrets, known)):
             self.whole.add(node.end_mark.index)
 
@@ -275,8 +275,7 @@ def _secret_names(root: type[BaseModel]) -> tuple[frozenset[str], frozenset[str]
             if not _is_model(kind):
                 continue
             for name, info in kind.model_fields.items():
-                whole = Annotated[info.annotation, "", *info.metadata]
-                is_secret = any(each is SecretStr for each in _alternatives(whole))
+                is_secret = any(each is SecretStr for each in _alternatives(info.annotation))
                 (secret if is_secret else plain).add(name)
                 todo.append(info.annotation)
     return frozenset(secret), frozenset(plain - secret)
@@ -364,7 +363,7 @@ class _Writer:
 
     def _spans(self, text: str, spans: Iterable[tuple[int, int]]) -> str:
         pieces, last = [], 0
-        for begin, end in _merged(spans):
+        for begin, end in _merged([*_whole_references(text, _merged(spans))]):
             pieces += [text[last:begin], self._literals(text[begin:end])]
             last = end
         return "".join([*pieces, text[last:]])
@@ -421,6 +420,17 @@ def _literal_parts(value: str) -> Iterator[str]:
             yield match[2] or ""
             last = match.end()
     yield value[last:]
+
+
+def _whole_references(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """`spans`, and of references that they are a part of the whole."""
+    references = [match.span() for match in REFERENCE.finditer(text)]
+    for begin, end in spans:
+        cut = [each for each in references if each[0] < end and begin < each[1]]
+        yield (
+            min(begin, *(each[0] for each in cut), begin),
+            max(end, *(each[1] for each in cut), end),
+        )
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 import { element } from "./dom.js";
 import { bar } from "./figures.js";
-import { day, dollars } from "./formats.js";
 import { WORDS } from "./strings.js";
 
 const TEXT = WORDS.budgets;

@@ -5,7 +5,7 @@ import { Failure, askAdmin, operator } from "./api.js";
 import { drawn } from "./chart.js";
 import { announce, button, confirmed, element, labelled, openDialog, table } from "./dom.js";
 import { badge, bar, when } from "./figures.js";
-import { dollars, number, seconds } from "./formats.js";
+import { number, seconds } from "./formats.js";
 import { every } from "./looking.js";
 import { WORDS } from "./strings.js";
 

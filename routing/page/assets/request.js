@@ -41,6 +41,7 @@ export async function oneRequest(main, requestId, ended) {
     facts(record, told.names),
     timeline(record),
     ...(told.chat ? [conversation(told)] : []),
+    headers(told),
     bodies(told),
   );
 }
@@ -130,6 +131,17 @@ function withoutForeignImages(message) {
   const content = message.content.map((part) =>
     part.type === "image_url" && !part.image_url.url.startsWith("data:") ? { type: "text", text: TEXT.image(part.image_url.url) } : part);
   return { ...message, content };
+}
+
+/** Those that were sent; what may be a secret is covered before it is kept. */
+function headers({ headers: sent }) {
+  if (!sent?.length) return "";
+  return element(
+    "details",
+    { class: "panel" },
+    element("summary", {}, TEXT.headers),
+    table(TEXT.headers, TEXT.headerHeads, sent.map(([name, value]) => [element("code", {}, name), element("span", { class: "long" }, value)])),
+  );
 }
 
 function bodies({ request, reply }) {

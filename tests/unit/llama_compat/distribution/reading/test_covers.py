@@ -62,6 +62,9 @@ HIDDEN = {
     "server:\n  admin_key: >-\n    SECRET\n    123\n\n  # so\n  port: 80\n": "folded",
     "server:\n  admin_key: SECRET\n    123\n": "of several lines, plain",
     "server: {storage: 'postgres://SECRET:SE@CRET123@host/db'}": "of an address",
+    "server: {storage: SECRET123}": "in the place of an address",
+    "server: {storage: '${env.DB:postgres://u:SECRET123@host/db}'}": "of an address by default",
+    "server: {host: 'a${env.DB:x://u:SECRET123@h}b${env.DB:x://SECRET123@h}'}": "of two",
     "server: {fleet: 'redis://:SECRET123@host/0'}": "of a fleet that is an address alone",
     "server: {host: 'http://u:SECRET123@host/?a=b'}": "of any address",
     "server: {host: 'x?token=SECRET123&x=1'}": "in a query",
@@ -124,6 +127,16 @@ def test_only_what_is_secret_of_an_address_is_covered() -> None:
     assert covered(text).text.splitlines()[0] == (
         'server: {storage: "postgres://${covered.1}@h/db"}'
     )
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["'${env.NOT_SET_HERE:postgres://u:SECRET123@h/d}'", "'postgres://u:${env.HOME:SECRET}@h/d'"],
+)
+def test_what_is_covered_of_references_can_be_checked(address: str) -> None:
+    found = covered(f"server: {{storage: {address}}}\n{REST}")
+    assert found.secrets
+    assert problems(found.text, found) == []
 
 
 def test_what_is_covered_may_be_moved_and_mixed() -> None:
