@@ -58,6 +58,7 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.reading.covers import CoveredText, cover
 from llama_compat.distribution.reading.env_references import ResolvedDocument
 from llama_compat.distribution.reading.validation_messages import explain
 from llama_compat.distribution.reading.yaml_positions import read_yaml
@@ -158,6 +159,15 @@ class ReasoningMemorySettings(_Settings):
     """What all of it may come to."""
 
 
+class AdminSettings(_Settings):
+    """What the page and `/admin/` may do besides."""
+
+    can_edit: bool = False
+    """Let who has the admin key check changed templates, and take one over. A template names
+    programs to run and files to read: the admin key opens as much then as a shell of the server's
+    user does."""
+
+
 class WebSocketSettings(_Settings):
     """How long a WebSocket is kept; all else that bounds a connection holds for it too."""
 
@@ -190,6 +200,9 @@ class ServerSettings(_Settings):
 
     admin_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """Opens `/admin/`, and what `metrics_key` opens; without it there is no `/admin/`."""
+
+    admin: AdminSettings = AdminSettings()
+    """What may be done with the admin key besides."""
 
     metrics_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """For who scrapes `/metrics`: opens that and the targets in `/health`, and no model. So do the
@@ -474,8 +487,16 @@ class Distribution(_Settings):
     @property
     def has_guardrails(self) -> bool:
         """Whether anything is looked for in any request or reply."""
-        of_models = any(each.guardrails for each in self.models)
-        return bool(self.guardrails) or of_models or any(each.guardrails for each in self.keys)
+        return any(self.checks)
+
+    @property
+    def checks(self) -> Iterator[CheckSettings]:
+        """Those checks, each as often as it stands there."""
+        yield from self.guardrails
+        for model in self.models:
+            yield from model.guardrails
+        for key in self.keys:
+            yield from key.guardrails
 
     @property
     def has_limits(self) -> bool:
@@ -539,7 +560,10 @@ def load_distribution(source: str, provider_config: Callable[[str], ConfigModel]
 
 
 def distribution_of(
-    path: str, text: str, provider_config: Callable[[str], ConfigModel]
+    path: str,
+    text: str,
+    provider_config: Callable[[str], ConfigModel],
+    covered: Mapping[str, str] | None = None,
 ) -> Distribution:
     """As `load_distribution`, of a template's text.
 
@@ -547,11 +571,12 @@ def distribution_of(
         path: of its file, for messages.
         text: what is in it.
         provider_config: as there.
+        covered: what stands for secrets in it, and the secrets.
 
     Raises:
         TemplateError: with everything that is wrong, each with its place.
     """
-    document = ResolvedDocument(read_yaml(text), os.environ)
+    document = ResolvedDocument(read_yaml(text), os.environ, covered)
     if not isinstance(document.value, dict):
         raise TemplateError(path, document.problems or [_not_a_template(document)])
     problems = list(_configure_providers(document, provider_config))
@@ -575,6 +600,28 @@ def distribution_of(
         message = "no models; list one, or set 'models: discover' for a provider"
         raise TemplateError(path, [document.problem(("models",), message)])
     return distribution
+
+
+def covered_template(text: str, provider_config: Callable[[str], ConfigModel]) -> CoveredText:
+    """The text of a template with its secrets covered.
+
+    Args:
+        text: what is in its file.
+        provider_config: as in `load_distribution`.
+
+    Raises:
+        TemplateError: it is no YAML, so that nobody can tell what in it is secret.
+    """
+
+    def kind_of(owner: type[BaseModel], name: str, beside: Mapping[str, str]) -> Any:
+        if owner is not ProviderSettings or name != "config":
+            return None
+        try:
+            return provider_config(beside.get("type", "")).model
+        except UnknownProviderType:
+            return None
+
+    return cover(text, Distribution, kind_of)
 
 
 def template_path(source: str) -> Path:
@@ -796,7 +843,7 @@ def _unknown_judges(document: ResolvedDocument) -> Iterator[Problem]:
             places.append(((*path, "guardrails"), _list(item.get("guardrails"))))
     for path, checks in places:
         for index, check in enumerate(checks):
-            for kind in ("judge", "moderations", "topics"):
+            for kind in ("judge", "images", "moderations", "topics"):
                 asked = check.get(kind) if isinstance(check, dict) else None
                 model = asked.get("model") if isinstance(asked, dict) else None
                 if isinstance(model, str) and model not in names:

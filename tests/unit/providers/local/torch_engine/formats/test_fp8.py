@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
+from safetensors.torch import load_file
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
+from tests.unit.providers.local.engines import make_architecture
 from tests.unit.providers.local.torch_engine.formats.checkpoints import (
+    Pair,
     Tensors,
     assert_same,
     make_pair,
+    set_quantization,
+    write,
 )
 
 F8 = torch.float8_e4m3fn
@@ -83,3 +89,22 @@ async def test_scales_that_are_exponents(tmp_path: Path) -> None:
         return parts, stored.float() * exponent.exp2()
 
     await assert_same(make_pair(tmp_path, quantize, {"quant_method": "fp8"}))
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "phi3"])
+async def test_what_transformers_puts_together_otherwise(tmp_path: Path, name: str) -> None:
+    """Experts have a tensor each in a file, and one together in the model."""
+    plain = make_architecture(tmp_path / "plain", name)
+    pair = Pair(tmp_path / "quantized", plain)
+    shutil.copytree(plain, pair.quantized)
+    tensors = load_file(plain / "model.safetensors")
+    stored = dict(tensors)
+    products = [each for each in tensors if each.endswith("_proj.weight")]
+    assert any("experts.0." in each for each in products) == (name == "qwen3_moe")
+    for each in products:
+        parts, tensors[each] = by_blocks(each.removesuffix(".weight"), tensors[each], 32, 24)
+        stored |= parts
+    write(pair.plain, tensors)
+    write(pair.quantized, stored, shards=2)
+    set_quantization(pair.quantized, {"quant_method": "fp8", "weight_block_size": [32, 24]})
+    await assert_same(pair)
