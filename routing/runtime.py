@@ -20,6 +20,7 @@ from llama_compat.distribution import (
     ServerSettings,
 )
 from llama_compat.errors import APIError
+from llama_compat.exchange import ANYBODY, Principal
 from llama_compat.reasoning.memory import ReasoningMemory
 from llama_compat.text.one_line import one_line
 from llama_compat.types import ModelInfo
@@ -43,7 +44,6 @@ from routing.storage.responses import ResponseStore
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
-    from llama_compat.exchange import Principal
     from providers.local.residency.residency import Residency
     from routing.access.access import Access
     from routing.access.limits.requests import RequestLimits
@@ -231,6 +231,7 @@ class Runtime:
         self._running.push_async_callback(self.background.stop)
         if self._guardrails is not None:
             self._running.push_async_callback(self._guardrails.asking.stop)
+            await _load_checks(self.distribution)
         if self._mirrors is not None:
             self._running.push_async_callback(self._mirrors.stop)
         if self._cache is not None:
@@ -289,6 +290,18 @@ class Runtime:
         except StorageError:
             raise keys_unavailable() from None
         return self.authenticator.principal(headers)
+
+    def owner(self, key: str) -> Principal | None:
+        """Whose key has this id, for what is worked on while nobody asks; None where it opens
+        nothing any more."""
+        if self.keys.is_open:
+            return ANYBODY if key == ANYBODY.id else None
+        return self.keys.principal(key, time.time())
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether a key that is not found is not there."""
+        return self.access is None or not self.access.is_away
 
     async def check_overseer(self, headers: RawHeaders) -> None:
         """Make sure that who asks may see how all of the server does.
@@ -628,6 +641,20 @@ def _guardrails(distribution: Distribution) -> Guardrails | None:
 
     by_model = {each.id: each.guardrails for each in distribution.models if each.guardrails}
     return Guardrails(distribution.guardrails, by_model)
+
+
+async def _load_checks(distribution: Distribution) -> None:
+    """Load what the template's checks need, but for those that ask somebody else.
+
+    Raises:
+        ProviderStartError: it can't be had.
+    """
+    from llama_compat.guardrails.asked.loading import UnusableCheck, load
+
+    try:
+        await asyncio.to_thread(load, list(distribution.checks))
+    except UnusableCheck as error:
+        raise ProviderStartError(str(error)) from None
 
 
 def _response_store(

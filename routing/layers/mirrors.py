@@ -6,14 +6,18 @@ How that one does under real traffic shows in its targets' states, in records an
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from llama_compat.dialects.openai_responses.client_events import WARM_UP
-from llama_compat.errors import APIError, internal_error
-from llama_compat.exchange import Principal, Reply
+from llama_compat.errors import APIError
+from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.guardrails.settings import CheckSettings
+from routing.ingress.own_requests import lasting, read_through
+from routing.models import Route
 from routing.request import Handler, Request
 
 log = logging.getLogger(__name__)
@@ -32,16 +36,24 @@ class Mirrors:
         next: answers the requests themselves.
         answer: answers copies, from where their routes are looked up.
         begin: begins a request of who is given here, and of this id.
+        checks: what a request has to pass wherever it goes, its copy too; None for nothing.
 
     Attributes:
         sent, left_out, failed: how many there were, how many more were too many at a time, and how
             many of those that were sent failed.
     """
 
-    def __init__(self, next: Handler, answer: Handler, begin: Callable[[Request], None]) -> None:
+    def __init__(
+        self,
+        next: Handler,
+        answer: Handler,
+        begin: Callable[[Request], None],
+        checks: Callable[[Call, Route], Sequence[CheckSettings]] | None = None,
+    ) -> None:
         self._next = next
         self._answer = answer
         self._begin = begin
+        self._checks = checks
         self._running: set[asyncio.Task[None]] = set()
         self.sent = 0
         self.left_out = 0
@@ -64,9 +76,20 @@ class Mirrors:
             self.left_out += 1
             return
         self.sent += 1
-        task = asyncio.create_task(self._run(_copy(request, model)))
+        task = asyncio.create_task(self._run(self._copy(request, model)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+    def _copy(self, request: Request, model: str) -> Request:
+        call, route = request.call, request.route
+        assert call is not None
+        assert route is not None
+        # What is hidden from one model's vendor is not for another's either.
+        checks = () if self._checks is None else tuple(self._checks(call, route))
+        who = dataclasses.replace(MIRROR, guardrails=checks)
+        request_id = f"{request.request_id}-mirror"
+        call = replace(call, request_id=request_id, principal=who)
+        return Request(request.operation, request_id, who, model=model, call=call)
 
     async def stop(self) -> None:
         """Cancel them all."""
@@ -76,41 +99,9 @@ class Mirrors:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _run(self, copy: Request) -> None:
-        self._begin(copy)
         try:
-            copy.was_read(await _read(await self._answer(copy)))
-        except asyncio.CancelledError:
-            copy.left()
-            raise
+            with lasting(copy, self._begin):
+                await read_through(copy, await self._answer(copy))
         except APIError as error:
-            copy.failed(error)
-        except Exception:
-            log.exception("%s failed", copy.request_id)
-            copy.failed(internal_error())
-        finally:
-            if copy.error is not None:
-                self.failed += 1
-                copy.status = copy.status or copy.error.status
-                log.info("%s failed: %s", copy.request_id, copy.error.message[:500])
-            copy.end()
-
-
-def _copy(request: Request, model: str) -> Request:
-    assert request.call is not None
-    request_id = f"{request.request_id}-mirror"
-    call = replace(request.call, request_id=request_id, principal=MIRROR)
-    return Request(request.operation, request_id, MIRROR, model=model, call=call)
-
-
-async def _read(reply: Reply) -> Reply:
-    """`reply`, read to its end and closed."""
-    try:
-        if not isinstance(reply.body, bytes):
-            async for _ in reply.body:
-                pass
-            reply.read_to_end = True
-    except APIError as error:
-        reply.error = error
-    finally:
-        await reply.aclose()
-    return reply
+            self.failed += 1
+            log.info("%s failed: %s", copy.request_id, error.message[:500])
