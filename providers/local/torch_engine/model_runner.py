@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 from providers.local.torch_engine.model.attention import SequenceSpan
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
@@ -56,6 +57,7 @@ class PagedRunner:
             token_ids, rows, where = located(self._decoder, chunks, self._cache.block_size)
             fill_in(token_ids, chosen)
             step = self._make_step(*where)
+            step.adapted = AdaptedRows.of(chunks, token_ids.device)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]

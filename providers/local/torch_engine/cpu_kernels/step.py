@@ -137,10 +137,10 @@ class CPUStep(TorchStep):
     def layer(
         self, layer: Layer, hidden: torch.Tensor, product: torch.Tensor | None, cached: torch.Tensor
     ) -> torch.Tensor:
-        """See `Step`; in one kernel where all sequences decode."""
+        """See `Step`; in one kernel where all sequences decode, and none has an adapter."""
         weights = self._kernels.weights.get(layer)
         spans = self._decoding
-        if weights is None or spans is None:
+        if weights is None or spans is None or self.adapted is not None:
             return super().layer(layer, hidden, product, cached)
         if self._room is None:
             heads = self._decoder.heads * self._decoder.head_dim

@@ -29,6 +29,7 @@ from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
+from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
@@ -84,6 +85,7 @@ class LoadedModel:
         kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
         long_rope: what long sequences turn by, where that is something else.
         cache_bytes: what the KV cache takes; None where it grows with each sequence.
+        adapters: reads adapters for it; None where it runs on transformers' own code.
     """
 
     config: TorchConfig
@@ -98,6 +100,7 @@ class LoadedModel:
     kernels: str
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
+    adapters: AdapterReader | None = None
 
 
 def load(
@@ -163,11 +166,13 @@ def _load(
     runner: Runner
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
+    adapters: AdapterReader | None = None
     if unbatched is None:
         quantization = chosen_quantization(name, config, device, dtype)
         kind = _auto_class(name, folder, architecture)
         decoder = _decoder(name, folder, kind, device, dtype, quantization)
         vocab_size = len(decoder.embedding)
+        adapters = AdapterReader(name, decoder, architecture.get_text_config())
         runner, blocks, kernels, long_rope, cache_bytes = paged(
             name, decoder, context_length, limits, config
         )
@@ -198,6 +203,7 @@ def _load(
         kernels=kernels,
         long_rope=long_rope,
         cache_bytes=cache_bytes,
+        adapters=adapters,
     )
 
 
