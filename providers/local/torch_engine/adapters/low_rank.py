@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 Place = Literal["qkv", "out", "gate_up", "down"]
 """The products of a layer, as `Layer` and `GatedMLP` have them."""
+
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,17 +56,7 @@ class TorchAdapter:
     source: str
     layers: Mapping[Layer, Mapping[Place, Sequence[LowRank]]]
     nbytes: int
-    key: bytes = field(default_factory=lambda: next(_keys))
-
-
-def _count() -> Iterator[bytes]:
-    number = 0
-    while True:
-        number += 1
-        yield number.to_bytes(8, "little")
-
-
-_keys = _count()
+    key: bytes = field(default_factory=lambda: next(_numbers).to_bytes(8))
 
 
 class _Group(NamedTuple):
