@@ -33,7 +33,7 @@ def test_each_is_a_model_of_its_own(tmp_path: Path) -> None:
         tmp_path,
         {**BASE, "adapters": {"sql": "/adapters/sql"}, "aliases": ["other"], "limits": limits},
         {"id": "either", "targets": [{"model": "base:sql"}, {"model": "base"}]},
-        {"id": "twice", **{**BASE, "id": "twice"}, "adapters": {"poems": "hf:ORG/NAME"}},
+        BASE | {"id": "twice", "adapters": {"poems": "hf:ORG/NAME"}},
     )
     by_id = {each.id: each for each in distribution.models}
     assert list(by_id) == ["base", "either", "twice", "base:sql", "twice:poems"]
