@@ -13,6 +13,7 @@ from providers.base import ProviderStartError
 from providers.local.engine import LocalModel
 from providers.local.llama_cpp_engine.bindings import (
     MAX_SEQUENCES,
+    AdapterScales,
     Context,
     LlamaError,
     Model,
@@ -52,6 +53,7 @@ class LoadedLlama:
         context: its KV cache and batch.
         slots: the context's sequences.
         limits: of its steps.
+        always: the adapters with which all is computed.
     """
 
     config: LlamaCppConfig
@@ -59,6 +61,7 @@ class LoadedLlama:
     context: Context
     slots: Slots
     limits: LlamaLimits
+    always: AdapterScales = ()
 
 
 def open_model(name: str, path: Path, config: LlamaCppConfig) -> Model:
@@ -135,7 +138,8 @@ def load(
             outputs=sequences + SCORED_TOKENS,
             threads=config.threads or cpu_cores(),
         )
-        context.adapt([(each.path, each.scale) for each in config.lora])
+        always = [(model.adapter(each.path), each.scale) for each in config.lora]
+        context.adapt(always)
     except LlamaError as error:
         raise ProviderStartError(
             f"The model '{name}' was loaded, but its context of {cells} tokens can't be made:"
@@ -161,6 +165,7 @@ def load(
             tokens=max(step_tokens, sequences),
             scored_tokens=SCORED_TOKENS,
         ),
+        always=always,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from providers.local.llama_cpp_engine.bindings import Context
-    from providers.local.llama_cpp_engine.sequence import LlamaSequence
+    from providers.local.llama_cpp_engine.sequence import LlamaSequence, Owner
 
 Tokens = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -26,7 +26,7 @@ class Slot:
     Attributes:
         tokens: what is in the KV cache, the first `length` of them.
         length: how many.
-        salt: the `cache_salt` of who brought them; others don't get them.
+        owner: who brought them; others don't get them.
         sequence: who is being generated in it; None while it is free.
         used: when it was given back, counted in slots given back.
     """
@@ -35,7 +35,7 @@ class Slot:
         self.index = index
         self.tokens: Tokens = np.zeros(capacity, np.int32)
         self.length = 0
-        self.salt: str | None = None
+        self.owner: Owner = (None, None)
         self.sequence: LlamaSequence | None = None
         self.used = 0
 
@@ -85,11 +85,11 @@ class Slots:
         """
         if not self._reuse or sequence.scores_prompt:
             return None
-        salt, wanted = sequence.generation.sampling.cache_salt, sequence.tokens[:-1]
+        owner, wanted = sequence.owner, sequence.tokens[:-1]
         best: Prefix | None = None
         for slot in self._slots:
             holder = slot.sequence
-            if (slot.length == 0 and holder is None) or slot.salt != salt:
+            if (slot.length == 0 and holder is None) or slot.owner != owner:
                 continue
             has = common_prefix(wanted, slot.tokens[: slot.length])
             coming = has
@@ -122,7 +122,7 @@ class Slots:
         if not kept:
             self._context.keep(slot.index, 0)
         slot.length, slot.sequence = kept, sequence
-        slot.salt = sequence.generation.sampling.cache_salt
+        slot.owner = sequence.owner
         sequence.slot, sequence.computed = slot, kept
 
     def give_back(self, sequence: LlamaSequence, *, keep: bool) -> None:
