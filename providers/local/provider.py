@@ -90,6 +90,11 @@ class LocalConfig(ProviderConfig):
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""
 
+    deterministic: bool = False
+    """Whether the same request gets the same reply, to the bit, whatever runs beside it and
+    whatever caches hold: one that is greedy, or has a `seed`. That takes longer; on the CPU
+    alone."""
+
     control_tokens: ControlTokens = "completions"
     """Where a control token such as `<|im_end|>` that a client's text spells out is that token, and
     not text like any other: in the prompts of `completions`, which are all that the model gets and

@@ -24,7 +24,7 @@ from providers.local.engine_thread import (
 from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
-from providers.local.torch_engine.cpu_thread import aside, on_device
+from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.scheduling.sampler import (
@@ -77,7 +77,11 @@ class TorchEngine(EngineThread[TorchSequence]):
         self.loaded = loaded
         self._runner = loaded.runner
         if loaded.device.type == "cpu":
-            self._runner = TeamRunner(loaded.runner, loaded.config.threads)
+            threads = loaded.config.threads
+            if loaded.config.deterministic and threads is None:
+                # PyTorch's attention is another with another number of threads.
+                threads = on_cpu_thread(torch.get_num_threads)
+            self._runner = TeamRunner(loaded.runner, threads)
         self._scheduler: TorchScheduler = TorchScheduler(
             loaded.blocks,
             loaded.limits,

@@ -178,7 +178,7 @@ class AdapterReader:
 
     def _product(self, weight: torch.Tensor) -> linear.Linear:
         like = self.decoder.embedding
-        return linear.plain(weight.to(like.device, like.dtype).contiguous(), None)
+        return linear.in_pairs(weight.to(like.device, like.dtype).contiguous(), None)
 
 
 def unsupported(settings: Mapping[str, Any]) -> str | None:

@@ -234,7 +234,9 @@ class Decoder:
         """The logits of rows of `hidden_states`: float32, `[rows, vocab_size]`."""
         logits = self.head(step.norm(hidden, self.norm)).float()
         if self.soft_cap is not None:
-            logits = torch.tanh(logits / self.soft_cap) * self.soft_cap
+            # Whole vectors are computed otherwise than what is left over of them.
+            for rows in logits.split(1) if step.apart else (logits,):
+                rows.copy_(torch.tanh(rows / self.soft_cap) * self.soft_cap)
         return logits
 
 
@@ -243,9 +245,11 @@ class ForwardStep(ABC):
 
     Attributes:
         adapted: those that have adapters; None where no token has.
+        apart: whether what a token gets is the same to the bit whatever else is in the step.
     """
 
     adapted: AdaptedRows | None = None
+    apart: bool = False
 
     def layer(
         self,
@@ -287,7 +291,9 @@ class ForwardStep(ABC):
 
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         mlp = layer.mlp
-        if self.adapted is None or isinstance(mlp, Experts):
+        if isinstance(mlp, Experts):
+            return mlp(x, self.gated, apart=self.apart)
+        if self.adapted is None:
             return mlp(x, self.gated)
         gate_up = mlp.gate_up(x)
         self.adapted.add(layer, "gate_up", x, gate_up)
