@@ -92,8 +92,8 @@ class LocalConfig(ProviderConfig):
 
     deterministic: bool = False
     """Whether the same request gets the same reply, to the bit, whatever runs beside it and
-    whatever caches hold: one that is greedy, or has a `seed`. That takes longer; on the CPU
-    alone."""
+    whatever caches hold: one that is greedy, or has a `seed`. That takes longer. `local::torch` can
+    do so on x86 CPUs alone."""
 
     control_tokens: ControlTokens = "completions"
     """Where a control token such as `<|im_end|>` that a client's text spells out is that token, and

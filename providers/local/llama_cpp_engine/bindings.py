@@ -467,6 +467,8 @@ class Context:
         threads: of the CPU.
         embeddings: whether embeddings are computed in place of logits.
         offload: whether the cache goes where the layers are, and not into this machine's memory.
+        apart: whether each sequence has its own part of the cache, so that where its tokens lie
+            does not depend on others; none can be shared then.
 
     Attributes:
         tokens, positions, sequence_ids, wants_logits: the batch's arrays, `[batch_tokens]`; int32,
@@ -487,6 +489,7 @@ class Context:
         threads: int,
         embeddings: bool = False,
         offload: bool = True,
+        apart: bool = False,
     ) -> None:
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max = tokens, sequences
@@ -495,7 +498,7 @@ class Context:
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.offload_kqv = embeddings, offload
         # One pool for all: sequences of any length, and prefixes shared by marking cells.
-        params.kv_unified = True
+        params.kv_unified = not apart
         # Or a sliding window would leave nothing of a prefix that others could begin with.
         params.swa_full = True
         params.no_perf = True

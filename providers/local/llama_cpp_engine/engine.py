@@ -54,7 +54,9 @@ class LlamaEngine(EngineThread[LlamaSequence]):
 
     def __init__(self, loaded: LoadedLlama) -> None:
         self.loaded = loaded
-        self._scheduler: LlamaScheduler = LlamaScheduler(loaded.slots, loaded.limits)
+        self._scheduler: LlamaScheduler = LlamaScheduler(
+            loaded.slots, loaded.limits, apart=loaded.config.deterministic
+        )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._adapters: dict[str, LlamaAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")

@@ -127,7 +127,10 @@ def load(
     cells = _cells(name, model, config.kv_cache, length, sequences, least=context_length or 1)
     # A state that is no KV cache takes memory for each sequence, and can't be cut to a prefix.
     held = sequences
-    if config.prefix_cache and not model.has_state:
+    if config.deterministic:
+        # Each has its own part, as large as the longest request.
+        held = sequences = max(1, min(sequences, cells // length))
+    elif config.prefix_cache and not model.has_state:
         held = min(sequences + HELD_PREFIXES, MAX_SEQUENCES)
     try:
         context = Context(
@@ -137,6 +140,7 @@ def load(
             batch_tokens=max(step_tokens, sequences),
             outputs=sequences + SCORED_TOKENS,
             threads=config.threads or cpu_cores(),
+            apart=config.deterministic,
         )
         always = [(model.adapter(each.path), each.scale) for each in config.lora]
         context.adapt(always)
@@ -146,7 +150,7 @@ def load(
             f" {error} If there is not enough memory, set a smaller 'context_length' for the model"
             " or a smaller 'kv_cache'."
         ) from error
-    length = min(length, context.size)
+    length = min(length, context.size // (sequences if config.deterministic else 1))
     local = LocalModel(
         name=name,
         tokenizer=tokenizer,
@@ -160,7 +164,14 @@ def load(
         config=config,
         model=local,
         context=context,
-        slots=Slots(context, sequences, held, length, reuse=config.prefix_cache),
+        slots=Slots(
+            context,
+            sequences,
+            held,
+            length,
+            reuse=config.prefix_cache,
+            step=max(step_tokens, sequences) if config.deterministic else None,
+        ),
         limits=LlamaLimits(
             tokens=max(step_tokens, sequences),
             scored_tokens=SCORED_TOKENS,

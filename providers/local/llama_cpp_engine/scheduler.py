@@ -45,8 +45,8 @@ class LlamaChunk(NamedTuple):
         return self.tokens == self.sequence.uncomputed
 
 
-Company = int | None
-"""Of those that may be in one batch: the key of their adapter."""
+Company = int | None | LlamaSequence
+"""Of those that may be in one batch: the key of their adapter, or the only one of them."""
 
 
 @dataclass(slots=True)
@@ -68,13 +68,16 @@ class LlamaScheduler:
     Args:
         slots: where they are computed.
         limits: of a step.
+        apart: whether each is computed alone, in the same pieces whatever others there are: the
+            whole steps of its prompt, and then token by token.
 
     Attributes:
         running: in the order in which they came to run.
         preempted: how many had to give way, and were computed again.
     """
 
-    def __init__(self, slots: Slots, limits: LlamaLimits) -> None:
+    def __init__(self, slots: Slots, limits: LlamaLimits, *, apart: bool = False) -> None:
+        self._apart = apart
         self.running: dict[LlamaSequence, None] = {}
         self.preempted = 0
         self._slots = slots
@@ -138,7 +141,7 @@ class LlamaScheduler:
         for sequence in sorted(able, key=lambda each: each.uncomputed > 1):
             if budget == 0:
                 return batch
-            if company_of(sequence) == turn:
+            if self._company_of(sequence) == turn:
                 budget -= self._put(batch, sequence, budget)
         if not self._waiting or (self._crowded and self.running):
             return batch
@@ -156,8 +159,8 @@ class LlamaScheduler:
             if sequence.cached_tokens is None:
                 sequence.cached_tokens = sequence.computed
             self.running[sequence] = None
-            if not batch.chunks or company_of(sequence) == turn:
-                turn = company_of(sequence)
+            if not batch.chunks or self._company_of(sequence) == turn:
+                turn = self._company_of(sequence)
                 self._served[turn] = self._steps
                 budget -= self._put(batch, sequence, budget)
         for item in put_off:
@@ -188,12 +191,18 @@ class LlamaScheduler:
     def _next_turn(self, able: Sequence[LlamaSequence]) -> Company:
         """Whose batch is next: theirs who have waited for longest."""
         self._steps += 1
-        companies = dict.fromkeys(map(company_of, able))
+        companies = dict.fromkeys(map(self._company_of, able))
         self._served = {each: self._served.get(each, 0) for each in companies}
         turn = min(companies, key=self._served.__getitem__, default=None)
         if companies:
             self._served[turn] = self._steps
         return turn
+
+    def _company_of(self, sequence: LlamaSequence) -> Company:
+        """With whom a sequence may be in a batch."""
+        if self._apart:
+            return sequence
+        return None if sequence.adapter is None else sequence.adapter.key
 
     def _can_wait(self, sequence: LlamaSequence) -> bool:
         return self._places[sequence][0] >= CAN_WAIT
@@ -231,17 +240,16 @@ class LlamaScheduler:
     def _put(self, batch: LlamaBatch, sequence: LlamaSequence, budget: int) -> int:
         """Put the next tokens of `sequence` into the batch; how many."""
         tokens = min(sequence.uncomputed, budget)
+        if self._apart:
+            step = self._limits.tokens
+            left = sequence.prompt_tokens - sequence.computed
+            tokens = min(left, step - sequence.computed % step) if left > 0 else 1
         if sequence.scores_prompt:
             tokens = min(tokens, self._limits.scored_tokens - batch.scored)
             batch.scored += tokens
         if tokens:
             batch.chunks.append(LlamaChunk(sequence, tokens))
         return tokens
-
-
-def company_of(sequence: LlamaSequence) -> Company:
-    """With whom a sequence may be in a batch."""
-    return None if sequence.adapter is None else sequence.adapter.key
 
 
 def _free(sequence: LlamaSequence) -> None:

@@ -4,6 +4,7 @@ beside others, cold and warm, and where it had to give way."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,11 @@ async def everything(folder: Path, adapter: Path | None = None, **options: Any) 
         assert engine.stats.cached_tokens > 0
         assert engine.stats.guessed_tokens > 0 or options.get("speculation") == "none"
     # A step of few tokens cuts prompts elsewhere, and the cache holds a few requests alone.
+    config = json.loads((folder / "config.json").read_text())
+    heads = config["num_key_value_heads"] * (config.get("head_dim") or 16)
     few: dict[str, Any] = {
         "max_step_tokens": 24,
-        "kv_cache": 20 * 16 * 2 * 2 * 2 * 16 * 4.0,
+        "kv_cache": 20 * 16 * config["num_hidden_layers"] * 2 * heads * 4.0,
         "context_length": 250,
     }
     if options.get("kernels") != "sdpa":
