@@ -41,13 +41,14 @@ WAYS = [
 class Asked:
     """Requests, and how each is asked: greedily, or drawn with a seed; some with an adapter."""
 
-    def __init__(self, adapter: Path | None = None, count: int = 24) -> None:
+    def __init__(self, adapter: Path | None = None, count: int = 20) -> None:
         chosen = random.Random(1)
         begun = [chosen.randrange(3, 390) for _ in range(70)]
         self.requests: list[tuple[list[int], dict[str, Any]]] = []
         for number in range(count):
             own = [chosen.randrange(3, 390) for _ in range(chosen.randrange(1, 90))]
             prompt = (begun[: chosen.randrange(20, 70)] if number % 3 else []) + own
+            prompt = [7, 8, 9] * 12 if number == 4 else prompt  # where there is much to guess
             options: dict[str, Any] = {"strategy": GREEDY}
             if number % 2:
                 strategy = TopPSamplingStrategy(temperature=1.0, top_p=0.95)
@@ -58,7 +59,7 @@ class Asked:
 
     async def one(self, engine: TorchEngine, number: int) -> Result:
         prompt, options = self.requests[number]
-        return await generate(engine, prompt, 48, logprobs=3, ignore_eos=True, **options)
+        return await generate(engine, prompt, 40, logprobs=3, ignore_eos=True, **options)
 
     async def all(self, engine: TorchEngine, order: list[int] | None = None) -> list[Any]:
         """What is said in reply to each, all at the same time."""
@@ -76,7 +77,8 @@ def told(result: Result) -> Any:
     return result.token_ids, result.scores
 
 
-async def everything(folder: Path, adapter: Path | None = None, **options: Any) -> None:
+async def everything(folder: Path, adapter: Path | None = None, **options: Any) -> int:
+    """Ask in every way; how many tokens were guessed."""
     asked = Asked(adapter)
 
     async def prepared(engine: TorchEngine) -> TorchEngine:
@@ -92,7 +94,7 @@ async def everything(folder: Path, adapter: Path | None = None, **options: Any) 
         assert await asked.all(engine) == expected, "together and warm"
         assert await asked.alone(engine) == expected, "alone and warm"
         assert engine.stats.cached_tokens > 0
-        assert engine.stats.guessed_tokens > 0 or options.get("speculation") == "none"
+        guessed = engine.stats.guessed_tokens
     # A step of few tokens cuts prompts elsewhere, and the cache holds a few requests alone.
     config = json.loads((folder / "config.json").read_text())
     heads = config["num_key_value_heads"] * (config.get("head_dim") or 16)
@@ -109,22 +111,21 @@ async def everything(folder: Path, adapter: Path | None = None, **options: Any) 
         random.Random(2).shuffle(order)
         assert await asked.all(engine, order) == expected, "preempted"
         assert engine.stats.preempted > 0
+    return guessed
 
 
 @pytest.mark.parametrize("options", WAYS)
 async def test_the_same_request_gets_the_same_reply(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    await everything(make_architecture(tmp_path / "model", "llama"), **options)
+    assert await everything(make_architecture(tmp_path / "model", "llama"), **options) > 0
 
 
 OTHERS = [
     pytest.param("qwen3", {"quantization": "int8"}, marks=needs_kernels),
     pytest.param("qwen3_moe", {"quantization": "int8"}, marks=needs_kernels),
-    pytest.param("qwen2_moe", {"quantization": "none"}, marks=needs_kernels),
     ("gemma2", {"quantization": "none"}),
     pytest.param("gpt_oss", {"quantization": "float16"}, marks=needs_kernels),
-    pytest.param("mistral", {"quantization": "int8"}, marks=needs_kernels),
 ]
 
 
@@ -133,7 +134,7 @@ async def test_other_architectures(tmp_path: Path, name: str, options: dict[str,
     await everything(make_architecture(tmp_path / "model", name), **options)
 
 
-@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("options", [WAYS[0], WAYS[2]])
 async def test_beside_others_with_adapters(tmp_path: Path, options: dict[str, Any]) -> None:
     model = make_architecture(tmp_path / "model", "llama")
     adapter = make_adapter(tmp_path / "adapter", model)
