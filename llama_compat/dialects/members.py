@@ -10,6 +10,7 @@ from typing import Any
 
 from llama_compat.dialects.counts import MAX_COUNT
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.tools.python_types import parameters_schema
 
 
 def path_of(path: str, name: str) -> str:
@@ -100,3 +101,17 @@ def _in_range(number: float, where: str, low: float, high: float | None) -> floa
         return number
     bounds = f"at least {low}" if high is None and number < low else f"between {low} and {most}"
     raise invalid_parameter(where, f"Invalid value for '{where}': expected {bounds}.")
+
+
+def optional_schema_in(parent: Mapping[str, Any], name: str, path: str) -> dict[str, Any] | None:
+    """The member `name`, which is the schema of a function's parameters if it is there, in any way
+    of writing one that `parameters_schema` knows."""
+    schema, where = parent.get(name), path_of(path, name)
+    if schema is None:
+        return None
+    try:
+        return parameters_schema(as_object(schema, where))
+    except ValueError as error:
+        raise invalid_parameter(where, f"Invalid schema in '{where}': {error}.") from None
+    except RecursionError:
+        raise invalid_parameter(where, f"Invalid schema in '{where}': nested too deeply.") from None

@@ -8,6 +8,8 @@ from typing import NamedTuple
 DONE = b"data: [DONE]\n\n"
 """How OpenAI ends a stream."""
 
+_DONE = b"[DONE]"
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -24,6 +26,11 @@ class Event(NamedTuple):
     data: bytes | None
     name: bytes = b""
     comment: bytes | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is the one that ends OpenAI's streams, as loosely as some vendors write it."""
+        return self.data is not None and self.data.lstrip().startswith(_DONE)
 
 
 def encode_data(json: bytes) -> bytes:
@@ -49,7 +56,7 @@ def last_data(body: bytes) -> bytes:
             break
         if not at or body[at - 1] in b"\r\n":
             data = body[at + 5 :].splitlines()[0].strip() if at + 5 < len(body) else b""
-            if data and data != b"[DONE]":
+            if data and not data.startswith(_DONE):
                 return data
         end = at
     return b""

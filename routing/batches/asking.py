@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import time
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,7 +10,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.error_classes import ErrorClass
-from llama_compat.errors import APIError, internal_error, unsupported_parameter
+from llama_compat.errors import APIError, unsupported_parameter
 from llama_compat.exchange import ANYBODY, Principal, Reply
 from llama_compat.extent import Extent
 from llama_compat.off_loop import off_loop
@@ -22,6 +19,7 @@ from llama_compat.wire.json_fields import JSONFields
 from providers.remote.upstream.deferred import NotSent, Unsent
 from routing.batches.wires import OPERATIONS, LineOutcome
 from routing.ingress.body import parse_body
+from routing.ingress.own_requests import lasting, read_through
 from routing.layers.deferred import ByRequests, Deferral
 from routing.observability.records.ledger import Ledger
 from routing.observability.records.prices import Prices
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from routing.models import Route
     from routing.policy.targets import LiveTarget
     from routing.runtime import Runtime
-
-log = logging.getLogger(__name__)
 
 _FREE = Usage(1_000_000, 1_000_000)
 """Who asks nothing for that asks nothing for anything."""
@@ -94,16 +90,14 @@ class Asker:
 
     def principal(self, owner: str) -> Principal | None:
         """Whose key has this id; None where it opens nothing any more."""
-        keys = self.runtime.keys
-        if keys.is_open or self._is_open:
+        if self._is_open:
             return ANYBODY if owner == ANYBODY.id else None
-        return keys.principal(owner, time.time())
+        return self.runtime.owner(owner)
 
     @property
     def knows_keys(self) -> bool:
         """Whether a key that is not found is not there."""
-        access = self.runtime.access
-        return access is None or not access.is_away
+        return self.runtime.knows_keys
 
     def is_local(self, model: str) -> bool:
         """Whether all that may answer for a model runs in this process."""
@@ -241,26 +235,15 @@ class Asker:
         handler = runtime.answer if deferral is None else runtime.defer
         assert handler is not None
         runtime.hold()
-        runtime.begin(request)
         try:
-            content = await self._answered(request, body, handler)
+            with lasting(request, runtime.begin, "its batch was broken off"):
+                content = await read_through(request, await self._reply(request, body, handler))
+                await request.settle()
         except APIError as error:
-            request.failed(error)
-            request.status = operation.dialect.status(error)
             if deferral is None and (wait := _not_now(error)) is not None:
                 raise wait from None
             content = operation.dialect.render_error(error, request.request_id)
-        except asyncio.CancelledError:
-            request.left("its batch was broken off")
-            raise
-        except Exception:
-            log.exception("a line of a batch failed (%s)", request.request_id)
-            failure = internal_error()
-            request.failed(failure)
-            request.status = failure.status
-            content = operation.dialect.render_error(failure, request.request_id)
         finally:
-            request.end()
             runtime.release()
         return LineOutcome(request.status, request.request_id, content, cost=self._cost(request))
 
@@ -281,15 +264,6 @@ class Asker:
         self.runtime.route(request)
         return await handler(request)
 
-    async def _answered(self, request: Request, body: bytes, handler: Handler) -> bytes:
-        reply = await self._reply(request, body, handler)
-        content = await _whole(reply)
-        request.was_read(reply)
-        if reply.error is not None:
-            raise reply.error
-        await request.settle()
-        return content
-
 
 def _look(operation: Operation, body: bytes) -> tuple[JSONFields, Asked]:
     fields = parse_body(body)
@@ -300,23 +274,6 @@ def _look(operation: Operation, body: bytes) -> tuple[JSONFields, Asked]:
         raise unsupported_parameter("background", "a line of a batch is in the background anyway")
     asked.extent.prompt.estimate()
     return fields, asked
-
-
-async def _whole(reply: Reply) -> bytes:
-    """What is in a reply, which is closed then."""
-    try:
-        if isinstance(reply.body, bytes):
-            return reply.body
-        pieces = [reply.first]
-        try:
-            async for piece in reply.body:
-                pieces.append(piece)
-            reply.read_to_end = True
-        except APIError as error:
-            reply.error = error
-        return b"".join(pieces)
-    finally:
-        await reply.aclose()
 
 
 def _not_now(error: APIError) -> NotNow | None:

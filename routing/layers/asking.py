@@ -16,7 +16,6 @@ from pydantic import SecretStr
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.media.operations import MODERATIONS
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
-from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
 from llama_compat.guardrails.judges import JUDGES
 from llama_compat.guardrails.settings import (
@@ -31,6 +30,7 @@ from llama_compat.wire.json_fields import encode_json, from_raw, parse_fields
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.deferred import DEFERRED
 from providers.remote.upstream.exchanges import Upstream
+from routing.ingress.own_requests import lasting, read_through
 from routing.request import Handler, Request
 
 GUARDRAIL = Principal("guardrail")
@@ -177,25 +177,14 @@ class Asking:
         fields = parse_fields(encode_json(body))
         request = Request(operation, f"guardrail-{next(self._numbers)}", GUARDRAIL)
         request.asks(fields, operation.look(fields, {}), counts_usage=True)
-        self._begin(request)
         sent = DEFERRED.set(None)  # whatever becomes of the request that is looked through
         try:
-            self._route(request)
-            reply = await self._next(request)
-            await reply.aclose()
-            request.was_read(reply)
-            assert isinstance(reply.body, bytes)
-            return _decoded(reply.body)
-        except APIError as error:
-            request.failed(error)
-            request.status = error.status
-            raise
-        except BaseException:
-            request.left()
-            raise
+            with lasting(request, self._begin):
+                self._route(request)
+                content = await read_through(request, await self._next(request))
         finally:
             DEFERRED.reset(sent)
-            request.end()
+        return _decoded(content)
 
 
 def _upstream(name: str, hook: HookSettings) -> Upstream:

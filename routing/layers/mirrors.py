@@ -12,8 +12,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from llama_compat.dialects.openai_responses.client_events import WARM_UP
-from llama_compat.errors import APIError, internal_error
+from llama_compat.errors import APIError
 from llama_compat.exchange import Principal, Reply
+from routing.ingress.own_requests import lasting, read_through
 from routing.request import Handler, Request
 
 log = logging.getLogger(__name__)
@@ -76,23 +77,12 @@ class Mirrors:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _run(self, copy: Request) -> None:
-        self._begin(copy)
         try:
-            copy.was_read(await _read(await self._answer(copy)))
-        except asyncio.CancelledError:
-            copy.left()
-            raise
+            with lasting(copy, self._begin):
+                await read_through(copy, await self._answer(copy))
         except APIError as error:
-            copy.failed(error)
-        except Exception:
-            log.exception("%s failed", copy.request_id)
-            copy.failed(internal_error())
-        finally:
-            if copy.error is not None:
-                self.failed += 1
-                copy.status = copy.status or copy.error.status
-                log.info("%s failed: %s", copy.request_id, copy.error.message[:500])
-            copy.end()
+            self.failed += 1
+            log.info("%s failed: %s", copy.request_id, error.message[:500])
 
 
 def _copy(request: Request, model: str) -> Request:
@@ -100,17 +90,3 @@ def _copy(request: Request, model: str) -> Request:
     request_id = f"{request.request_id}-mirror"
     call = replace(request.call, request_id=request_id, principal=MIRROR)
     return Request(request.operation, request_id, MIRROR, model=model, call=call)
-
-
-async def _read(reply: Reply) -> Reply:
-    """`reply`, read to its end and closed."""
-    try:
-        if not isinstance(reply.body, bytes):
-            async for _ in reply.body:
-                pass
-            reply.read_to_end = True
-    except APIError as error:
-        reply.error = error
-    finally:
-        await reply.aclose()
-    return reply

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -13,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import Request as HTTPRequest
 from pydantic import BaseModel, ConfigDict, Field
 
-from llama_compat.errors import APIError, internal_error
-from llama_compat.exchange import Principal, Reply
+from llama_compat.errors import APIError
+from llama_compat.exchange import Principal
 from providers.answer import answer
 from routing.auth import ADMIN
 from routing.batches.wires import OPERATIONS
 from routing.ingress.body import parse_body
+from routing.ingress.own_requests import lasting, read_through, within
 from routing.page.audited import noted
 from routing.policy.dispatch import ask_one
 from routing.request import Request
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from routing.app import Application
     from routing.models import Route
     from routing.policy.targets import LiveTarget
-
-log = logging.getLogger(__name__)
 
 PATH = f"{ADMIN}targets/{{target:path}}"
 
@@ -128,23 +125,14 @@ async def _tried(
     asking = Request(operation, request_id, OPERATOR, path=_ENDPOINTS[trial.kind])
     asking.body = _body(route.name, trial)
     asking.route = route
-    runtime.begin(asking)
     began = time.monotonic()
     told: dict[str, Any] = {"id": live.id, "request_id": request_id}
     try:
-        async with asyncio.timeout(TRY_SECONDS):
-            content = await _asked(asking, live)
+        with lasting(asking, runtime.begin):
+            content = await within(TRY_SECONDS, _asked(asking, live))
         told |= {"ok": True, "status": 200, "text": _text(content, trial)[:MOST_SHOWN]}
-    except TimeoutError:
-        failure = APIError(504, f"Nothing within {TRY_SECONDS:g} s.", code="upstream_timeout")
-        told |= _refused(asking, failure)
     except APIError as error:
-        told |= _refused(asking, error)
-    except Exception:
-        log.exception("request %s failed", request_id)
-        told |= _refused(asking, internal_error())
-    finally:
-        asking.end()
+        told |= {"ok": False, "status": error.status, "code": error.code, "text": error.message}
     return {**told, "seconds": time.monotonic() - began}
 
 
@@ -159,27 +147,7 @@ async def _asked(asking: Request, live: LiveTarget) -> bytes:
         lambda provider, target: answer(provider, call, target),
         asking.attempts,
     )
-    asking.reply = reply
-    try:
-        content = await _whole(reply)
-    finally:
-        await reply.aclose()
-    if reply.error is not None:
-        raise reply.error
-    asking.was_read(reply)
-    return content
-
-
-async def _whole(reply: Reply) -> bytes:
-    if isinstance(reply.body, bytes):
-        return reply.body
-    return reply.first + b"".join([piece async for piece in reply.body])
-
-
-def _refused(asking: Request, error: APIError) -> dict[str, Any]:
-    asking.failed(error)
-    asking.status = error.status
-    return {"ok": False, "status": error.status, "code": error.code, "text": error.message}
+    return await read_through(asking, reply)
 
 
 def _body(model: str, trial: Trial) -> bytes:

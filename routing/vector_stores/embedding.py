@@ -4,9 +4,7 @@ chain of its model, at the cost of the key whose texts they are."""
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +13,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from llama_compat.dialects.openai.operations import EMBEDDINGS
-from llama_compat.errors import APIError, internal_error
-from llama_compat.exchange import ANYBODY, Principal
+from llama_compat.errors import APIError
+from llama_compat.exchange import Principal
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json, parse_fields
+from routing.ingress.own_requests import lasting, read_through
 from routing.request import Request
 
 if TYPE_CHECKING:
     from routing.runtime import Runtime
-
-log = logging.getLogger(__name__)
 
 PATH = "/v1/embeddings"
 
@@ -52,16 +49,12 @@ class TextEmbedder:
 
     def principal(self, owner: str) -> Principal | None:
         """Whose key has this id; None where it opens nothing any more."""
-        keys = self._runtime.keys
-        if keys.is_open:
-            return ANYBODY if owner == ANYBODY.id else None
-        return keys.principal(owner, time.time())
+        return self._runtime.owner(owner)
 
     @property
     def knows_keys(self) -> bool:
         """Whether a key that is not found is not there."""
-        access = self._runtime.access
-        return access is None or not access.is_away
+        return self._runtime.knows_keys
 
     async def embed(
         self, model: str, texts: Sequence[str], principal: Principal, *, can_wait: bool = False
@@ -85,37 +78,18 @@ class TextEmbedder:
         asking = dataclasses.replace(principal, models=())
         request = Request(EMBEDDINGS, f"req_{os.urandom(12).hex()}", asking, path=PATH)
         runtime.hold()
-        runtime.begin(request)
         try:
-            fields = parse_fields(encode_json(body))
-            request.asks(fields, EMBEDDINGS.look(fields, {}), counts_usage=True)
-            assert request.call is not None
-            request.call = replace(request.call, can_wait=can_wait)
-            runtime.route(request)
-            reply = await runtime.answer(request)
-            await reply.aclose()
-            request.was_read(reply)
-            if reply.error is not None:
-                raise reply.error
-            assert isinstance(reply.body, bytes)
-            vectors = await off_loop(len(reply.body), _vectors, reply.body, len(texts), model)
-            await request.settle()
-            return vectors
-        except APIError as error:
-            request.failed(error)
-            request.status = error.status
-            raise
-        except Exception:
-            log.exception("vectors can't be made (%s)", request.request_id)
-            failure = internal_error()
-            request.failed(failure)
-            request.status = failure.status
-            raise failure from None
-        except BaseException:
-            request.left()
-            raise
+            with lasting(request, runtime.begin):
+                fields = parse_fields(encode_json(body))
+                request.asks(fields, EMBEDDINGS.look(fields, {}), counts_usage=True)
+                assert request.call is not None
+                request.call = replace(request.call, can_wait=can_wait)
+                runtime.route(request)
+                content = await read_through(request, await runtime.answer(request))
+                vectors = await off_loop(len(content), _vectors, content, len(texts), model)
+                await request.settle()
+                return vectors
         finally:
-            request.end()
             runtime.release()
 
 

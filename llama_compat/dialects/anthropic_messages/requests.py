@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from llama_compat.dialects.alternating import AlternatingTurns
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
+from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.images import images_in, is_remote, parse_data_url
@@ -21,17 +22,14 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
     Content,
-    GreedySamplingStrategy,
     ImageContent,
     Message,
     MessagePart,
     ReasoningContent,
     RefusalContent,
-    SamplingParams,
     TextContent,
     ToolDefinition,
     ToolResponseMessage,
-    TopKSamplingStrategy,
 )
 
 MAX_TEMPERATURE = 1.0
@@ -194,7 +192,7 @@ def render_request(
     }
     if said.system:
         body["system"] = said.system
-    body.update(_render_sampling(sampling))
+    body.update(sampling_members(sampling, _SAMPLING))
     if request.tools:
         body["tools"] = [_render_tool(tool) for tool in request.tools]
         choice = _render_tool_choice(request)
@@ -329,23 +327,6 @@ def _call_id(call_id: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
 
 
-def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    strategy = sampling.strategy
-    if isinstance(strategy, GreedySamplingStrategy):
-        body["temperature"] = 0.0
-    else:
-        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
-            body["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
-            body["top_p"] = strategy.top_p
-        if isinstance(strategy, TopKSamplingStrategy):
-            body["top_k"] = strategy.top_k
-    if sampling.stop:
-        body["stop_sequences"] = list(sampling.stop)
-    return body
-
-
 def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     rendered: dict[str, Any] = {"name": tool.tool_name}
     if tool.description is not None:
@@ -355,6 +336,14 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
         rendered["strict"] = True
     return rendered
 
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "stop": "stop_sequences",
+}
+"""Its words for OpenAI's, but for those that are said elsewhere."""
 
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 

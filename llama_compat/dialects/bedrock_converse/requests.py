@@ -24,6 +24,7 @@ from llama_compat.dialects.bedrock_converse.families import (
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
+from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.images import images_in, parse_data_url
@@ -34,13 +35,11 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
     Content,
-    GreedySamplingStrategy,
     ImageContent,
     Message,
     MessagePart,
     ReasoningContent,
     RefusalContent,
-    SamplingParams,
     TextContent,
     ToolChoice,
     ToolDefinition,
@@ -111,7 +110,7 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
     body: dict[str, Any] = {"messages": said.turns, **extras.members}
     if said.system:
         body["system"] = said.system
-    config = _render_sampling(request.sampling)
+    config = sampling_members(request.sampling, _SAMPLING)
     if config:
         body["inferenceConfig"] = config
     tools = _render_tools(request)
@@ -129,6 +128,14 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
         with_cache_points(body, family)
     return RenderedRequest(body, dropped=dropped)
 
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "max_tokens": "maxTokens",
+    "stop": "stopSequences",
+}
+"""Its words for OpenAI's, but for those that are said elsewhere."""
 
 _COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
@@ -332,23 +339,6 @@ def _render_tool_choice(choice: ToolChoice | None) -> dict[str, Any] | None:
 
 
 # Generation ---------------------------------------------------------------------------------------
-
-
-def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    strategy = sampling.strategy
-    if sampling.max_tokens is not None:
-        config["maxTokens"] = sampling.max_tokens
-    if isinstance(strategy, GreedySamplingStrategy):
-        config["temperature"] = 0.0
-    else:
-        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
-            config["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
-            config["topP"] = strategy.top_p
-    if sampling.stop:
-        config["stopSequences"] = list(sampling.stop)
-    return config
 
 
 def _render_for_model(

@@ -8,6 +8,7 @@ from typing import Any
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
+from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -16,18 +17,15 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
     Content,
-    GreedySamplingStrategy,
     ImageContent,
     Message,
     MessagePart,
     ReasoningContent,
-    SamplingParams,
     SystemMessage,
     TextContent,
     ToolCall,
     ToolDefinition,
     ToolResponseMessage,
-    TopKSamplingStrategy,
     UnparseableToolCall,
     UserMessage,
     content_text,
@@ -283,8 +281,25 @@ def _render_tool_choice(request: ChatCompletionRequest) -> dict[str, Any]:
 # Generation ---------------------------------------------------------------------------------------
 
 
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "max_tokens": "maxOutputTokens",
+    "stop": "stopSequences",
+    "seed": "seed",
+}
+"""Its words for OpenAI's, but for those that are said elsewhere."""
+
+
 def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:
-    config = _render_sampling(request.sampling)
+    sampling = request.sampling
+    config = sampling_members(sampling, _SAMPLING)
+    # There are models that refuse any, be it none.
+    if sampling.presence_penalty:
+        config["presencePenalty"] = sampling.presence_penalty
+    if sampling.frequency_penalty:
+        config["frequencyPenalty"] = sampling.frequency_penalty
     if request.logprobs is not None:
         config["responseLogprobs"] = True
         if request.logprobs:
@@ -296,31 +311,6 @@ def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:
             config.update(_render_schema(wanted.schema, "responseSchema", "responseJsonSchema"))
     if request.reasoning_effort is not None:
         config["thinkingConfig"] = _render_thinking(request, request.reasoning_effort)
-    return config
-
-
-def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    strategy = sampling.strategy
-    if isinstance(strategy, GreedySamplingStrategy):
-        config["temperature"] = 0.0
-    else:
-        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
-            config["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
-            config["topP"] = strategy.top_p
-        if isinstance(strategy, TopKSamplingStrategy):
-            config["topK"] = strategy.top_k
-    if sampling.max_tokens is not None:
-        config["maxOutputTokens"] = sampling.max_tokens
-    if sampling.stop:
-        config["stopSequences"] = list(sampling.stop)
-    if sampling.seed is not None:
-        config["seed"] = sampling.seed
-    if sampling.presence_penalty:
-        config["presencePenalty"] = sampling.presence_penalty
-    if sampling.frequency_penalty:
-        config["frequencyPenalty"] = sampling.frequency_penalty
     return config
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
+from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -21,11 +22,9 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
-    GreedySamplingStrategy,
     ImageContent,
     Message,
     ReasoningContent,
-    SamplingParams,
     SystemMessage,
     TextContent,
     ToolCall,
@@ -194,11 +193,20 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     return function
 
 
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_output_tokens",
+    "stop": "stop_sequences",
+    "seed": "seed",
+}
+"""Its words for OpenAI's, but for those that are said elsewhere."""
+
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 def _render_config(request: ChatCompletionRequest) -> dict[str, Any]:
-    config = _render_sampling(request.sampling)
+    config = sampling_members(request.sampling, _SAMPLING)
     choice = request.tool_choice
     if request.tools and choice is not None:
         config["tool_choice"] = (
@@ -215,23 +223,4 @@ def _render_config(request: ChatCompletionRequest) -> dict[str, Any]:
                 f" {', '.join(map(repr, LEVELS))}.",
             )
         config |= {"thinking_level": effort, "thinking_summaries": "auto"}
-    return config
-
-
-def _render_sampling(sampling: SamplingParams) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    strategy = sampling.strategy
-    if isinstance(strategy, GreedySamplingStrategy):
-        config["temperature"] = 0.0
-    else:
-        if strategy.temperature != 1.0 or "temperature" in sampling.stated:
-            config["temperature"] = strategy.temperature
-        if strategy.top_p != 1.0 or "top_p" in sampling.stated:
-            config["top_p"] = strategy.top_p
-    if sampling.max_tokens is not None:
-        config["max_output_tokens"] = sampling.max_tokens
-    if sampling.stop:
-        config["stop_sequences"] = list(sampling.stop)
-    if sampling.seed is not None:
-        config["seed"] = sampling.seed
     return config

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from llama_compat.dialects.counts import MAX_COUNT, MAX_INT32
+from llama_compat.dialects.sampling import SAMPLING_DEFAULTS, sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
     GreedySamplingStrategy,
@@ -340,15 +341,6 @@ def _same(value: Any, neutral: Any) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-_SAMPLING_DEFAULTS = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "frequency_penalty": 0.0,
-    "presence_penalty": 0.0,
-    "repetition_penalty": 1.0,
-}
-
-
 def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
     """The sampling parameters of a checked request.
 
@@ -368,7 +360,7 @@ def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:
             int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()
         },
         stated=frozenset(
-            name for name, default in _SAMPLING_DEFAULTS.items() if body.get(name) == default
+            name for name, default in SAMPLING_DEFAULTS.items() if body.get(name) == default
         ),
         min_p=body.get("min_p") or 0.0,
         min_tokens=body.get("min_tokens") or 0,
@@ -415,7 +407,7 @@ def _parse_strategy(body: Mapping[str, Any]) -> SamplingStrategy:
 
 SAMPLING_PARAMETERS = frozenset(
     {
-        *_SAMPLING_DEFAULTS,
+        *SAMPLING_DEFAULTS,
         "logit_bias",
         "max_completion_tokens",
         "max_tokens",
@@ -429,30 +421,8 @@ SAMPLING_PARAMETERS = frozenset(
 
 def render_sampling(sampling: SamplingParams, *, max_tokens_name: str) -> dict[str, Any]:
     """The request members that say `sampling`; what nobody set is left out."""
-    body: dict[str, Any] = {}
-    strategy = sampling.strategy
-    if isinstance(strategy, GreedySamplingStrategy):
-        body["temperature"] = 0
-    else:
-        body |= _unless_default("temperature", strategy.temperature, sampling)
-        body |= _unless_default("top_p", strategy.top_p, sampling)
-        if isinstance(strategy, TopKSamplingStrategy):
-            body["top_k"] = strategy.top_k
-    if sampling.max_tokens is not None:
-        body[max_tokens_name] = sampling.max_tokens
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
-    body |= _unless_default("frequency_penalty", sampling.frequency_penalty, sampling)
-    body |= _unless_default("presence_penalty", sampling.presence_penalty, sampling)
-    body |= _unless_default("repetition_penalty", sampling.repetition_penalty, sampling)
+    names = {name: name for name in (*SAMPLING_DEFAULTS, "top_k", "stop", "seed")}
+    body = sampling_members(sampling, {**names, "max_tokens": max_tokens_name})
     if sampling.logit_bias:
         body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
     return body
-
-
-def _unless_default(name: str, value: float, sampling: SamplingParams) -> dict[str, float]:
-    if value == _SAMPLING_DEFAULTS[name] and name not in sampling.stated:
-        return {}
-    return {name: value}

@@ -32,15 +32,14 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
-from providers.remote.relaying.server_sent import ServerSentStream
+from providers.remote.relaying.server_sent import NamedEventsStream
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
 from providers.remote.upstream.vendor_errors import (
-    error_in_stream,
     makes_no_sense,
     relayed_headers,
-    says_error,
+    says_error_in,
 )
 
 Post = Callable[[bytes, Mapping[str, str]], UpstreamExchange]
@@ -137,13 +136,7 @@ def _usage(told: Sequence[Raw | None]) -> Usage | None:
     return counts.usage() if any(known) else None
 
 
-_PLAIN_EVENTS = re.compile(
-    rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+"
-)
-"""Nearly all of a stream: what is passed on without a look inside."""
-
-
-class MessagesStream(ServerSentStream):
+class MessagesStream(NamedEventsStream):
     """Takes a message's stream apart, and puts together what the client gets of it.
 
     Only events that are not about a block are looked into. What comes before `message_start` is
@@ -158,6 +151,8 @@ class MessagesStream(ServerSentStream):
         spoken: whether the model has said anything, or has come to its end.
         ended: whether the message has come to its end; what follows is left out.
     """
+
+    plain = re.compile(rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
 
     def __init__(self, provider: str, model: Raw) -> None:
         super().__init__(provider)
@@ -194,23 +189,9 @@ class MessagesStream(ServerSentStream):
         self.ended = self.spoken = True
         return events
 
-    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
-        """Pass on what needs no look inside."""
-        plain = _PLAIN_EVENTS.match(chunk, position) if self.spoken else None
-        if plain is None:
-            return position
-        out.append(plain[0])
-        return plain.end()
-
-    def relay_event(self, event: sse.Event) -> bytes:
-        """What the client gets for an event; empty for one that it does not get."""
-        data = event.data
-        if data is None:
-            shown = self.begun and event.comment is not None
-            return sse.encode_comment(event.comment or b"") if shown else b""
-        if data.lstrip().startswith(b"[DONE]"):
-            return b""  # OpenAI's way to end a stream, which says nothing here
-        fields = self._fields(data, event.name)
+    def relay_members(self, event: sse.Event, data: bytes, fields: JSONFields) -> bytes:
+        """What the client gets for an event whose data has these members; empty for a ping before
+        the message begins."""
         kind = _kind(fields, event.name)
         if kind == "message_start":
             data = self._start(fields)
@@ -238,18 +219,14 @@ class MessagesStream(ServerSentStream):
         message["model"] = self._model
         return encode_fields({**fields, "message": to_raw(message)})
 
-    def _fields(self, data: bytes, name: bytes) -> JSONFields:
+    def _members(
+        self, data: bytes, name: bytes, is_error: Callable[[JSONFields], bool] = says_error_in
+    ) -> JSONFields:
         try:
-            fields = parse_fields(data)
-        except ValueError as error:
-            if name == b"error":
-                raise error_in_stream(self._provider, data) from None
-            raise makes_no_sense(self._provider, error) from None
-        if name == b"error" or says_error(fields.get("error")):
-            told = error_in_stream(self._provider, data)
-            _keep_words(told)
-            raise told
-        return fields
+            return super()._members(data, name, is_error)
+        except APIError as error:
+            _keep_words(error)
+            raise
 
 
 def _says_something(fields: JSONFields) -> bool:

@@ -26,18 +26,17 @@ from llama_compat.wire.json_fields import (
     JSONFields,
     encode_fields,
     from_raw,
-    parse_fields,
     parse_object,
     parse_objects,
     to_raw,
 )
 from providers.remote.relaying.json_objects import encode, read_reply
 from providers.remote.relaying.native import speaking, whole_reply
-from providers.remote.relaying.server_sent import ServerSentStream
+from providers.remote.relaying.server_sent import NamedEventsStream
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
-from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, says_error
+from providers.remote.upstream.vendor_errors import makes_no_sense
 
 WIRE = "interactions"
 """The name of the operation."""
@@ -148,14 +147,11 @@ def _usage(interaction: Mapping[str, Raw]) -> Usage | None:
     return parse_usage(from_raw(interaction["usage"])) if "usage" in interaction else None
 
 
-_PLAIN_EVENTS = re.compile(rb"(?:event: step\.(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
-"""Nearly all of a stream: what is passed on without a look inside."""
-
 _LAST = ("completed", "failed", "cancelled", "incomplete", "requires_action", "budget_exceeded")
 """Statuses after which nothing comes."""
 
 
-class InteractionStream(ServerSentStream):
+class InteractionStream(NamedEventsStream):
     """Takes an interaction's stream apart; what the client gets of it are the same events.
 
     Args:
@@ -166,6 +162,8 @@ class InteractionStream(ServerSentStream):
         spoken: whether the model has said anything, or has come to its end.
         ended: whether the interaction has come to its end; what follows is left out.
     """
+
+    plain = re.compile(rb"(?:event: step\.(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
 
     def __init__(self, provider: str) -> None:
         super().__init__(provider)
@@ -201,23 +199,8 @@ class InteractionStream(ServerSentStream):
         self.ended = self.spoken = True
         return b"".join(encode_event(event.pop("event_type"), event) for event in events)
 
-    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
-        """Pass on what needs no look inside."""
-        plain = _PLAIN_EVENTS.match(chunk, position) if self.spoken else None
-        if plain is None:
-            return position
-        out.append(plain[0])
-        return plain.end()
-
-    def relay_event(self, event: sse.Event) -> bytes:
-        """What the client gets for an event; empty for one that it does not get."""
-        data = event.data
-        if data is None:
-            shown = self.begun and event.comment is not None
-            return sse.encode_comment(event.comment or b"") if shown else b""
-        if data.strip() == b"[DONE]":
-            return b""  # which is the dialect's to say
-        fields = self._fields(data, event.name)
+    def relay_members(self, event: sse.Event, data: bytes, fields: JSONFields) -> bytes:
+        """What the client gets for an event whose data has these members."""
         kind = _text(fields.get("event_type")) or event.name.decode(errors="replace")
         if kind == "interaction.completed":
             self._complete(fields)
@@ -233,17 +216,6 @@ class InteractionStream(ServerSentStream):
             raise makes_no_sense(self._provider, error) from None
         self._usage = _usage(interaction) or self._usage
         self.ended = True
-
-    def _fields(self, data: bytes, name: bytes) -> JSONFields:
-        try:
-            fields = parse_fields(data)
-        except ValueError as error:
-            if name == b"error":
-                raise error_in_stream(self._provider, data) from None
-            raise makes_no_sense(self._provider, error) from None
-        if name == b"error" or says_error(fields.get("error")):
-            raise error_in_stream(self._provider, data)
-        return fields
 
 
 def _in_one_line(data: bytes) -> bytes:

@@ -183,7 +183,7 @@ class GeminiEvents:
         except sse.EventTooLargeError as error:
             raise upstream_error(self._provider, f"{error}.") from None
         for event in events:
-            if event.data is not None and event.data.strip() != b"[DONE]":  # which is OpenAI's
+            if event.data is not None and not event.is_done:
                 out.append(self._take(event.data))
 
     def end(self) -> bytes:

@@ -16,7 +16,6 @@ from providers.remote.openai.replies import completion_fields, is_error_chunk
 from providers.remote.relaying.server_sent import ServerSentStream, meant_events
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense
 
-_DONE = b"[DONE]"
 _ERROR = b"error"
 _LIST_OF_ERRORS = b"[{"
 """How Gemini begins one."""
@@ -85,19 +84,17 @@ class EventStream(ServerSentStream):
             out.append(mended)
         return position
 
-    def relay_event(self, event: sse.Event) -> bytes:
-        """What the client gets for an event; empty for one that it does not get."""
-        data = event.data
-        if data is None:
-            shown = self.begun and event.comment is not None
-            return sse.encode_comment(event.comment or b"") if shown else b""
-        if data.lstrip().startswith(_DONE):
+    def relay_event(self, event: sse.Event, data: bytes) -> bytes:
+        """What the client gets for an event with this data; empty for one that it does not get."""
+        if event.is_done:
             self.ended = True
             return b""
         if b"\n" in data:
             meant = meant_events(event)
             if len(meant) > 1:
-                return b"".join(self.relay_event(each) for each in meant if not self.ended)
+                return b"".join(
+                    self.relay_event(each, each.data or b"") for each in meant if not self.ended
+                )
             data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks
         fields = self._fields(data, event.name)
         if fields is None:

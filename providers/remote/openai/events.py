@@ -134,7 +134,7 @@ def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Itera
     for event in chain.from_iterable(map(meant_events, events)):
         if event.data is None:
             continue
-        if event.data.lstrip().startswith(b"[DONE]"):
+        if event.is_done:
             yield from parser.finish(done=True)
             return
         try:

@@ -281,13 +281,9 @@ class MediaEvents(ServerSentStream):
         """Nothing: each event is looked at."""
         return position
 
-    def relay_event(self, event: sse.Event) -> bytes:
-        """What the client gets for an event."""
-        data = event.data
-        if data is None:
-            shown = self.begun and event.comment is not None
-            return sse.encode_comment(event.comment or b"") if shown else b""
-        if data.lstrip().startswith(b"[DONE]"):
+    def relay_event(self, event: sse.Event, data: bytes) -> bytes:
+        """What the client gets for an event with this data."""
+        if event.is_done:
             self.ended = True
             return sse.DONE
         data = data.replace(b"\n", b" ")  # JSON has line breaks only where it may have blanks

@@ -240,7 +240,7 @@ class ResponseStream:
                 if self.begun and each.comment is not None:
                     out.append(event)
                 return
-            if each.data.lstrip().startswith(b"[DONE]"):
+            if each.is_done:
                 return
             self._take_data(event, each, out)
 

@@ -37,7 +37,7 @@ class JSONEvents:
 
     def _objects(self, events: Iterable[sse.Event]) -> Iterator[Mapping[str, Any]]:
         for event in events:
-            if event.data is None or event.data == b"[DONE]":
+            if event.data is None or event.is_done:
                 continue
             value = decode_object(event.data)
             if says_error(value.get("error")):

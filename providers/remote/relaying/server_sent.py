@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from llama_compat.errors import upstream_error
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import parse_fields
+from llama_compat.wire.json_fields import JSONFields, parse_fields
+from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, says_error_in
 
 
 def meant_events(event: sse.Event) -> list[sse.Event]:
@@ -47,8 +50,8 @@ class ServerSentStream(ABC):
         one begins; the position after it."""
 
     @abstractmethod
-    def relay_event(self, event: sse.Event) -> bytes:
-        """What the client gets for an event; empty for one that it does not get.
+    def relay_event(self, event: sse.Event, data: bytes) -> bytes:
+        """What the client gets for an event with this data; empty for one that it does not get.
 
         Raises:
             APIError: it makes no sense, or the vendor says in it what went wrong.
@@ -89,6 +92,68 @@ class ServerSentStream(ABC):
         for event in events:
             if self.ended:
                 return
-            if relayed := self.relay_event(event):
+            data = event.data
+            if relayed := self._comment(event) if data is None else self.relay_event(event, data):
                 self.begun = True
                 out.append(relayed)
+
+    def _comment(self, event: sse.Event) -> bytes:
+        """An event without data: none before the first that has some, as the client's headers wait
+        for that one."""
+        shown = self.begun and event.comment is not None
+        return sse.encode_comment(event.comment or b"") if shown else b""
+
+    def _members(
+        self, data: bytes, name: bytes, is_error: Callable[[JSONFields], bool] = says_error_in
+    ) -> JSONFields:
+        """The members of an event's object.
+
+        Args:
+            data: the object, as it came.
+            name: the event's.
+            is_error: whether an object with these members says what went wrong.
+
+        Raises:
+            APIError: the vendor says in it what went wrong, or it is no object.
+        """
+        try:
+            fields = parse_fields(data)
+        except ValueError as error:
+            if name == b"error":
+                raise error_in_stream(self._provider, data) from None
+            raise makes_no_sense(self._provider, error) from None
+        if name == b"error" or is_error(fields):
+            raise error_in_stream(self._provider, data)
+        return fields
+
+
+class NamedEventsStream(ServerSentStream):
+    """A stream whose events have names; nearly all of them pass without a look inside.
+
+    `[DONE]`, which is OpenAI's way to end a stream, says nothing in it.
+    """
+
+    plain: ClassVar[re.Pattern[bytes]]
+    """Any number of whole events of which nobody needs to know what is in them."""
+
+    def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
+        """Pass on what needs no look inside."""
+        plain = self.plain.match(chunk, position) if self.spoken else None
+        if plain is None:
+            return position
+        out.append(plain[0])
+        return plain.end()
+
+    def relay_event(self, event: sse.Event, data: bytes) -> bytes:
+        """What the client gets for an event with this data; empty for one that it does not get."""
+        if event.is_done:
+            return b""
+        return self.relay_members(event, data, self._members(data, event.name))
+
+    @abstractmethod
+    def relay_members(self, event: sse.Event, data: bytes, fields: JSONFields) -> bytes:
+        """The same, of an event whose data has these members.
+
+        Raises:
+            APIError: it makes no sense.
+        """

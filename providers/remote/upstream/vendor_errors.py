@@ -171,6 +171,11 @@ def says_error(value: Any) -> bool:
     return value not in NO_ERROR if isinstance(value, Raw) else bool(value)
 
 
+def says_error_in(fields: Mapping[str, Any]) -> bool:
+    """Whether the members of an answer, raw or decoded, have an `error` that is one."""
+    return says_error(fields.get("error"))
+
+
 def is_error_event(fields: Mapping[str, Any], members: Collection[str]) -> bool:
     """Whether an event of a stream, raw or decoded, tells of an error: by that name, or in other
     words while it has none of the `members` with which a stream says something."""

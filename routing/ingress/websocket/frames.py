@@ -90,7 +90,7 @@ class Frames:
 
     async def _event(self, event: sse.Event) -> None:
         data = event.data
-        if data is None or data == b"[DONE]" or self._ended:
+        if data is None or event.is_done or self._ended:
             return
         name = event.name or _type_of(data)
         if name == b"error":

@@ -7,12 +7,17 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.members import as_object, optional_flag_in, optional_text_in, text_in
+from llama_compat.dialects.members import (
+    as_object,
+    optional_flag_in,
+    optional_schema_in,
+    optional_text_in,
+    text_in,
+)
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.images import images_in
 from llama_compat.tools.calls import new_call_id, parse_tool_call
-from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -194,20 +199,9 @@ def _parse_tool(value: Any, path: str) -> ToolDefinition:
     return ToolDefinition(
         tool_name=text_in(function, "name", f"{path}.function"),
         description=optional_text_in(function, "description", f"{path}.function"),
-        parameters=_parse_parameters(function.get("parameters"), f"{path}.function.parameters"),
+        parameters=optional_schema_in(function, "parameters", f"{path}.function"),
         strict=optional_flag_in(function, "strict", f"{path}.function"),
     )
-
-
-def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    try:
-        return parameters_schema(as_object(value, path))
-    except ValueError as error:
-        raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
-    except RecursionError:
-        raise invalid_parameter(path, f"Invalid schema in '{path}': nested too deeply.") from None
 
 
 def parse_tool_choice(value: Any) -> ToolChoice | None:

@@ -12,13 +12,13 @@ from llama_compat.dialects.base import HOSTED_TOOLS, TOOL_GRAMMAR, UNKNOWN
 from llama_compat.dialects.members import (
     as_list,
     as_object,
+    optional_schema_in,
     optional_text_in,
     text_in,
 )
 from llama_compat.dialects.openai_responses.input.custom_tools import PARAMETERS
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import kind_of
-from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import ToolChoice, ToolDefinition
 
 MAX_NAME = 64
@@ -158,7 +158,7 @@ def _parse_function(tool: Mapping[str, Any], path: str, namespace: str | None = 
     definition = ToolDefinition(
         model_name(name, namespace),
         optional_text_in(tool, "description", path),
-        _parse_parameters(tool.get("parameters"), f"{path}.parameters"),
+        optional_schema_in(tool, "parameters", path),
         strict,
     )
     return Tool(definition, name, namespace)
@@ -174,17 +174,6 @@ def _parse_custom(tool: Mapping[str, Any], path: str, namespace: str | None = No
             description = f"{description}\n\n{wanted}" if description else wanted
     definition = ToolDefinition(model_name(name, namespace), description, PARAMETERS)
     return Tool(definition, name, namespace, is_custom=True)
-
-
-def _parse_parameters(value: Any, path: str) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    try:
-        return parameters_schema(as_object(value, path))
-    except ValueError as error:
-        raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
-    except RecursionError:
-        raise invalid_parameter(path, f"Invalid schema in '{path}': nested too deeply.") from None
 
 
 def unsupported_tools(value: Any, path: str = "tools") -> Iterator[tuple[str, str]]:
