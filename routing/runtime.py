@@ -231,6 +231,7 @@ class Runtime:
         self._running.push_async_callback(self.background.stop)
         if self._guardrails is not None:
             self._running.push_async_callback(self._guardrails.asking.stop)
+            await _load_checks(self.distribution)
         if self._mirrors is not None:
             self._running.push_async_callback(self._mirrors.stop)
         if self._cache is not None:
@@ -640,6 +641,20 @@ def _guardrails(distribution: Distribution) -> Guardrails | None:
 
     by_model = {each.id: each.guardrails for each in distribution.models if each.guardrails}
     return Guardrails(distribution.guardrails, by_model)
+
+
+async def _load_checks(distribution: Distribution) -> None:
+    """Load what the template's checks need, but for those that ask somebody else.
+
+    Raises:
+        ProviderStartError: it can't be had.
+    """
+    from llama_compat.guardrails.asked.loading import UnusableCheck, load
+
+    try:
+        await asyncio.to_thread(load, list(distribution.checks))
+    except UnusableCheck as error:
+        raise ProviderStartError(str(error)) from None
 
 
 def _response_store(

@@ -487,8 +487,16 @@ class Distribution(_Settings):
     @property
     def has_guardrails(self) -> bool:
         """Whether anything is looked for in any request or reply."""
-        of_models = any(each.guardrails for each in self.models)
-        return bool(self.guardrails) or of_models or any(each.guardrails for each in self.keys)
+        return any(self.checks)
+
+    @property
+    def checks(self) -> Iterator[CheckSettings]:
+        """Those checks, each as often as it stands there."""
+        yield from self.guardrails
+        for model in self.models:
+            yield from model.guardrails
+        for key in self.keys:
+            yield from key.guardrails
 
     @property
     def has_limits(self) -> bool:
@@ -835,7 +843,7 @@ def _unknown_judges(document: ResolvedDocument) -> Iterator[Problem]:
             places.append(((*path, "guardrails"), _list(item.get("guardrails"))))
     for path, checks in places:
         for index, check in enumerate(checks):
-            for kind in ("judge", "moderations", "topics"):
+            for kind in ("judge", "images", "moderations", "topics"):
                 asked = check.get(kind) if isinstance(check, dict) else None
                 model = asked.get("model") if isinstance(asked, dict) else None
                 if isinstance(model, str) and model not in names:

@@ -3,8 +3,9 @@
 import { Failure, apiKey, ask } from "./api.js";
 import { button, element } from "./dom.js";
 import { keyForm } from "./key_form.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = { title: "API", again: "Try again", key: "API key", loading: "The API is being described …" };
+const TEXT = WORDS.docs;
 
 const main = document.getElementById("main");
 // Swagger UI has light colours alone.
@@ -20,7 +21,7 @@ async function show() {
     main.replaceChildren(
       element("h2", {}, TEXT.title),
       ...(error.status === 401
-        ? [keyForm(TEXT.key, apiKey, show, error.message)]
+        ? [keyForm("api", apiKey, show, error.message)]
         : [element("p", { class: "failure", role: "alert" }, error.message), button(TEXT.again, show)]));
     return;
   }

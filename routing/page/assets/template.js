@@ -3,38 +3,11 @@
 import { explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { difference, hunks } from "./difference.js";
-import { announce, button, confirmed, element, number, openDialog } from "./dom.js";
+import { announce, button, confirmed, element, openDialog } from "./dom.js";
+import { number } from "./formats.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  title: "Template",
-  editor: "The template's text",
-  problems: "What is wrong with it",
-  covered: "Secrets are covered: ${covered.1} stands for what is in the file. Left as it is, it stays so.",
-  readOnly: "It can only be read here. With server.admin.can_edit: true in it, whoever has the admin key may change it, and so may run any program on the server.",
-  unreadable: "The file is no YAML at the moment, so that nobody can tell what in it is secret: it is not shown. Mend it where it is.",
-  checking: "It is being checked …",
-  right: "Nothing is wrong with it.",
-  wrong: (count) => (count === 1 ? "1 mistake" : `${number(count)} mistakes`),
-  unchanged: "This is what is in the file.",
-  line: (line) => `Line ${line}`,
-  review: "Take over …",
-  reviewTitle: "What will be another",
-  take: "Take over",
-  cancel: "Cancel",
-  close: "Close",
-  discard: "Discard the changes",
-  discardAsk: "Discard what you have changed?",
-  read: "Read it again",
-  gone: "gone",
-  fresh: "new",
-  left: "lines that stay",
-  taken: "It is taken over, and new requests are answered by it.",
-  fates: { "as it was": "Providers as they were", changed: "Providers that have changed", new: "New providers", gone: "Providers that are gone" },
-  sameMeaning: "It says what it said before, in other words.",
-  restart: "Only a restart changes",
-  others: "The server's other processes have been told to follow; its log says how that went.",
-  backup: "What was there before is in",
-};
+const TEXT = WORDS.template;
 
 const CHECK_MS = 350;
 
