@@ -19,6 +19,7 @@ from llama_compat.distribution import (
     ProviderSettings,
     ServerSettings,
 )
+from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY, Principal
 from llama_compat.reasoning.memory import ReasoningMemory
@@ -557,8 +558,13 @@ def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
     """The models that a template wants from each provider, by its id."""
     wanted: dict[str, dict[str, int | None]] = {}
     stays: dict[tuple[str, str], ModelStay] = {}
+    adapters: dict[tuple[str, str], dict[AdapterOf, None]] = {}
     for model in distribution.models:
         for target in distribution.targets_of(model):
+            if (adapter := target.adapter) is not None:
+                # The model itself is in the template, too.
+                adapters.setdefault((target.provider, adapter.base), {})[adapter] = None
+                continue
             lengths = wanted.setdefault(target.provider, {})
             others, length = lengths.get(target.model, 0), target.context_length
             # One model may be offered several times: it has to hold as much as any of them wants.
@@ -569,7 +575,13 @@ def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
             stays[named] = model.stay.joined(stays.get(named, model.stay))
     return {
         provider: [
-            ProviderModel(name, length, stays[provider, name]) for name, length in lengths.items()
+            ProviderModel(
+                name,
+                length,
+                stays[provider, name],
+                tuple(adapters.get((provider, name), ())),
+            )
+            for name, length in lengths.items()
         ]
         for provider, lengths in wanted.items()
     }

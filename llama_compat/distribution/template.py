@@ -37,6 +37,12 @@ from llama_compat.distribution.access import (
 )
 from llama_compat.distribution.access import Name as _Name
 from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.distribution.adapters import (
+    AdapterOf,
+    Adapters,
+    adapter_names,
+    adapter_problems,
+)
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import (
@@ -410,6 +416,10 @@ class ModelSettings(_Settings):
     guardrails: Annotated[list[CheckSettings], _NothingIsEmpty] = []
     """What is looked for in its requests and replies, besides what is looked for in all."""
 
+    adapters: Adapters = {}
+    """LoRA adapters of it, by name: each a path or `hf:ORG/NAME`. Clients ask for `ID:NAME`, which
+    has the settings that this model has. For `local::torch` and `local::llama_cpp`."""
+
     keep: Keep | None = None
     """How long it stays in memory, where `memory` is shared: `always`, from the start on; `idle
     10m`, after the last request; `on_demand`, until another needs the room, as without a word."""
@@ -429,6 +439,11 @@ class ModelSettings(_Settings):
         return ModelStay(keep, self.preload or keep == "always", self.park)
 
     @property
+    def adapter(self) -> AdapterOf | None:
+        """What it is another model with, if it is that."""
+        return None
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Its id, and the aliases that are names."""
         return (self.id, *(each for each in self.aliases if not is_pattern(each)))
@@ -437,6 +452,32 @@ class ModelSettings(_Settings):
     def patterns(self) -> tuple[str, ...]:
         """The aliases that stand for more than one name."""
         return tuple(each for each in self.aliases if is_pattern(each))
+
+
+class AdaptedModelSettings(ModelSettings):
+    """A model that is another one with an adapter; it has what that one has."""
+
+    adapts: AdapterOf
+    """Which, and with what."""
+
+    @property
+    def adapter(self) -> AdapterOf:
+        """See `ModelSettings.adapter`."""
+        return self.adapts
+
+    @classmethod
+    def of(cls, model: ModelSettings, name: str) -> Self:
+        """`model` with its adapter `name`."""
+        adapts = AdapterOf(model.id, name, model.adapters[name])
+        own = {each: getattr(model, each) for each in ModelSettings.model_fields}
+        own |= {"provider_model": model.provider_model or model.id, "id": adapts.id}
+        return cls.model_construct(**own | {"aliases": [], "adapters": {}, "adapts": adapts})
+
+
+def _with_adapters(models: list[ModelSettings]) -> list[ModelSettings]:
+    """`models`, and behind them those that are one of them with an adapter."""
+    adapted = [AdaptedModelSettings.of(each, name) for each in models for name in each.adapters]
+    return [*models, *adapted]
 
 
 class Distribution(_Settings):
@@ -453,7 +494,7 @@ class Distribution(_Settings):
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
     """Where answers come from."""
 
-    models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+    models: Annotated[list[ModelSettings], _NothingIsEmpty, AfterValidator(_with_adapters)] = []
     """What clients can ask for; without any, a provider has to discover its own."""
 
     keys: Annotated[list[KeySettings], _NothingIsEmpty] = []
@@ -726,6 +767,7 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     yield from _keys_that_are_not_set(document)
     yield from _bodies(document)
     yield from _replicas_of_remotes(document)
+    yield from adapter_problems(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
@@ -795,6 +837,7 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
         names = [((*path, "id"), model.get("id"))]
         names += [((*path, "aliases", index), alias) for index, alias in aliases]
         yield from ((at, name) for at, name in names if isinstance(name, str))
+        yield from adapter_names(model, path)
 
 
 def _ids_like_patterns(document: ResolvedDocument) -> Iterator[Problem]:

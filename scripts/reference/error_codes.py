@@ -408,7 +408,8 @@ BEHIND = {
     ),
     "model_not_loaded": Row(
         "503",
-        "The model is not in memory, and could not be loaded, or had no room in time.",
+        "The model, or its adapter, is not in memory, and could not be loaded, or had no room in"
+        " time.",
         "`message` says why; raise `memory` or `residency.wait_seconds`, or ask again later.",
     ),
     "not_resident": Row(
