@@ -56,8 +56,8 @@ async function failureOf(response) {
   }
 }
 
-/** The data of each server-sent event of a response, until `[DONE]`. */
-export async function* events(response) {
+/** The data of each server-sent event of a response, until `[DONE]`, or an end of which `isOver` knows. */
+export async function* events(response, isOver = () => false) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -74,6 +74,7 @@ export async function* events(response) {
         if (data === "[DONE]") return;
         if (data) yield JSON.parse(data);
       }
+      if (done && isOver()) return;
       if (done) throw new Failure("The stream broke off before its end.");
     }
   } finally {

@@ -120,7 +120,6 @@ const ENGLISH = {
   "settings.formatSchema": "JSON of a schema",
   "settings.schema": "JSON schema",
   "settings.logprobs": "Logprobs as colours",
-  "settings.webSearch": "Web search by the server",
   "settings.tools": "Tools (JSON)",
   "settings.more": "More parameters (JSON)",
 };
