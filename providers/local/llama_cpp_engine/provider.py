@@ -121,6 +121,8 @@ class LlamaCppProvider(LocalProvider):
             # As much as the context takes that the template asks for, or else of one token.
             least = (1 if wanted is None else length) * facts.token_bytes
             cache = kv_cache = int(max(least, min(allowed, most)))
+        adapters = map(model_store.resolve_gguf, self._sources(name))
+        weights += sum(each.stat().st_size for each in adapters)
         return Footprint(self._placed(weights + cache + spare, facts.layers), weights, kv_cache)
 
     def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:

@@ -1,31 +1,20 @@
 // Calls of tools that the server runs: as cards, and with buttons where the user has to let them run.
 
 import { button, element } from "./dom.js";
+import { t } from "./strings.js";
 
-const TEXT = {
-  "web_search_call": "Web search",
-  "open_page": "Web page",
-  "file_search_call": "Search in files",
-  "in_progress": "runs",
-  "searching": "runs",
-  "completed": "done",
-  "failed": "failed",
-  "incomplete": "broken off",
-  "arguments": "Given to {name}",
-  "result": "What {name} gave",
-  "error": "What went wrong with {name}",
-  "listing": "The tools of {name} are not there: {error}",
-  "asks": "The model asks to call {name}",
-  "asked": "asks for your word",
-  "allowed": "you let it run",
-  "refused": "you refused it",
-  "allow": "Let it run",
-  "refuse": "Refuse",
-  "allowOf": "Let {name} run",
-  "refuseOf": "Refuse {name}",
+const NAMES = { web_search_call: "hosted.webSearch", open_page: "hosted.webPage", file_search_call: "hosted.fileSearch" };
+
+const STATES = {
+  in_progress: "hosted.runs",
+  searching: "hosted.runs",
+  completed: "hosted.done",
+  failed: "hosted.failed",
+  incomplete: "hosted.brokenOff",
+  asked: "hosted.asked",
+  allowed: "hosted.allowed",
+  refused: "hosted.refused",
 };
-
-const say = (key, values = {}) => TEXT[key].replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 
 const CALLS = ["web_search_call", "file_search_call", "mcp_call", "mcp_approval_request"];
 
@@ -56,11 +45,11 @@ export class HostedCalls {
 }
 
 const nameOf = ({ type, action, server_label: label, name }) =>
-  label ? `${label}: ${name}` : say(action?.type === "open_page" ? "open_page" : type);
+  label ? `${label}: ${name}` : t(NAMES[action?.type === "open_page" ? "open_page" : type]);
 
 function cardOf(item, decision, onDecide) {
   if (item.type === "mcp_list_tools") {
-    return element("p", { class: "call problem" }, say("listing", { name: item.server_label, error: wordsOf(item.error) }));
+    return element("p", { class: "call problem" }, t("hosted.listing", { name: item.server_label, error: wordsOf(item.error) }));
   }
   const name = nameOf(item);
   if (item.type === "mcp_approval_request" && decision === undefined && onDecide) return question(item, name, onDecide);
@@ -71,10 +60,10 @@ function cardOf(item, decision, onDecide) {
   return element(
     "details",
     { class: `call${failed || state === "failed" ? " failed" : ""}` },
-    element("summary", {}, element("strong", {}, name), " ", givenOf(item).replace(/\s+/g, " ").slice(0, 80), " ", element("span", { class: "state" }, TEXT[state] ? say(state) : (state ?? ""))),
-    text(say("arguments", { name }), givenOf(item)),
-    failed && text(say("error", { name }), failed),
-    gave && text(say("result", { name }), gave),
+    element("summary", {}, element("strong", {}, name), " ", givenOf(item).replace(/\s+/g, " ").slice(0, 80), " ", element("span", { class: "state" }, state in STATES ? t(STATES[state]) : String(state ?? ""))),
+    text(t("hosted.given", { name }), givenOf(item)),
+    failed && text(t("hosted.error", { name }), failed),
+    gave && text(t("hosted.result", { name }), gave),
   );
 }
 
@@ -83,14 +72,14 @@ const text = (label, words) => element("pre", { tabindex: "0", role: "region", "
 function question(item, name, onDecide) {
   return element(
     "div",
-    { class: "call asking", role: "group", "aria-label": say("asks", { name }) },
-    element("p", {}, say("asks", { name })),
-    text(say("arguments", { name }), givenOf(item)),
+    { class: "call asking", role: "group", "aria-label": t("hosted.asks", { name }) },
+    element("p", {}, t("hosted.asks", { name })),
+    text(t("hosted.given", { name }), givenOf(item)),
     element(
       "p",
       { class: "row" },
-      button(say("allow"), () => onDecide(item.id, true), { "aria-label": say("allowOf", { name }) }),
-      button(say("refuse"), () => onDecide(item.id, false), { "aria-label": say("refuseOf", { name }) }),
+      button(t("hosted.allow"), () => onDecide(item.id, true), { "aria-label": t("hosted.allowOf", { name }) }),
+      button(t("hosted.refuse"), () => onDecide(item.id, false), { "aria-label": t("hosted.refuseOf", { name }) }),
     ),
   );
 }

@@ -2,13 +2,9 @@
 
 import { Failure } from "./api.js";
 import { Reply } from "./chat.js";
+import { t } from "./strings.js";
 
 export const RESPONSES_PATH = "v1/responses";
-
-const TEXT = {
-  "unfit": "With tools of the server on, {names} can't be sent: unset them, or switch those tools off.",
-  "failed": "The reply failed.",
-};
 
 /** What chat completions know, and Responses do not. */
 const UNFIT = ["seed", "presence_penalty", "frequency_penalty", "stop"];
@@ -37,7 +33,7 @@ export function switchedOn(chosen = {}) {
  */
 export function asResponse(chat, messages, tools) {
   const unfit = UNFIT.filter((name) => chat[name] !== undefined && chat[name].length !== 0);
-  if (unfit.length) throw new Failure(TEXT.unfit.replace("{names}", unfit.join(", ")));
+  if (unfit.length) throw new Failure(t("responses.unfit", { names: unfit.join(", ") }));
   const { messages: sent, max_tokens: most, reasoning_effort: effort, logprobs, top_logprobs: top, response_format: format, tools: functions = [], stream_options, ...others } = chat;
   const body = { ...others, store: false, include: [...INCLUDED], input: messages.flatMap(itemsOf) };
   const [first] = sent;
@@ -92,9 +88,9 @@ export class ResponseReply extends Reply {
     const { items } = message;
     switch (event.type) {
       case "error":
-        throw new Failure(event.message ?? event.error?.message ?? TEXT.failed, event.error ?? event);
+        throw new Failure(event.message ?? event.error?.message ?? t("responses.failed"), event.error ?? event);
       case "response.failed":
-        throw new Failure(event.response.error?.message ?? TEXT.failed, event.response.error ?? {});
+        throw new Failure(event.response.error?.message ?? t("responses.failed"), event.response.error ?? {});
       case "response.output_item.added":
         // One message after another is another paragraph.
         if (event.item.type === "message" && message.content) message.content += "\n\n";

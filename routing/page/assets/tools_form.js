@@ -2,23 +2,9 @@
 
 import { Failure, ask } from "./api.js";
 import { button, element } from "./dom.js";
+import { t } from "./strings.js";
 
-const TEXT = {
-  "title": "Tools of the server",
-  "web_search": "Search the web",
-  "web_fetch": "Read web pages",
-  "none": "This server has none for this key.",
-  "asks": "Ask me before each call",
-  "list": "Its tools",
-  "listing": "Asking {label} …",
-  "again": "Ask again",
-  "empty": "It has none for this key.",
-  "always": "asks first",
-  "store": "Files in {name}",
-  "noStores": "There is no vector store of this key, in whose files could be searched.",
-};
-
-const say = (key, values = {}) => TEXT[key].replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+const NAMES = { web_search: "tools.webSearch", web_fetch: "tools.webFetch" };
 
 const checkbox = (text, checked, onchange) => {
   const field = element("input", { type: "checkbox", checked, onchange: () => onchange(field.checked) });
@@ -35,7 +21,7 @@ export function toolsForm(settings, onchange) {
   if (settings.web_search) (settings.server_tools ??= {}).web_search = true;
   delete settings.web_search;
   const chosen = () => (settings.server_tools ??= {});
-  const place = element("fieldset", { class: "server-tools" }, element("legend", {}, say("title")));
+  const place = element("fieldset", { class: "server-tools" }, element("legend", {}, t("tools.title")));
   fill(place, chosen, onchange).catch((error) => {
     if (!(error instanceof Failure)) throw error;
     // A server without the Responses API has no words for them.
@@ -51,9 +37,9 @@ async function fill(place, chosen, onchange) {
   for (const tool of data) {
     if (tool.type === "mcp") place.append(serverOf(tool.server_label, chosen, onchange));
     else if (tool.type === "file_search") place.append(...(await storesOf(chosen, onchange)));
-    else place.append(checkbox(say(tool.type), chosen()[tool.type] ?? false, (isOn) => { chosen()[tool.type] = isOn; onchange(); }));
+    else place.append(checkbox(t(NAMES[tool.type]), chosen()[tool.type] ?? false, (isOn) => { chosen()[tool.type] = isOn; onchange(); }));
   }
-  if (!data.length) place.append(element("p", { class: "quiet" }, say("none")));
+  if (!data.length) place.append(element("p", { class: "quiet" }, t("tools.none")));
 }
 
 /** What a preset or a shared file has switched on, and nobody offers here, would only be refused. */
@@ -67,9 +53,9 @@ async function storesOf(chosen, onchange) {
   const { data } = await (await ask("v1/vector_stores?limit=100")).json();
   const ids = data.map(({ id }) => id);
   if (chosen().file_search) chosen().file_search = chosen().file_search.filter((id) => ids.includes(id));
-  if (!data.length) return [element("p", { class: "quiet" }, say("noStores"))];
+  if (!data.length) return [element("p", { class: "quiet" }, t("tools.noStores"))];
   return data.map(({ id, name }) =>
-    checkbox(say("store", { name: name || id }), chosen().file_search?.includes(id) ?? false, (isOn) => {
+    checkbox(t("tools.store", { name: name || id }), chosen().file_search?.includes(id) ?? false, (isOn) => {
       const others = (chosen().file_search ?? []).filter((each) => each !== id);
       chosen().file_search = isOn ? [...others, id] : others;
       onchange();
@@ -79,24 +65,24 @@ async function storesOf(chosen, onchange) {
 function serverOf(label, chosen, onchange) {
   const mine = () => ((chosen().mcp ??= {})[label] ??= { on: false, asks: false });
   const { on = false, asks = false } = chosen().mcp?.[label] ?? {};
-  const asking = checkbox(say("asks"), asks, (isOn) => { mine().asks = isOn; onchange(); });
+  const asking = checkbox(t("tools.asks"), asks, (isOn) => { mine().asks = isOn; onchange(); });
   const list = element("div", { class: "server-list" });
   // A server is connected to when somebody wants to see what it has.
   const fold = element(
     "details",
     { ontoggle: () => { if (fold.open && !list.hasChildNodes()) show(); } },
-    element("summary", {}, say("list")),
+    element("summary", {}, t("tools.list")),
     list,
   );
   const show = async () => {
-    list.replaceChildren(element("p", { class: "quiet", role: "status" }, say("listing", { label })));
+    list.replaceChildren(element("p", { class: "quiet", role: "status" }, t("tools.listing", { label })));
     try {
       const { tools, error } = await (await ask(`v1/tools/${encodeURIComponent(label)}`)).json();
       if (error) throw new Failure(error);
-      list.replaceChildren(...(tools.length ? boxesOf(tools, mine, onchange) : [element("p", { class: "quiet" }, say("empty"))]));
+      list.replaceChildren(...(tools.length ? boxesOf(tools, mine, onchange) : [element("p", { class: "quiet" }, t("tools.empty"))]));
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
-      list.replaceChildren(element("p", { class: "problem", role: "alert" }, error.message), button(say("again"), show, { class: "small" }));
+      list.replaceChildren(element("p", { class: "problem", role: "alert" }, error.message), button(t("tools.again"), show, { class: "small" }));
     }
   };
   const more = element("div", { class: "server-more", hidden: !on }, asking, fold);
@@ -114,7 +100,7 @@ function boxesOf(tools, mine, onchange) {
     element(
       "div",
       {},
-      checkbox(asks ? `${name} (${say("always")})` : name, mine().allowed?.includes(name) ?? true, (isOn) => {
+      checkbox(asks ? t("tools.always", { name }) : name, mine().allowed?.includes(name) ?? true, (isOn) => {
         const others = (mine().allowed ?? names).filter((each) => each !== name);
         const allowed = isOn ? [...others, name] : others;
         // All of them is no list, so that what the server gets later is among them.

@@ -284,7 +284,7 @@ def test_what_a_preset_has_on_and_nobody_offers_is_off(page: Page, equipped: Ser
     kept = json.dumps({"old": {"server_tools": on}})
     page.evaluate("kept => localStorage.setItem('llama-compat-presets', kept)", kept)
     tools = equipment(page, equipped)
-    page.get_by_label("Preset", exact=True).select_option("old")
+    page.get_by_role("combobox", name="Preset").select_option("old")
     expect(tools.get_by_label("Read web pages")).to_be_checked()
     say(page, "tools")
     expect(answer(page).locator(".markdown")).to_have_text("web_fetch")
