@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from routing.error_schemas import ERROR_OF_TAG, ERROR_SCHEMAS, OPENAI_ERROR
 from routing.page.files import HEADERS
-from routing.schema_sharing import share
+from routing.page.schema_sharing import share
 
 _REF_TEMPLATE = "#/components/schemas/{model}"
 

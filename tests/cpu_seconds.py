@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.forked import Forked
+
 SHOWN = 60
 """Modules, those first that took most."""
 
@@ -91,7 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def cpu_seconds() -> float:
     """What this process has taken so far, and all that it started, whether it runs still or not."""
     mine = os.times()
-    return sum(mine[:4]) + sum(map(_taken, _children(os.getpid())))
+    started = [*_children(os.getpid()), *Forked.running]
+    return sum(mine[:4]) + Forked.taken + sum(map(_taken, started))
 
 
 def _taken(pid: int) -> float:

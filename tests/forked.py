@@ -8,7 +8,7 @@ session of its own. A test about the start itself takes the command instead.
 
 from __future__ import annotations
 
-import atexit
+import gc
 import importlib
 import json
 import os
@@ -19,10 +19,13 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 TORCH = (
     "torch",
@@ -35,14 +38,27 @@ TORCH = (
 )
 """What a server that has such a model imports besides, which takes it seconds."""
 
+_LATE = (
+    "providers.local.models.store",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
+)
+"""What every server imports only as it starts."""
+
 RUN_SECONDS = 60
 """How long a command may take that is run to its end."""
 
-_NUMBER = struct.Struct("!i")
-"""What a process says of itself by a pipe: its id, and then its exit code."""
+_ID = struct.Struct("!i")
+"""What a process says of itself by a pipe as it begins: its id."""
+
+_END = struct.Struct("!id")
+"""What is said there once it has ended: its exit code, and the seconds of CPU that it took."""
 
 _LONGEST = 1 << 17
 """Bytes of a command line with its environment; Linux takes one packet of as many."""
+
+_READY = b"ready"
+"""What a process that forks says to who has come."""
 
 
 class Forked:
@@ -54,12 +70,18 @@ class Forked:
         output: the file that it writes to.
         errors: that for what is not its output, if it is another.
         imported: what it needs besides the router, such as `TORCH`.
+        first: a module that it imports before it does anything.
 
     Attributes:
         pid: its id, which is that of its session too.
         returncode: its exit code, or the negative number of the signal that ended it; None while it
             is not known to have ended.
+        running: the ids of all that are not known to have ended.
+        taken: seconds of CPU of all that have.
     """
+
+    running: ClassVar[set[int]] = set()
+    taken: ClassVar[float] = 0.0
 
     def __init__(
         self,
@@ -69,8 +91,14 @@ class Forked:
         output: int,
         errors: int | None = None,
         imported: tuple[str, ...] = (),
+        first: str | None = None,
     ) -> None:
-        asked = {"command": list(command), "env": dict(env), "folder": os.getcwd()}
+        asked = {
+            "command": list(command),
+            "env": dict(env),
+            "folder": os.getcwd(),
+            "first": first,
+        }
         self._command = command
         self._told, tells = os.pipe()
         files = [output, output if errors is None else errors, tells]
@@ -78,10 +106,11 @@ class Forked:
             socket.send_fds(_parent(imported), [json.dumps(asked).encode()], files)
         finally:
             os.close(tells)
-        pid = self._number()
-        assert pid is not None, f"{' '.join(command)}: not forked, see the output of {__name__}"
-        self.pid = pid
+        said = os.read(self._told, _ID.size)
+        assert said, f"{' '.join(command)}: not forked, see the output of {__name__}"
+        (self.pid,) = _ID.unpack(said)
         self.returncode: int | None = None
+        self.running.add(self.pid)
 
     def poll(self) -> int | None:
         """Its exit code, if it has ended."""
@@ -98,9 +127,13 @@ class Forked:
         if self.returncode is None:
             if not select.select([self._told], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self._command, timeout or 0)
-            self.returncode = self._number()
+            said = os.read(self._told, _END.size)
             os.close(self._told)
-            assert self.returncode is not None, "the process that forks has ended"
+            assert said, "the process that forks has ended"
+            code, seconds = _END.unpack(said)
+            self.returncode = int(code)
+            self.running.discard(self.pid)
+            Forked.taken += seconds
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -111,10 +144,6 @@ class Forked:
     def kill(self) -> None:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
-
-    def _number(self) -> int | None:
-        said = os.read(self._told, _NUMBER.size)
-        return _NUMBER.unpack(said)[0] if said else None
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
@@ -143,24 +172,45 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 
 @cache
 def _parent(imported: tuple[str, ...]) -> socket.socket:
-    """The way to a process that forks, which starts with the first who asks for one."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(its.fileno()), *imported],
-            pass_fds=[its.fileno()],
+    """The way to a process that forks, which starts with the first who asks for one.
+
+    All processes that run tests of one run have one and the same: what it imports takes seconds.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    kind = zlib.crc32("\0".join([sys.executable, *imported]).encode())
+    address = f"\0llama-compat-{run}-{kind}"
+    started = False
+    while True:
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with suppress(ConnectionError):
+            ours.connect(address)
+            if ours.recv(len(_READY)) == _READY:
+                return ours
+        ours.close()
+        # There is none; or it ends, since all who asked it have.
+        assert not started, f"the process that forks has ended, see the output of {__name__}"
+        started = _start(address, imported)
+
+
+def _start(address: str, imported: tuple[str, ...]) -> bool:
+    """Start a process that forks, unless another has begun to; whether it was started."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(address)
+        except OSError:
+            time.sleep(0.01)
+            return False
+        listener.listen(64)
+        subprocess.run(
+            [sys.executable, "-m", __name__, str(listener.fileno()), *imported],
+            pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
             cwd=Path(__file__).parents[1],
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
+            check=True,
         )
-
-    def end() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(end)
-    return ours
+    return True
 
 
 # --------------------------------------------------------------------------------------------------
@@ -170,53 +220,103 @@ def _parent(imported: tuple[str, ...]) -> socket.socket:
 
 def main() -> None:
     """Import what a command needs, and become each that is asked for, in a process of its own."""
+    if os.fork():
+        return  # it is nobody's child: who started it may end before others who ask
     import routing.cli
     import routing.process.preloaded
     from providers.local.torch_engine.provider import TURNS
     from providers.local.waiting import bounded_waiting
 
     with bounded_waiting(TURNS):
-        for name in sys.argv[2:]:
+        for name in (*_LATE, *sys.argv[2:]):
             importlib.import_module(name)
-    _become_what_is_asked(socket.socket(fileno=int(sys.argv[1])))
+    _make_an_application()
+    gc.collect()
+    gc.freeze()  # or the first collection in each fork would copy all of it
+    _become(*_Forks(socket.socket(fileno=int(sys.argv[1]))).wait())
     routing.cli.main()
 
 
-def _become_what_is_asked(asks: socket.socket) -> None:
-    """Fork for each who asks; this returns in the forks alone, and ends where nobody asks more."""
-    pipes: dict[int, int] = {}
+def _make_an_application() -> None:
+    """Make what answers, as that imports more, and Python keeps what it has found out by it."""
+    from llama_compat.distribution import load_distribution
+    from providers.registry import config_model
+    from routing.app import Application
 
-    def say_who_ended(*_: object) -> None:
+    Application(load_distribution("echo", config_model))
+
+
+class _Forks:
+    """The processes that were forked, and those who asked for them."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._askers: dict[int, socket.socket] = {}
+        self._pipes: dict[int, int] = {}
+        self._asked_by: dict[int, int] = {}
+        signal.signal(signal.SIGCHLD, self._say_who_ended)
+
+    def wait(self) -> tuple[bytes, list[int]]:
+        """What somebody asks for, and the files that it has for that: in the fork which becomes it.
+
+        Raises:
+            SystemExit: nobody asks more.
+        """
+        while True:
+            for each in select.select([self._listener, *self._askers], [], [])[0]:
+                if each is self._listener:
+                    way, _ = self._listener.accept()
+                    self._askers[way.fileno()] = way
+                    with suppress(BrokenPipeError):
+                        way.send(_READY)
+                elif asked := self._fork_for(each):
+                    return asked
+            if not self._askers:
+                raise SystemExit
+
+    def _fork_for(self, asker: int) -> tuple[bytes, list[int]] | None:
+        asked, files, *_ = socket.recv_fds(self._askers[asker], _LONGEST, 3)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        try:
+            if not asked:
+                self._end_those_of(asker)
+                return None
+            *outputs, tells = files
+            if pid := os.fork():
+                self._asked_by[pid], self._pipes[pid] = asker, tells
+                for file in outputs:
+                    os.close(file)
+                return None
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for way in (self._listener, *self._askers.values()):
+                way.close()
+            for pipe in self._pipes.values():
+                os.close(pipe)
+            return asked, files
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+    def _end_those_of(self, asker: int) -> None:
+        """Who asked has ended, or was killed, and left nobody else to see to those."""
+        for pid, other in self._asked_by.items():
+            if other == asker:
+                os.kill(pid, signal.SIGKILL)
+        self._askers.pop(asker).close()
+
+    def _say_who_ended(self, *_: object) -> None:
         with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                pid, status = ended
-                pipe = pipes.pop(pid)
+            while (ended := os.wait4(-1, os.WNOHANG))[0]:
+                pid, status, used = ended
+                pipe = self._pipes.pop(pid)
+                del self._asked_by[pid]
+                seconds = used.ru_utime + used.ru_stime
                 with suppress(BrokenPipeError):
-                    os.write(pipe, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+                    os.write(pipe, _END.pack(os.waitstatus_to_exitcode(status), seconds))
                 os.close(pipe)
 
-    signal.signal(signal.SIGCHLD, say_who_ended)
-    while True:
-        asked, files, *_ = socket.recv_fds(asks, _LONGEST, 3)
-        if not asked:
-            # Who asked has ended, or was killed, and left nobody else to see to those.
-            for pid in list(pipes):
-                os.kill(pid, signal.SIGKILL)
-            raise SystemExit
-        *outputs, tells = files
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        pid = os.fork()
-        if not pid:
-            break
-        pipes[pid] = tells
-        for file in outputs:
-            os.close(file)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-    asks.close()
-    for pipe in pipes.values():
-        os.close(pipe)
+
+def _become(asked: bytes, files: list[int]) -> None:
+    """Have its command line, environment, folder, session and files."""
     wanted = json.loads(asked)
     os.setsid()
     os.chdir(wanted["folder"])
@@ -225,11 +325,14 @@ def _become_what_is_asked(asks: socket.socket) -> None:
     sys.argv[:] = wanted["command"]
     sys.modules["__main__"].__package__ = None  # or its messages would name this module
     sys.path[0] = str(Path(sys.executable).parent)
+    *outputs, tells = files
     for number, file in enumerate(outputs, 1):
         os.dup2(file, number)
         os.close(file)
-    os.write(tells, _NUMBER.pack(os.getpid()))
+    os.write(tells, _ID.pack(os.getpid()))
     os.close(tells)
+    if wanted["first"]:
+        importlib.import_module(wanted["first"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from routing.ingress.apis import CLIENT_APIS
 from tests.abuse.connections import post
 from tests.abuse.websockets import HANDSHAKE, create
 from tests.clients.scripted_models import Asked, Said, ScriptedModels
-from tests.integration.server_process import COMMAND, ServerProcess, running, write_template
+from tests.integration.server_process import ServerProcess, running, write_template
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
 
@@ -38,26 +37,6 @@ ANSWER_SECONDS = 120
 """Nobody who stays waits longer, whatever else the machine does."""
 
 ANSWERS, ANSWERS_OF_ABUSE = 400, 1000
-
-LATE = """\
-#!{python}
-# What other threads have made reaches the event loop late, as on a machine that is too busy.
-import asyncio, sys
-from asyncio import futures
-
-copy = futures._copy_future_state
-
-def copy_late(source, future):
-    if not future.cancelled():
-        loop = future.get_loop()
-        loop.call_later(0.03, lambda: future.done() or copy(source, future))
-
-futures._copy_future_state = copy_late
-sys.argv[0] = {command!r}
-from routing.cli import main
-sys.exit(main())
-"""
-
 
 Told = int | list[float]
 """What an answer says of the prompt that it is to: its tokens, or what it means."""
@@ -454,10 +433,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def busy_server(template: Path) -> Iterator[ServerProcess]:
     """A server on whose machine there seems to be little time."""
-    script = template.with_name("late")
-    script.write_text(LATE.format(python=sys.executable, command=COMMAND))
-    script.chmod(0o755)
-    process = ServerProcess(template, executable=str(script))
+    process = ServerProcess(template, first="tests.abuse.late")
     try:
         process.wait_until_ready()
         yield process

@@ -41,6 +41,7 @@ class ServerProcess:
         executable: the console script, such as `COMMAND`, where it matters how a server starts; by
             default the server is a fork of a process that has imported what it needs.
         port: where to listen; a free port if None.
+        first: a module that a fork imports before it serves.
     """
 
     ports: ClassVar[set[int]] = set()
@@ -54,6 +55,7 @@ class ServerProcess:
         options: Sequence[str] = (),
         executable: str | None = None,
         port: int | None = None,
+        first: str | None = None,
     ) -> None:
         self.port = port or free_port()
         self.ports.add(self.port)
@@ -67,7 +69,11 @@ class ServerProcess:
         # Workers are forked from a process that begins as their parent did.
         if executable is None and "--workers" not in options and sys.platform == "linux":
             self.process = Forked(
-                self.command, env=whole, output=self._log.fileno(), imported=_imported(template)
+                self.command,
+                env=whole,
+                output=self._log.fileno(),
+                imported=_imported(template),
+                first=first,
             )
         else:
             self.process = subprocess.Popen(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from llama_compat.catalog.prices import NANO_DOLLARS
-from routing.observability.records.headers import read_headers
+from routing.observability.records.bodies import read_headers
 from routing.observability.records.record import COLUMNS, Record
 from routing.observability.records.reports import PAGE, record_pages
 from routing.observability.records.trail import steps_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from routing.access.keys.secret import PREFIX
-from routing.observability.records.headers import read_headers
+from routing.observability.records.bodies import read_headers
 from routing.observability.records.record import COLUMNS, Record
 from routing.observability.records.reports import parse_since, parse_until
 from routing.storage.storage import Storage
@@ -205,7 +205,7 @@ async def newest_number(storage: Storage) -> int:
     return int(rows[0][0] or 0)
 
 
-class Kept(Struct, frozen=True):
+class KeptContent(Struct, frozen=True):
     """What is kept of a request besides its record.
 
     Attributes:
@@ -235,7 +235,7 @@ class Whole(Struct, frozen=True):
     """
 
     found: list[Numbered]
-    kept: Kept | None
+    kept: KeptContent | None
 
 
 async def whole(storage: Storage, request_id: str) -> Whole | None:
@@ -248,7 +248,7 @@ async def whole(storage: Storage, request_id: str) -> Whole | None:
     return Whole(found, await kept_of(storage, found[0].record)) if found else None
 
 
-async def kept_of(storage: Storage, record: Record) -> Kept | None:
+async def kept_of(storage: Storage, record: Record) -> KeptContent | None:
     """What is kept besides of the request of `record`; None where nothing is.
 
     By the time too, as several requests may have the same id.
@@ -265,7 +265,7 @@ async def kept_of(storage: Storage, record: Record) -> Kept | None:
     if not rows:
         return None
     request, reply, headers = rows[0]
-    return Kept(bytes(request), bytes(reply), read_headers(headers))
+    return KeptContent(bytes(request), bytes(reply), read_headers(headers))
 
 
 async def _found(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from routing.observability.records.headers import (
+from routing.observability.records.bodies import (
     COVERED,
-    MOST_CHARACTERS,
+    MOST_HEADER_CHARACTERS,
     MOST_HEADERS,
     kept_headers,
     read_headers,
@@ -60,7 +60,7 @@ def test_what_the_template_names_is_not_kept() -> None:
 def test_there_is_a_bound() -> None:
     kept = read_headers(kept_headers([(b"accept", b"x" * 10_000)] * 1000))
     assert len(kept) == MOST_HEADERS
-    assert {len(value) for _, value in kept} == {MOST_CHARACTERS}
+    assert {len(value) for _, value in kept} == {MOST_HEADER_CHARACTERS}
 
 
 def test_of_none_there_is_nothing() -> None:

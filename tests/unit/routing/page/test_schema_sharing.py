@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from routing.schema_sharing import share, shared
+from routing.page.schema_sharing import share, shared
 from tests.unit.routing.ingress.test_apis import application
 
 
