@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from llama_compat.hosted.loop import HostedToolbox
     from llama_compat.reasoning.recollection import Recollection
     from llama_compat.wire.forms import Form
+
+
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
@@ -57,9 +61,18 @@ class Principal:
         """Whether the server may run the tool with this name for it."""
         return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
+    def may_call_below(self, prefix: str) -> bool:
+        """Whether there could be a tool whose name begins with `prefix` that it may have run."""
+        return self.tools is None or any(_may_match_below(each, prefix) for each in self.tools)
+
     def may_use(self, model: str) -> bool:
         """Whether it may ask for the model with this public id or alias."""
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+def _may_match_below(pattern: str, prefix: str) -> bool:
+    plain = _WILDCARD.split(pattern, maxsplit=1)[0]
+    return plain.startswith(prefix) or (plain != pattern and prefix.startswith(plain))
 
 
 ANYBODY = Principal("anybody")

@@ -94,6 +94,7 @@ class Runtime:
         files: where files are kept; None where it wants none.
         batches: works on them; None where there are none.
         vector_stores: what is made of files; None where there are none.
+        tools: what the server runs for models; None for nothing.
         background: the responses that nobody waits for.
         ledger: makes records of requests; None where nobody needs any.
         observers: who wants to know of requests; None where nobody does.
@@ -156,6 +157,7 @@ class Runtime:
         self._reasoning = _reasoning_memory(distribution.server, self.providers, previous)
         self._caches = _exact_caches(distribution, previous)
         self._tools = _server_tools(distribution.server, self.vector_stores, previous)
+        self.tools = self._tools.value if self._tools else None
         self.readings = None if self._caches is None else Readings()
         self._guardrails = _guardrails(distribution)
         chain = chain_of(
@@ -168,7 +170,7 @@ class Runtime:
             mirrors=self.models.has_mirrors,
             reasoning=self._reasoning,
             caches=self._caches,
-            tools=self._tools.value if self._tools else None,
+            tools=self.tools,
             guardrails=self._guardrails,
             hands_over=distribution.hands_over,
         )

@@ -3,13 +3,14 @@ reply."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from llama_compat.errors import tool_not_allowed
+from llama_compat.errors import tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
 from llama_compat.hosted.loop import Bounds
 from llama_compat.hosted.parts import ReplyPart
@@ -81,6 +82,7 @@ class ServerTools:
         self.web: http1.Client | None = None
         self.mcp: MCPServers | None = None
         self._running = AsyncExitStack()
+        self._listings = asyncio.Semaphore(settings.max_parallel)
 
     async def start(self) -> None:
         """Make what connects to services, pages and servers; nothing is connected to yet."""
@@ -110,6 +112,41 @@ class ServerTools:
     async def stop(self) -> None:
         """Close it all again."""
         await self._running.aclose()
+
+    def offered(self, principal: Principal) -> list[dict[str, Any]]:
+        """What a key may have run, in the words of the Responses API; no server is asked."""
+        kinds = ("web_search", "web_fetch", "file_search")
+        found: list[dict[str, Any]] = [
+            {"type": kind} for kind in kinds if kind in self.known and principal.may_call(kind)
+        ]
+        servers = () if self.settings.mcp is None else self.settings.mcp.servers
+        for each in servers:
+            if principal.may_call_below(_tools_of(each.label)):
+                found.append({"type": "mcp", "server_label": each.label})
+        return found
+
+    async def list_server(self, principal: Principal, label: str) -> dict[str, Any]:
+        """What a server of the template has for a key; it is connected to for that, no more of them
+        at a time than one reply has calls.
+
+        Raises:
+            APIError: 400, there is no such server; 403, it is not for this key.
+        """
+        if self.mcp is None:
+            raise unknown_tool_server(label)
+        server = self.mcp.server(MCPTool(label), principal, asks_users=True)
+        if not principal.may_call_below(_tools_of(label)):
+            raise tool_not_allowed(f"{_tools_of(label)}*")
+        async with self._listings, server.connected() as session:
+            listed = session.listed
+        return {
+            "object": "tool.server",
+            "server_label": label,
+            "tools": [
+                {**each, "require_approval": server.asks(each["name"])} for each in listed.tools
+            ],
+            "error": listed.output if listed.status == "failed" else None,
+        }
 
     def for_call(
         self,
@@ -220,6 +257,11 @@ class CallTools:
         opened.listed.append(session.listed)
         for tool in session.tools(opened.names):
             opened.add(tool)
+
+
+def _tools_of(label: str) -> str:
+    """How the names of a server's tools begin in a key's `tools`."""
+    return f"mcp.{label}."
 
 
 def _check(principal: Principal, name: str) -> None:

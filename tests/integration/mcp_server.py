@@ -9,7 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import socket
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from mcp.server.mcpserver import Image, MCPServer
 from mcp.types import (
@@ -18,6 +24,8 @@ from mcp.types import (
     ResourceLink,
     ToolAnnotations,
 )
+
+from tests.integration.server_process import free_port
 
 server = MCPServer("tests")
 
@@ -87,6 +95,28 @@ def grow() -> str:
     """Has another tool from then on."""
     server.add_tool(add, name="add_again")
     return "grown"
+
+
+@contextmanager
+def over_http() -> Iterator[str]:
+    """One that runs, and is reached at this URL."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.mcp_server", str(port)],
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":

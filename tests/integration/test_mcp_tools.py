@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +16,8 @@ import openai
 import pytest
 
 from tests.clients.scripted_models import USAGE, Asked, Said, ScriptedModels
-from tests.integration.server_process import ServerProcess, free_port, running, write_template
+from tests.integration import wire
+from tests.integration.server_process import ServerProcess, running, write_template
 
 pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
 
@@ -48,17 +47,10 @@ def vendor() -> Iterator[ScriptedModels]:
 
 @pytest.fixture(scope="module")
 def http_server() -> Iterator[str]:
-    port = free_port()
-    process = subprocess.Popen([*PROGRAM, str(port)], cwd=ROOT, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.kill()
-    process.wait()
+    from tests.integration.mcp_server import over_http
+
+    with over_http() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +329,47 @@ def test_what_can_not_be_is_named(client: openai.OpenAI, tool: Any, status: int)
     with pytest.raises(openai.APIStatusError) as refused:
         client.responses.create(model="m", input="list", tools=[tool])
     assert refused.value.status_code == status
+
+
+def offered(server: ServerProcess, key: str, path: str = "") -> wire.Reply:
+    headers = {"authorization": f"Bearer {KEYS[key]}"}
+    return wire.request("GET", f"{server.url}/v1/tools{path}", headers=headers)
+
+
+def test_a_key_is_told_which_servers_it_may_use(server: ServerProcess) -> None:
+    labels = {
+        key: [each["server_label"] for each in offered(server, key).json()["data"]] for key in KEYS
+    }
+    assert labels == {"all": ["tests", "web", "asking", "gone"], "adder": ["web"], "none": []}
+    assert wire.request("GET", f"{server.url}/v1/tools").status == 401
+
+
+@pytest.mark.parametrize("label", ["tests", "web"])
+def test_a_key_is_told_the_tools_of_a_server(server: ServerProcess, label: str) -> None:
+    told = offered(server, "all", f"/{label}").json()
+    assert (told["server_label"], told["error"]) == (label, None)
+    (add,) = (each for each in told["tools"] if each["name"] == "add")
+    assert add["description"] == "Add two numbers."
+    assert add["input_schema"]["required"] == ["a", "b"]
+    assert (add["annotations"]["readOnlyHint"], add["require_approval"]) == (True, False)
+
+
+def test_what_a_key_may_not_call_is_not_told_of(server: ServerProcess) -> None:
+    told = offered(server, "adder", "/web").json()
+    assert [each["name"] for each in told["tools"]] == ["add"]
+    for key, label in (("adder", "asking"), ("none", "web")):
+        refused = offered(server, key, f"/{label}")
+        assert (refused.status, refused.error()["code"]) == (403, "tool_not_allowed")
+    unknown = offered(server, "all", "/nobody's")
+    assert (unknown.status, unknown.error()["code"]) == (400, "unknown_tool_server")
+
+
+def test_what_asks_says_so_and_who_is_gone_too(server: ServerProcess) -> None:
+    asking = offered(server, "all", "/asking").json()["tools"]
+    assert [each["name"] for each in asking if each["require_approval"]] == ["add"]
+    gone = offered(server, "all", "/gone").json()
+    assert gone["tools"] == []
+    assert gone["error"]
 
 
 def test_a_result_names_no_tool_to_run(client: openai.OpenAI) -> None:

@@ -17,6 +17,7 @@ from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Principal
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.openai import PREFIXES
+from routing.ingress.offered_tools import add_offered_tools_routes
 from routing.ingress.websocket.session import open_websocket
 from routing.layers.keeping.background import BackgroundResponses
 from routing.runtime import runtime_of
@@ -82,6 +83,8 @@ def _add_routes(app: Application) -> None:
         app.add_api_route(one, delete_response, methods=["DELETE"], tags=["responses"])
         app.add_api_route(f"{one}/cancel", cancel_response, methods=["POST"], tags=["responses"])
         app.add_api_route(f"{one}/input_items", list_input_items, tags=["responses"])
+    # The API that has words for all of them.
+    add_offered_tools_routes(app, PREFIXES)
 
 
 def _page(items: Items, after: str | None, limit: int) -> dict[str, Any]:

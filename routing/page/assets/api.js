@@ -58,8 +58,8 @@ async function failureOf(response) {
   }
 }
 
-/** The data of each server-sent event of a response, until `[DONE]`. */
-export async function* events(response) {
+/** The data of each server-sent event of a response, until `[DONE]`, or an end of which `isOver` knows. */
+export async function* events(response, isOver = () => false) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -76,6 +76,7 @@ export async function* events(response) {
         if (data === "[DONE]") return;
         if (data) yield JSON.parse(data);
       }
+      if (done && isOver()) return;
       if (done) throw new Failure(WORDS.api.brokenOff);
     }
   } finally {

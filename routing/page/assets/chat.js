@@ -33,7 +33,6 @@ export function requestOf(model, settings, messages) {
   if (settings.stop) body.stop = settings.stop.split("\n").filter(Boolean);
   if (settings.reasoning_effort) body.reasoning_effort = settings.reasoning_effort;
   if (settings.logprobs) Object.assign(body, { logprobs: true, top_logprobs: TOP_LOGPROBS });
-  if (settings.web_search) body.web_search_options = {};
   if (settings.tools?.trim()) body.tools = parsed("chat.tools", settings.tools, Array.isArray, "chat.list");
   if (settings.format === "json_object") body.response_format = { type: "json_object" };
   if (settings.format === "json_schema") {
@@ -105,6 +104,11 @@ export class Reply {
     if (id) call.id = id;
     call.function.name += called.name ?? "";
     call.function.arguments += called.arguments ?? "";
+  }
+
+  /** Whether it may end here; a chat completion ends by a word of its own. */
+  get isOver() {
+    return false;
   }
 
   /** How fast it was: in seconds, and tokens a second once there are two of them. */

@@ -6,6 +6,7 @@ import { CHAT_PATH, Reply, requestOf } from "./chat.js";
 import { announce, button, element, labelled } from "./dom.js";
 import { textOf } from "./handover.js";
 import { MessageView, shown } from "./message.js";
+import { RESPONSES_PATH, ResponseReply, asResponse, switchedOn, undecided } from "./responses.js";
 import { t } from "./strings.js";
 
 /** How near the end counts as there, in pixels. */
@@ -64,11 +65,14 @@ export class Column {
 
   /** What would be sent with these messages more. */
   request(more = []) {
-    return requestOf(this.kept.model, this.settings(), [...this.messages, ...more]);
+    const settings = this.settings(), messages = [...this.messages, ...more];
+    const body = requestOf(this.kept.model, settings, messages);
+    const tools = switchedOn(settings.server_tools);
+    return tools.length ? asResponse(body, messages, tools) : body;
   }
 
   #show() {
-    this.log.replaceChildren(...this.messages.map((each, at) => shown(each, each.model, this.#actions(at))));
+    this.log.replaceChildren(...this.messages.map((each, at) => shown(each, each.model, this.#actions(at), this.#decider(at))));
     this.#offerAnswers();
     requestAnimationFrame(() => this.#follow());
   }
@@ -196,7 +200,8 @@ export class Column {
 
   async #stream(body) {
     const view = new MessageView("assistant", body.model);
-    const reply = new Reply();
+    const isResponse = body.input !== undefined;
+    const reply = isResponse ? new ResponseReply() : new Reply();
     this.#aborter = new AbortController();
     this.log.append(view.root);
     this.log.setAttribute("aria-busy", "true");
@@ -209,8 +214,8 @@ export class Column {
     };
     let failure = null, stopped = false;
     try {
-      const response = await ask(CHAT_PATH, { method: "POST", body, signal: this.#aborter.signal });
-      for await (const chunk of events(response)) {
+      const response = await ask(isResponse ? RESPONSES_PATH : CHAT_PATH, { method: "POST", body, signal: this.#aborter.signal });
+      for await (const chunk of events(response, () => reply.isOver)) {
         reply.take(chunk);
         frame ||= requestAnimationFrame(draw);
       }
@@ -228,13 +233,15 @@ export class Column {
     const { message } = reply;
     // A call that was cut off can't be answered.
     const calls = failure || stopped ? [] : message.tool_calls.filter(Boolean);
-    const hasContent = message.content || message.reasoning || calls.length;
+    // Nor can items that have no end be sent again.
+    if (message.items && (failure || stopped)) delete message.items;
+    const hasContent = message.content || message.reasoning || calls.length || message.items?.length;
     const hasNothing = !hasContent && (failure || stopped);
     if (!hasNothing) {
       const kept = { ...message, tool_calls: calls, model: body.model, figures: { ...reply.figures, stopped } };
-      if (body.response_format && kept.content) kept.isJSON = isJSON(kept.content);
+      if ((body.response_format ?? body.text) && kept.content) kept.isJSON = isJSON(kept.content);
       this.messages.push(kept);
-      view.update(kept, true);
+      view.update(kept, true, this.#decider(this.messages.length - 1));
       view.finish(kept);
       view.offer(this.#actions(this.messages.length - 1));
     } else {
@@ -261,6 +268,22 @@ export class Column {
     this.log.append(box);
   }
 
+  /** What lets the user decide on the calls of the last message; the model goes on after the last. */
+  #decider(at) {
+    return at === this.messages.length - 1 ? (id, isAllowed) => this.#decide(at, id, isAllowed) : null;
+  }
+
+  #decide(at, id, isAllowed) {
+    const message = this.messages[at];
+    if (this.isBusy || at !== this.messages.length - 1) return;
+    (message.approvals ??= {})[id] = isAllowed;
+    this.#show();
+    this.onchange();
+    const left = this.log.children[at].querySelector(".asking button");
+    if (left) left.focus();
+    else this.#answer();
+  }
+
   /** Have the client's part of calls done: a field for each result. */
   #offerAnswers() {
     const calls = openCalls(this.messages);
@@ -285,7 +308,8 @@ export class Column {
 
   /** Why nothing can be said now; empty where something can. */
   get obstacle() {
-    return openCalls(this.messages).length ? t("column.answerFirst") : "";
+    const waits = this.messages.length > 0 && undecided(this.messages.at(-1)).length > 0;
+    return waits || openCalls(this.messages).length ? t("column.answerFirst") : "";
   }
 
   /** Leave the reply that is being streamed: its connection closes, which ends the work for it; kept is what there is. */

@@ -2,15 +2,16 @@
 
 import { announce, button, copy, element } from "./dom.js";
 import { number, seconds } from "./formats.js";
+import { HostedCalls } from "./hosted.js";
 import { Markdown } from "./markdown.js";
 import { t } from "./strings.js";
 
 const ROLES = ["user", "assistant", "tool"];
 
-/** A message that is there; `actions` are buttons below it. */
-export function shown(message, model, actions = []) {
+/** A message that is there; `actions` are buttons below it, `onDecide` hears what the user lets run. */
+export function shown(message, model, actions = [], onDecide = null) {
   const view = new MessageView(message.role, model);
-  view.update(message, true);
+  view.update(message, true, onDecide);
   if (message.figures) view.finish(message);
   view.offer(actions);
   return view.root;
@@ -20,6 +21,7 @@ export function shown(message, model, actions = []) {
 export class MessageView {
   #text = null;
   #thoughts = null;
+  #hosted = new HostedCalls();
   #calls = element("div", { class: "calls" });
   #body = element("div", { class: "body" });
   #foot = element("p", { class: "figures" });
@@ -33,6 +35,7 @@ export class MessageView {
       "article",
       { class: `message ${role}`, "aria-label": who },
       element("p", { class: "who" }, who),
+      this.#hosted.root,
       this.#body,
       this.#calls,
       this.#foot,
@@ -45,7 +48,8 @@ export class MessageView {
     this.#actions.replaceChildren(...actions);
   }
 
-  update({ content, reasoning, tool_calls: calls }, isWhole = false) {
+  update({ content, reasoning, tool_calls: calls, items, approvals }, isWhole = false, onDecide = null) {
+    if (items) this.#hosted.update(items, approvals, onDecide);
     if (reasoning) this.#think(reasoning);
     const parts = Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }];
     const text = parts.filter((part) => part.type === "text").map((part) => part.text).join("\n");

@@ -23,14 +23,16 @@ export async function playground(main) {
     models = (await (await ask("v1/models")).json()).data.map((model) => model.id);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    const again = () => playground(main);
+    // What begins once there is a key ends with the room as well: it is kept, and streams no more.
+    let end = () => {};
+    const again = async () => { end = await playground(main); };
     main.replaceChildren(
       element("h2", {}, t("playground.title")),
       error.status === 401
         ? keyForm("api", apiKey, again, error.message)
         : element("div", { class: "failure", role: "alert" }, element("p", {}, error.message), button(t("playground.again"), again)),
     );
-    return () => {};
+    return () => end();
   }
   const page = new Playground(main, models);
   await page.start();

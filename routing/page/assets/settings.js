@@ -4,6 +4,7 @@ import { NUMBERS } from "./chat.js";
 import { announce, button, element, labelled } from "./dom.js";
 import * as presets from "./presets.js";
 import { t } from "./strings.js";
+import { toolsForm } from "./tools_form.js";
 
 const EXAMPLE_TOOLS = `[{"type": "function", "function": {
   "name": "get_weather",
@@ -54,7 +55,7 @@ export function settingsForm(settings, onchange) {
     labelled(t("settings.format"), format),
     schema,
     element("label", { class: "check" }, kept("logprobs", element("input", { type: "checkbox" })), element("span", {}, t("settings.logprobs"))),
-    element("label", { class: "check" }, kept("web_search", element("input", { type: "checkbox" })), element("span", {}, t("settings.webSearch"))),
+    toolsForm(settings, onchange),
     labelled(t("settings.tools"), kept("tools", element("textarea", { rows: "5", spellcheck: "false", placeholder: EXAMPLE_TOOLS }))),
     labelled(t("settings.more"), kept("more", element("textarea", { rows: "2", spellcheck: "false", placeholder: '{"top_k": 40}' }))),
   );

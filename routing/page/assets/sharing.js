@@ -60,11 +60,12 @@ const isFork = (fork) =>
 
 function isMessage(message) {
   if (!isObject(message) || !ROLES.includes(message.role)) return false;
-  const { content, tool_calls: calls = [], figures, logprobs = [] } = message;
+  const { content, tool_calls: calls = [], figures, logprobs = [], items = [], approvals = {} } = message;
   const isContent = content === undefined || content === null || typeof content === "string" || (Array.isArray(content) && content.every(isPart));
   const areCalls = Array.isArray(calls) && calls.every((call) => typeof call?.function?.name === "string" && typeof call.function.arguments === "string");
   const areProbable = Array.isArray(logprobs) && logprobs.every((each) => typeof each?.token === "string" && typeof each.logprob === "number" && Array.isArray(each.top_logprobs ?? []));
-  return isContent && areCalls && areProbable && (figures === undefined || areFigures(figures));
+  const areItems = Array.isArray(items) && items.every((item) => isObject(item) && typeof item.type === "string") && isObject(approvals);
+  return isContent && areCalls && areItems && areProbable && (figures === undefined || areFigures(figures));
 }
 
 const areFigures = (figures) =>

@@ -1,5 +1,8 @@
 // The same request in other languages. Keys come from the environment.
 
+/** Requests for a response say `input`. */
+const isResponse = (body) => body.input !== undefined;
+
 const LANGUAGES = { curl, Python: python, JavaScript: javascript };
 
 /** Code that sends `body`, by language. */
@@ -10,7 +13,7 @@ export function snippets(body, baseUrl) {
 function curl(body, baseUrl) {
   const data = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
   return [
-    `curl ${body.stream ? "-N " : ""}${baseUrl}/chat/completions \\`,
+    `curl ${body.stream ? "-N " : ""}${baseUrl}/${isResponse(body) ? "responses" : "chat/completions"} \\`,
     `  -H 'content-type: application/json' \\`,
     `  -H "authorization: Bearer $OPENAI_API_KEY" \\`,
     `  -d '${data}'`,
@@ -23,10 +26,37 @@ const KNOWN = new Set(
   ("model messages stream stream_options temperature top_p max_tokens seed presence_penalty frequency_penalty stop" +
     " reasoning_effort logprobs top_logprobs tools tool_choice response_format n user").split(" "),
 );
+const KNOWN_OF_RESPONSES = new Set(
+  ("model input instructions stream store include temperature top_p max_output_tokens reasoning text top_logprobs" +
+    " tools tool_choice").split(" "),
+);
+
+const PYTHON_LOOP = {
+  chat: `for chunk in stream:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+`,
+  response: `for event in stream:
+    if event.type == "response.output_text.delta":
+        print(event.delta, end="", flush=True)
+`,
+};
+
+const JAVASCRIPT_LOOP = {
+  chat: `for await (const chunk of stream) {
+  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
+}
+`,
+  response: `for await (const event of stream) {
+  if (event.type === "response.output_text.delta") process.stdout.write(event.delta);
+}
+`,
+};
 
 function python(body, baseUrl) {
-  const known = Object.entries(body).filter(([name]) => KNOWN.has(name));
-  const others = Object.fromEntries(Object.entries(body).filter(([name]) => !KNOWN.has(name)));
+  const names = isResponse(body) ? KNOWN_OF_RESPONSES : KNOWN;
+  const known = Object.entries(body).filter(([name]) => names.has(name));
+  const others = Object.fromEntries(Object.entries(body).filter(([name]) => !names.has(name)));
   const lines = known.map(([name, value]) => `    ${name}=${pythonValue(value, "    ")},`);
   if (Object.keys(others).length) lines.push(`    extra_body=${pythonValue(others, "    ")},`);
   return `import os
@@ -34,13 +64,10 @@ function python(body, baseUrl) {
 from openai import OpenAI
 
 client = OpenAI(base_url=${JSON.stringify(baseUrl)}, api_key=os.environ.get("OPENAI_API_KEY", "none"))
-stream = client.chat.completions.create(
+stream = client.${isResponse(body) ? "responses" : "chat.completions"}.create(
 ${lines.join("\n")}
 )
-for chunk in stream:
-    if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="", flush=True)
-`;
+${PYTHON_LOOP[isResponse(body) ? "response" : "chat"]}`;
 }
 
 function pythonValue(value, indent) {
@@ -61,9 +88,6 @@ function javascript(body, baseUrl) {
   return `import OpenAI from "openai";
 
 const client = new OpenAI({ baseURL: ${JSON.stringify(baseUrl)}, apiKey: process.env.OPENAI_API_KEY ?? "none" });
-const stream = await client.chat.completions.create(${indented});
-for await (const chunk of stream) {
-  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
-}
-`;
+const stream = await client.${isResponse(body) ? "responses" : "chat.completions"}.create(${indented});
+${JAVASCRIPT_LOOP[isResponse(body) ? "response" : "chat"]}`;
 }
