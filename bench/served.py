@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopPSamplingStrategy
 from providers.local.engine import Engine, Generation, Sampled
-
-
-class Served(NamedTuple):
-    """One request: when it was sent, and when each of its tokens came, in seconds."""
-
-    sent: float
-    tokens: list[float]
+from routing.cli.machine.measuring import Served
 
 
 async def serve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,9 @@ from providers.local.models.folders import (
     partial_folder,
     store_folder,
 )
+from providers.local.models.forecast import context_in, context_of
+from providers.local.models.gguf_header import read_header
+from providers.local.models.ollama import OllamaName
 from providers.local.models.store import STARTER_FOLDER, STARTER_GGUF, locked, place_of
 
 
@@ -24,7 +26,7 @@ class Pulled(NamedTuple):
         name: by which templates and `pull` know it.
         folder: where it is.
         size: its bytes on disk, with what engines keep beside it.
-        context: tokens that it holds; None where its files don't say, or are GGUF.
+        context: tokens that it holds; None where its files don't say.
         is_gguf: whether `local::llama_cpp` runs it; else `local::torch` does.
     """
 
@@ -49,7 +51,9 @@ def remove(name: str) -> Pulled:
     Raises:
         ModelStoreError: it is not in the store, or can't be removed.
     """
-    place_of(name)
+    if (place := place_of(name)) is not None:
+        # Names that say the same in other words are of one model.
+        name = next((each.name for each in pulled() if each.folder == place), name)
     with locked(name, lambda step, done=0, total=None: None):
         there = {each.name: each for each in pulled()}
         if name not in there:
@@ -75,6 +79,9 @@ def _found(models: Path) -> Iterator[Pulled]:
             yield _pulled(name, models / name, is_gguf=name == STARTER_GGUF)
     for folder in models.glob("hf/*/*"):
         yield _pulled(f"hf:{folder.parent.name}/{folder.name}", folder, is_gguf=False)
+    for folder in models.glob("ollama/*/*/*"):
+        called = OllamaName(folder.parent.parent.name, folder.parent.name, folder.name)
+        yield _pulled(str(called), folder, is_gguf=True)
     for folder in models.glob("gguf/*/*/*"):
         repository = f"{folder.parent.parent.name}/{folder.parent.name}"
         # The folder's name has no slashes; the file's may.
@@ -84,16 +91,14 @@ def _found(models: Path) -> Iterator[Pulled]:
 
 
 def _pulled(name: str, folder: Path, *, is_gguf: bool) -> Pulled:
-    context = None if is_gguf else _context(folder / "config.json")
+    context = _gguf_context(folder) if is_gguf else context_of(folder)
     return Pulled(name, folder, bytes_under(folder), context, is_gguf)
 
 
-def _context(config: Path) -> int | None:
-    try:
-        members = json.loads(config.read_text("utf-8"))
-        found = members.get("max_position_embeddings") or members["text_config"].get(
-            "max_position_embeddings"
-        )
-    except (OSError, ValueError, LookupError, AttributeError):
-        return None
-    return found if isinstance(found, int) else None
+def _gguf_context(folder: Path) -> int | None:
+    for file in sorted(folder.rglob("*.gguf"))[:1]:
+        try:
+            return context_in(read_header(file))
+        except (OSError, ValueError):
+            return None  # who loads it says what is wrong with it
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def footprint(
     context_length: int | None,
     *,
     generates: bool,
+    counts: WeightCounts | None = None,
 ) -> Footprint:
     """What the model in `folder` takes.
 
@@ -54,6 +55,7 @@ def footprint(
         config: the provider's settings.
         context_length: the most tokens of a sequence, if the template says so.
         generates: whether it has a KV cache.
+        counts: of its weights, where those are not in the folder yet.
 
     Raises:
         ProviderStartError: its files make no sense.
@@ -62,7 +64,7 @@ def footprint(
     dtype = choose_dtype(config.dtype, device)
     place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
     try:
-        counts = count_weights(folder)
+        counts = counts or count_weights(folder)
         architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
@@ -98,8 +100,14 @@ def count_weights(folder: Path) -> WeightCounts:
         if not sizes:
             raise ValueError("there are no weights")
         return WeightCounts(sum(sizes) // 2, 0)
-    tables = [math.prod(shape) for name, shape in found if name.endswith("embed_tokens.weight")]
-    return WeightCounts(sum(math.prod(shape) for _, shape in found), max(tables, default=0))
+    return counts_of(found)
+
+
+def counts_of(shapes: Iterable[tuple[str, Sequence[int]]]) -> WeightCounts:
+    """How many numbers tensors of these names and shapes have."""
+    found = [(name, math.prod(shape)) for name, shape in shapes]
+    tables = [count for name, count in found if name.endswith("embed_tokens.weight")]
+    return WeightCounts(sum(count for _, count in found), max(tables, default=0))
 
 
 def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
