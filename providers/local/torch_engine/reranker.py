@@ -26,15 +26,10 @@ from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.embedder import BATCH_TOKENS, batches
+from providers.local.torch_engine.embedder import BATCH_TOKENS, batches, longest_text
 from providers.local.torch_engine.loading.checkpoint import read_model
 
 _HEAD = "ForSequenceClassification"
-_NO_LIMIT = 1_000_000
-"""A tokenizer that knows of no limit says a number that is larger."""
-
-_PADDED_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"})
-"""The positions of these begin behind that of padding, so that fewer are left."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +105,7 @@ def load_reranker(
     backend.no_truncation()
     backend.encode_special_tokens = config.control_tokens != "all"
     padding = model.config.pad_token_id or 0
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is not None and model.config.model_type in _PADDED_POSITIONS:
-        positions -= padding + 1
-    limits = [positions, tokenizer.model_max_length, context_length]
-    max_tokens = min(limit for limit in limits if limit is not None)
-    if max_tokens > _NO_LIMIT:
-        max_tokens = 512
+    max_tokens = longest_text(model.config, [tokenizer.model_max_length, context_length])
     longest_token = max(len(token.encode()) for token in backend.get_vocab())
     return LoadedReranker(
         name,

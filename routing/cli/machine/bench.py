@@ -287,7 +287,7 @@ async def _first(client: openai.AsyncOpenAI, model: str) -> tuple[AskedModel, in
                 f"The model said {REPLY_TOKENS} tokens in no less than {FIRST_SECONDS:g} s: it is"
                 " too large for this machine."
             ) from None
-        usage = next((each["usage"] for each in events if each.get("usage")), {})
+        usage: Mapping[str, Any] = next((each["usage"] for each in events if each.get("usage")), {})
         said = sum(map(_says, events))
         if not said:
             raise BenchError(f"The model '{model}' said nothing.")
