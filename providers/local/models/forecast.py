@@ -167,9 +167,9 @@ def _in_torch(
 ) -> tuple[str, tuple[Need, ...]]:
     from transformers import AutoConfig
 
-    from providers.local.torch_engine import embedder, reranker
     from providers.local.torch_engine.config import TorchConfig
     from providers.local.torch_engine.devices import choose_device, choose_dtype
+    from providers.local.torch_engine.kinds import is_embedder, is_reranker
     from providers.local.torch_engine.loading import footprint
     from providers.local.torch_engine.loading.architectures import why_not
     from providers.local.torch_engine.loading.loader import NEEDS, chosen_quantization
@@ -181,9 +181,9 @@ def _in_torch(
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise _UnknownError(f"its config.json can't be read: {line}") from error
     generates, numbers = False, ["none"]
-    if reranker.is_reranker(folder):
+    if is_reranker(folder):
         how = "in batches; it ranks documents"
-    elif embedder.is_embedder(folder):
+    elif is_embedder(folder):
         how = "in batches; it embeds texts"
     else:
         generates, reason = True, why_not(architecture)

@@ -60,11 +60,6 @@ class LoadedEmbedder:
     max_characters: int
 
 
-def is_embedder(folder: Path) -> bool:
-    """Whether `folder` is of this kind."""
-    return (folder / "modules.json").is_file()
-
-
 def load_embedder(
     name: str,
     folder: Path,

@@ -7,7 +7,6 @@ function, as https://sbert.net/docs/cross_encoder does it for one label; the ord
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_de
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.embedder import BATCH_TOKENS, batches, longest_text
 from providers.local.torch_engine.loading.checkpoint import read_model
-
-_HEAD = "ForSequenceClassification"
 
 
 @dataclass(frozen=True)
@@ -53,20 +50,6 @@ class LoadedReranker:
     has_types: bool
     max_tokens: int
     max_characters: int
-
-
-def is_reranker(folder: Path) -> bool:
-    """Whether `folder` is of this kind."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return False
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        return False  # who loads it says what is wrong with it
-    kinds = config.get("architectures") or [""]
-    labels = config.get("num_labels", len(config.get("id2label") or (0, 1)))
-    return str(kinds[0]).endswith(_HEAD) and labels == 1
 
 
 def load_reranker(

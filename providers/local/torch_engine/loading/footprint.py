@@ -17,7 +17,6 @@ from providers.base import ProviderStartError
 from providers.local.residency.host import Footprint
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.loading import weight_cache
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
 
@@ -79,9 +78,12 @@ def footprint(
     if why_not(architecture) is None:
         quantization = chosen_quantization(name, config, device, dtype)
         stays = weight_bytes(counts, dtype, quantization)
-        kept = weight_cache.file_in(folder)
-        if quantization == "int8" and kept.is_file():
-            loading = kept.stat().st_size
+        if quantization == "int8":
+            from providers.local.torch_engine.loading import weight_cache  # for x86 alone
+
+            kept = weight_cache.file_in(folder)
+            if kept.is_file():
+                loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
     beside = 0 if place == "cpu" else CUDA_BYTES
     return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)

@@ -7,7 +7,6 @@ made anew when the model's files, this code or transformers have changed, and wh
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -27,6 +25,7 @@ from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine.cpu_kernels import products
 from providers.local.torch_engine.cpu_kernels.products import Int8Linear
 from providers.local.torch_engine.loading import architectures, weights
+from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
 from providers.local.torch_engine.model import experts, gated_mlp
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
@@ -110,13 +109,8 @@ def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
-    status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
-    files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
-    code = b"".join(
-        Path(str(module.__file__)).read_bytes()
-        for module in (architectures, decoder_module, experts, gated_mlp, products, weights)
-    )
-    return json.dumps([files, hashlib.sha256(code).hexdigest(), transformers.__version__])
+    modules = (architectures, decoder_module, experts, gated_mlp, products, weights)
+    return source_of(folder, [str(each.__file__) for each in modules])
 
 
 def _described(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:

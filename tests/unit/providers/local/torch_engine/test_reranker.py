@@ -18,7 +18,8 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.types import EmbeddingRequest, RerankRequest
 from providers.base import ProviderStartError
-from providers.local.torch_engine.reranker import TorchReranker, is_reranker
+from providers.local.torch_engine.kinds import is_reranker
+from providers.local.torch_engine.reranker import TorchReranker
 from tests.tiny_models import make_embedder, make_reranker
 from tests.unit.calls import call_of
 from tests.unit.providers.local.torch_engine.test_embedder import running
