@@ -11,17 +11,21 @@ from routing.cli.machine.measuring import Served
 
 
 async def serve(
-    engine: Engine, prompt: Sequence[int], output_tokens: int, temperature: float = 0.0
+    engine: Engine,
+    prompt: Sequence[int],
+    output_tokens: int,
+    temperature: float = 0.0,
+    into: Served | None = None,
 ) -> Served:
     """One request of the engine as its event loop sees it; greedy where the temperature is 0.
 
-    End tokens are ignored.
+    End tokens are ignored. What has come of one that is broken off is in `into`.
     """
     sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
     if temperature:
         strategy = TopPSamplingStrategy(temperature, 1.0)
         sampling = SamplingParams(strategy, ignore_eos=True, seed=1)
-    served = Served(time.perf_counter(), [])
+    served = Served(time.perf_counter(), []) if into is None else into
     async for outputs in engine.generate(Generation(tuple(prompt), sampling, output_tokens)):
         now = time.perf_counter()
         served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
