@@ -20,6 +20,7 @@ from llama_compat.distribution import (
     ServerSettings,
 )
 from llama_compat.errors import APIError
+from llama_compat.exchange import ANYBODY, Principal
 from llama_compat.reasoning.memory import ReasoningMemory
 from llama_compat.text.one_line import one_line
 from llama_compat.types import ModelInfo
@@ -43,7 +44,6 @@ from routing.storage.responses import ResponseStore
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
-    from llama_compat.exchange import Principal
     from providers.local.residency.residency import Residency
     from routing.access.access import Access
     from routing.access.limits.requests import RequestLimits
@@ -289,6 +289,18 @@ class Runtime:
         except StorageError:
             raise keys_unavailable() from None
         return self.authenticator.principal(headers)
+
+    def owner(self, key: str) -> Principal | None:
+        """Whose key has this id, for what is worked on while nobody asks; None where it opens
+        nothing any more."""
+        if self.keys.is_open:
+            return ANYBODY if key == ANYBODY.id else None
+        return self.keys.principal(key, time.time())
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether a key that is not found is not there."""
+        return self.access is None or not self.access.is_away
 
     async def check_overseer(self, headers: RawHeaders) -> None:
         """Make sure that who asks may see how all of the server does.

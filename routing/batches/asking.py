@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -91,16 +90,14 @@ class Asker:
 
     def principal(self, owner: str) -> Principal | None:
         """Whose key has this id; None where it opens nothing any more."""
-        keys = self.runtime.keys
-        if keys.is_open or self._is_open:
+        if self._is_open:
             return ANYBODY if owner == ANYBODY.id else None
-        return keys.principal(owner, time.time())
+        return self.runtime.owner(owner)
 
     @property
     def knows_keys(self) -> bool:
         """Whether a key that is not found is not there."""
-        access = self.runtime.access
-        return access is None or not access.is_away
+        return self.runtime.knows_keys
 
     def is_local(self, model: str) -> bool:
         """Whether all that may answer for a model runs in this process."""

@@ -14,32 +14,25 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
 from functools import lru_cache, partial
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from llama_compat.dialects.base import Operation
-from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
-from llama_compat.errors import APIError
-from llama_compat.exchange import Call, Principal, Reply
+from llama_compat.exchange import Call, Reply
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.translation import replayed
-from llama_compat.wire.json_fields import encode_json, parse_fields
-from routing.cache.asked import CacheableCall, CacheScope
+from routing.cache.alike import AlikeQuestions
+from routing.cache.asked import CacheableCall, CacheScopes, Place
 from routing.cache.control import HEADER as CONTROL_HEADER
 from routing.cache.control import USUAL, CacheControl, cache_control
-from routing.cache.embeddings import CacheableEmbedding, Vectors, first_vector
+from routing.cache.embeddings import CacheableEmbedding, Vectors
 from routing.cache.entries import entry_of, keep_copy, read_back, read_now, same_bytes
 from routing.cache.exact import ExactCache
 from routing.cache.flights import Errand, Flight
-from routing.cache.keys import Written, belongs_to, written
 from routing.cache.store import Entry, MemoryHit, MemoryReplies, age_of
-from routing.ingress.own_requests import lasting, read_through, within
 from routing.layers.chain import Owner
 from routing.layers.guardrails import Guardrails
 from routing.models import Route
-from routing.policy.targets import LiveTarget
 from routing.policy.wanted import PIN_HEADER, header
 from routing.request import Handler, Request
 
@@ -52,20 +45,11 @@ HEADER = "x-llama-compat-cache"
 
 SIMILARITY = "x-llama-compat-cache-similarity"
 
-CACHE = Principal("cache", "cache")
-"""Who asks what the cache needs to know."""
-
 LARGEST_BYTES = 16 << 20
 """A reply that is longer is not kept."""
 
 MAX_KNOWN = 8
 """Of so many keys, or versions of an API, it is known what the same bytes ask for."""
-
-Whose = tuple[str, ...]
-"""Whose replies a request may be given, and what those have passed, where there are guardrails."""
-
-Place = tuple[Any, ...]
-"""What it depends on, besides a request's bytes, what that asks for."""
 
 Landed = Callable[[Reply, bytes], Awaitable[None]]
 """Told of a reply that has come to its end, and of its bytes."""
@@ -92,15 +76,14 @@ class CacheLayer:
         guardrails: Guardrails | None = None,
     ) -> None:
         self._next = next
-        self._guardrails = guardrails
+        self._scopes = CacheScopes(guardrails)
         self._caches = caches
         self._owner = owner
+        self._alike = AlikeQuestions(next, owner)
         self._clock = clock
         self._flights: dict[bytes, Flight | Errand] = {}
         self._airborne: set[Flight] = set()
         self._vectors = Vectors()
-        self._known_targets: dict[str, tuple[Route, tuple[str, ...]]] = {}
-        self._known_scopes: dict[tuple[str, Whose], tuple[Route, CacheScope]] = {}
 
     def __call__(self, request: Request) -> Awaitable[Reply]:
         """Answer a request.
@@ -129,7 +112,7 @@ class CacheLayer:
                 and reading.fields is call.fields
                 and call.operation is request.operation
             ):
-                place = self._place(call, route, cache, pin)
+                place = self._scopes.place(call, route, cache, pin)
                 if control is USUAL and reading.known:
                     reply = self._at_once(request, call, reading.known.get(place), route, cache)
                     if reply is not None:
@@ -149,7 +132,7 @@ class CacheLayer:
         self, request: Request, call: Call, route: Route, cache: ExactCache
     ) -> Reply:
         control = cache_control(request.attempts.headers)
-        scope = self._scope(route, cache, self._whose(call, route, cache))
+        scope = self._scopes.of(call, route, cache)
         pin = header(request.attempts.headers, PIN_HEADER)
         asked: CacheableEmbedding | None = None
         if not control.no_store:
@@ -223,14 +206,14 @@ class CacheLayer:
         of_a_socket = request.recall is not None and not is_kept
         if control.no_store or of_a_socket or _searches_files(call):
             return _said(await self._next(request), "bypass")
-        reading = request.reading
+        reading, asks = request.reading, self._scopes.asks
         if reading is None or place is None:
-            asked = await off_loop(call.size, self._asks, call, route, cache, pin, is_kept=is_kept)
+            asked = await off_loop(call.size, asks, call, route, cache, pin, is_kept=is_kept)
         else:
             known: CacheableCall | None = reading.known.get(place)
             if known is None or known.route is not route:
                 size = len(request.body)
-                known = self._asks(call, route, cache, pin, body_bytes=size, whose=place[0])
+                known = asks(call, route, cache, pin, body_bytes=size, whose=place[0])
                 if len(reading.known) >= MAX_KNOWN:
                     reading.known.clear()
                 reading.known[place] = known
@@ -247,9 +230,9 @@ class CacheLayer:
             return _said(await self._next(request), "bypass")
         compared: AskedQuestion | None = None
         if cache.questions is not None and not control.no_cache:
-            compared = await self._compared(request, call, asked, cache)
+            compared = await self._alike.compared(request.request_id, call, asked, cache)
             if compared is not None:
-                reply = await self._alike(request, call, asked, cache, compared, control.max_age)
+                reply = await self._like(request, call, asked, cache, compared, control.max_age)
                 # The same may have been asked meanwhile.
                 reply = reply or await self._found(request, call, asked, cache, control.max_age)
                 if reply is not None:
@@ -262,63 +245,6 @@ class CacheLayer:
         else:
             reply = await self._fetched(request, call, asked, cache, compared)
         return _said(reply, "bypass" if control.no_cache else "miss")
-
-    def _place(self, call: Call, route: Route, cache: ExactCache, pin: str | None) -> Place:
-        """What it depends on, besides a request's bytes, what that asks for."""
-        return (self._whose(call, route, cache), pin, *call.headers.items())
-
-    def _whose(self, call: Call, route: Route, cache: ExactCache) -> Whose:
-        """Whose replies may be given to who asks, and what those have passed."""
-        owner = belongs_to(call.principal, cache.settings.share)
-        if self._guardrails is None:
-            return (owner,)
-        return (owner, self._guardrails.told_apart(call, route))
-
-    def _asks(
-        self,
-        call: Call,
-        route: Route,
-        cache: ExactCache,
-        pin: str | None,
-        *,
-        is_kept: bool = False,
-        body_bytes: int | None = None,
-        whose: Whose | None = None,
-    ) -> CacheableCall:
-        """What `call` asks for, as far as that is known without its meaning."""
-        scope = self._scope(route, cache, whose or self._whose(call, route, cache))
-        where = scope.unpinned if pin is None else (*scope.unpinned, pin)
-        as_written: Written | None = None
-        may_be: bool | None = None
-        keys: tuple[bytes, ...] = ()
-        size = call.size if body_bytes is None else body_bytes
-        if not is_kept:
-            settings, elsewhere = cache.settings, cache.store.is_shared
-            as_written = written(call, where, settings, leaves_memory=elsewhere)
-            may_be, keys = as_written.may_be_kept, as_written.keys
-            size += len(as_written.exact) + len(as_written.key)
-        if call.operation.lasts(call.fields):
-            may_be = False
-        asked = CacheableCall(call, route, scope, where, as_written, may_be, keys, size)
-        scope.wires.add(asked.wire)
-        return asked
-
-    def _scope(self, route: Route, cache: ExactCache, whose: Whose) -> CacheScope:
-        known = self._known_scopes.get((route.name, whose))
-        if known is not None and known[0] is route:
-            return known[1]
-        owner, *passed = whose
-        scope = cache.scope((owner, route.name, *passed, *self._told_apart(route)))
-        self._known_scopes[route.name, whose] = (route, scope)
-        return scope
-
-    def _told_apart(self, route: Route) -> tuple[str, ...]:
-        """A route's targets, each by all that makes it another; what they are is made once."""
-        known = self._known_targets.get(route.name)
-        if known is None or known[0] is not route:
-            told = tuple(dict.fromkeys(map(_told, route.targets)))
-            known = self._known_targets[route.name] = (route, told)
-        return known[1]
 
     def _may_be_found(self, asked: CacheableCall, cache: ExactCache) -> bool:
         """Whether anything may be there, or on its way, for who comes by the only API of all."""
@@ -427,30 +353,7 @@ class CacheLayer:
             await keep_copy(store, entry, asked, reply)
         return self._hit(request, reply, entry)
 
-    # What is alike --------------------------------------------------------------------------------
-
-    async def _compared(
-        self, request: Request, call: Call, asked: CacheableCall, cache: ExactCache
-    ) -> AskedQuestion | None:
-        """What the user asks last, with its vector; None where nothing is to be compared."""
-        from routing.cache.semantic import Question
-
-        settings, questions = cache.semantic, cache.questions
-        assert settings is not None
-        assert questions is not None
-        await asked.read(cache.settings)
-        meant = asked.meaning
-        if meant is None or call.operation.kind != "chat":
-            return None
-        question = await off_loop(call.size, Question.of, meant, asked.where)
-        if question is None:
-            return None
-        body = {"model": settings.model, "input": question.text}
-        told = await self._ask(request, EMBEDDINGS, body, settings.timeout)
-        numbers = () if told is None else await off_loop(len(told), first_vector, told)
-        return questions.with_vector(question, numbers)
-
-    async def _alike(
+    async def _like(
         self,
         request: Request,
         call: Call,
@@ -460,46 +363,14 @@ class CacheLayer:
         max_age: float | None,
     ) -> Reply | None:
         """The reply to a question that is so much alike that it may be given; None for none."""
-        from routing.cache.semantic import says_yes, verifying
-
-        settings, questions = cache.semantic, cache.questions
-        assert settings is not None
-        assert questions is not None
-        for each in await questions.alike(compared, settings.threshold):
-            entry = await cache.store.find((each.key,), max_age)
-            if entry is None:
-                if max_age is None and not cache.store.is_away:
-                    questions.forget(each.number)
-                continue
-            if settings.verify is not None:
-                body = verifying(settings.verify, each.text, compared.question.text)
-                told = await self._ask(request, CHAT, body, settings.timeout)
-                if told is None or not says_yes(told):
-                    continue
-            reply = await self._translated(request, call, asked, entry, cache, is_same=False)
-            if reply is not None:
-                reply.headers = {**reply.headers, SIMILARITY: f"{each.similarity:.4f}"}
-                return reply
+        found = self._alike.found(request.request_id, cache, compared, max_age)
+        async with aclosing(found) as entries:
+            async for entry, similarity in entries:
+                reply = await self._translated(request, call, asked, entry, cache, is_same=False)
+                if reply is not None:
+                    reply.headers = {**reply.headers, SIMILARITY: f"{similarity:.4f}"}
+                    return reply
         return None
-
-    async def _ask(
-        self, request: Request, operation: Operation, body: dict[str, Any], seconds: float
-    ) -> bytes | None:
-        """What a model of the template answers the cache itself, in a request of its own; None
-        where it does not."""
-        fields = parse_fields(encode_json(body))
-        own = Request(operation, f"{request.request_id}-cache", CACHE)
-        own.asks(fields, operation.look(fields, {}), counts_usage=True)
-        try:
-            with lasting(own, self._owner.begin):
-                return await within(seconds, self._answered(own))
-        except APIError as error:
-            log.warning("%s: the semantic cache is passed by: %s", own.request_id, error.message)
-        return None
-
-    async def _answered(self, own: Request) -> bytes:
-        self._owner.route(own)
-        return await read_through(own, await self._next(own))
 
     # What is on its way ---------------------------------------------------------------------------
 
@@ -738,13 +609,3 @@ async def _watched_stream(
             yield piece
     if size <= LARGEST_BYTES:
         await landed(reply, b"".join(pieces))
-
-
-def _told(target: LiveTarget) -> str:
-    provider = target.provider
-    kind = type(provider)
-    # What one replica says, all of them do.
-    asked = replace(target.target, place="")
-    told = (kind.__module__, kind.__qualname__, provider.config, asked)
-    digest = blake2b(repr(told).encode(errors="replace"), digest_size=16).hexdigest()
-    return f"{target.state.name} {digest}"

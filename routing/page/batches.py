@@ -10,9 +10,9 @@ from fastapi import Query, Request
 from llama_compat.errors import APIError
 from routing.auth import ADMIN
 from routing.batches.files import unavailable
-from routing.batches.journal import AS_CANCELLED, Job
+from routing.batches.journal import Job
 from routing.batches.shown import openai_batch
-from routing.ingress.apis.batches import worker_of
+from routing.ingress.apis.batches import cancel_job, worker_of
 from routing.page.audited import noted
 from routing.runtime import runtime_of
 
@@ -58,19 +58,13 @@ async def cancel_any_batch(request: Request, batch_id: str) -> dict[str, Any]:
     second."""
     worker = worker_of(request)
     with unavailable():
-        broken_off = await worker.journal.break_off(batch_id, AS_CANCELLED)
         job = await worker.journal.get(batch_id)
     if job is None:
         raise APIError(404, f"There is no batch '{batch_id[:100]}'.", code="batch_not_found")
-    if broken_off:
-        worker.wake(job.id)
-    elif job.status != "cancelling":
-        raise APIError(
-            409,
-            f"Batch '{job.id}' is {job.status}: it can't be cancelled any more.",
-            code="batch_has_ended",
-        )
+    await cancel_job(request, job)
     await noted(request, "batch.cancel", job.id)
+    with unavailable():
+        job = await worker.journal.get(batch_id) or job
     return _told(job, worker.files.now())
 
 

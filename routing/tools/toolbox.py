@@ -257,10 +257,9 @@ class ReplyTools:
         """All that is taken."""
         return self._taken | self._tools.keys()
 
-    def begun(self, call: AnyToolCall) -> HostedCall:
-        """The call as it is shown before it runs."""
+    def _shown(self, call: AnyToolCall) -> HostedCall:
         tool = self._tools[call.tool_name]
-        shown = HostedCall(
+        return HostedCall(
             call.call_id,
             tool.kind,
             tool.name,
@@ -268,23 +267,19 @@ class ReplyTools:
             tool.server,
             model_name=call.tool_name,
         )
-        if not tool.asks:
+
+    def begun(self, call: AnyToolCall) -> HostedCall:
+        """The call as it is shown before it runs."""
+        shown = self._shown(call)
+        if not self._tools[call.tool_name].asks:
             return shown
         return structs.replace(shown, kind="mcp_approval_request", status="completed")
 
     async def run(self, call: AnyToolCall) -> HostedCall:
         """Run a call; what goes wrong is what it gives."""
-        tool = self._tools[call.tool_name]
-        shown = HostedCall(
-            call.call_id,
-            tool.kind,
-            tool.name,
-            call.arguments_json or "{}",
-            tool.server,
-            model_name=call.tool_name,
-        )
+        shown = self._shown(call)
         try:
-            gave = await tool.run(arguments_object(call))
+            gave = await self._tools[call.tool_name].run(arguments_object(call))
         except ToolError as error:
             return structs.replace(shown, status="failed", error=error.code, output=error.message)
         self._urls.update(each.url for each in gave.sources if isinstance(each, WebSource))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.openai.operations import EMBEDDINGS
 from llama_compat.errors import APIError
-from llama_compat.exchange import ANYBODY, Principal
+from llama_compat.exchange import Principal
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json, parse_fields
 from routing.ingress.own_requests import lasting, read_through
@@ -50,16 +49,12 @@ class TextEmbedder:
 
     def principal(self, owner: str) -> Principal | None:
         """Whose key has this id; None where it opens nothing any more."""
-        keys = self._runtime.keys
-        if keys.is_open:
-            return ANYBODY if owner == ANYBODY.id else None
-        return keys.principal(owner, time.time())
+        return self._runtime.owner(owner)
 
     @property
     def knows_keys(self) -> bool:
         """Whether a key that is not found is not there."""
-        access = self._runtime.access
-        return access is None or not access.is_away
+        return self._runtime.knows_keys
 
     async def embed(
         self, model: str, texts: Sequence[str], principal: Principal, *, can_wait: bool = False

@@ -21,6 +21,8 @@ from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 STEPS = 3
 """How many steps are compared with as many; single ones vary by a fifth."""
+KNOWN = 9
+"""By so many of the last it is known what a step takes: of fewer several may be late by chance."""
 SOONER = 0.93
 """What of the time fewer threads may take at most to be better; less is noise. More threads need
 only not be worse, so that of what is the same the most remain."""
@@ -29,7 +31,11 @@ LATER = 1.3
 PAUSES = 0.25, 8.0
 """Seconds of steps between two trials: after one that was won, and the most that they become,
 doubled by each that was lost. A trial with too many threads costs some 100 ms beside a neighbour,
-and one with too few 10 ms without."""
+and one with too few 10 ms without; of a batch of 32 sequences it is 250 ms."""
+SHARE = 0.03
+"""Of the time, what trials may cost that were lost: however late steps are, there is none before
+that. The steps of a server that works on much else at the same time are late now and then, and no
+other number of threads makes them sooner."""
 
 
 def sizes(most: int) -> list[int]:
@@ -54,6 +60,7 @@ class TeamSize:
         self._work: Hashable = None
         self._settled = _Settled()
         self._trial: _Trial | None = None
+        self._rest = 0.0
 
     @property
     def threads(self) -> int:
@@ -67,11 +74,12 @@ class TeamSize:
             work: what it computed; only steps with the same are compared.
             seconds: what it took.
         """
+        self._rest -= seconds
         if work != self._work:
             self._work, self._settled, self._trial = work, _Settled(), None
         elif self._trial is not None:
             self._judge(self._trial, seconds)
-        elif self._settled.took(seconds, self._pause):
+        elif self._settled.took(seconds, self._pause) and self._rest <= 0:
             self._begin()
         if self._settled.late:
             self._pause = PAUSES[0]
@@ -94,6 +102,7 @@ class TeamSize:
         else:
             self._up = not self._up
             self._pause = min(2 * self._pause, PAUSES[1])
+            self._rest = trial.lost(usual) / SHARE
         self._settled, self._trial = _Settled(), None
 
 
@@ -101,7 +110,7 @@ class _Settled:
     """The steps since a size was found."""
 
     def __init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=STEPS)
+        self._last: deque[float] = deque(maxlen=KNOWN)
         self._least = float("inf")
         self._elapsed = 0.0
 
@@ -111,7 +120,7 @@ class _Settled:
 
     @property
     def late(self) -> bool:
-        return len(self._last) == STEPS and self.median > LATER * self._least
+        return len(self._last) >= STEPS and self.median > LATER * self._least
 
     def took(self, seconds: float, pause: float) -> bool:
         """Whether it is time for a trial."""
@@ -129,15 +138,19 @@ class _Trial:
     def __init__(self, at: int) -> None:
         self.at = at
         self.taken: list[float] = []
-        self._warm = False
+        self._first: float | None = None
 
     def took(self, seconds: float, usual: float) -> bool:
         """Whether it can be judged. The first step pays for the threads that begin or end."""
-        if not self._warm:
-            self._warm = True
+        if self._first is None:
+            self._first = seconds
             return False
         self.taken.append(seconds)
-        return len(self.taken) == STEPS or seconds > 2 * usual
+        return len(self.taken) == STEPS or seconds > LATER * usual
+
+    def lost(self, usual: float) -> float:
+        """Seconds that it took beyond what its steps take usually."""
+        return max(0.0, (self._first or 0.0) + sum(self.taken) - (len(self.taken) + 1) * usual)
 
 
 class TeamRunner:

@@ -282,7 +282,17 @@ async def retrieve_batch(request: Request, batch_id: str) -> dict[str, Any]:
 
 async def cancel_batch(request: Request, batch_id: str) -> dict[str, Any]:
     """End a batch. What was answered is kept; what is on its way ends within a second."""
-    worker, job = worker_of(request), await found_job(request, batch_id, "openai")
+    await cancel_job(request, await found_job(request, batch_id, "openai"))
+    return await retrieve_batch(request, batch_id)
+
+
+async def cancel_job(request: Request, job: Job) -> None:
+    """Have `job` end before its lines are done.
+
+    Raises:
+        APIError: 409, it has ended; 503, where batches are kept can't be reached.
+    """
+    worker = worker_of(request)
     with unavailable():
         broken_off = await worker.journal.break_off(job.id, AS_CANCELLED)
     if broken_off:
@@ -293,4 +303,3 @@ async def cancel_batch(request: Request, batch_id: str) -> dict[str, Any]:
             f"Batch '{job.id}' is {job.status}: it can't be cancelled any more.",
             code="batch_has_ended",
         )
-    return await retrieve_batch(request, batch_id)

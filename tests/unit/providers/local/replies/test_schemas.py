@@ -146,7 +146,8 @@ def test_arguments_of_pydantics_types(annotation: Any, value: Any, kept: bool) -
     assert not allows(loose, {"w": value})
     assert not allows(loose, {"v": value, "w": 1})
     strict = ToolDefinition("f", None, schema, strict=True)
-    if kept:
+    # Before 2.13 pydantic writes the pattern of a decimal with a look ahead, which nobody keeps.
+    if kept and "(?!" not in json.dumps(schema):
         assert allows(arguments_schema(strict), {"v": value})
     else:
         with pytest.raises((APIError, ValueError)):

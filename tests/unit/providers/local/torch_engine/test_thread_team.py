@@ -69,6 +69,18 @@ def test_beside_somebody_a_thread_less_computes_within_a_second(cores: int) -> N
     assert spent[cores] < 3
 
 
+def test_steps_that_are_late_now_and_then_are_no_reason_to_try_all_the_time() -> None:
+    """As those of a server that sends what it computed, and reads what comes, meanwhile."""
+    drawn = random.Random(7)
+
+    def takes(threads: int) -> float:
+        held_up = threads == 2 and drawn.randrange(5) == 0
+        return alone(threads) * (1.5 if held_up else 1)
+
+    team = TeamSize(sizes(2))
+    assert run(team, 200, takes, noise=0.2)[1] < 20
+
+
 @pytest.mark.parametrize("cores", [2, 16])
 def test_all_compute_again_when_nobody_is_there_any_more(cores: int) -> None:
     team = TeamSize(sizes(cores))
