@@ -25,7 +25,7 @@ from providers.local.torch_engine.devices import choose_device, choose_dtype, cu
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.reading import (
-    Reading,
+    FolderReading,
     ReadTokenizer,
     keep_reading,
     kept_reading,
@@ -269,7 +269,7 @@ def _decoder(
     return decoder
 
 
-def _keep_beside_weights(folder: Path, read: Reading) -> None:
+def _keep_beside_weights(folder: Path, read: FolderReading) -> None:
     """Keep what was read, where the weights are kept: without these it would save nothing."""
     from providers.local.torch_engine.loading import weight_cache
 

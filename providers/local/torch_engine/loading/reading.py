@@ -86,7 +86,7 @@ def _without_tools(tokenizer: Any, source: Any) -> str | None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FolderReading:
     """What is read of a folder before its weights.
 
     Attributes:
@@ -111,10 +111,10 @@ _MODULES = frozenset(
 """The code that says what is in a reading."""
 
 _TOKENIZER = tuple(each.name for each in fields(ReadTokenizer) if each.name != "backend_tokenizer")
-_OTHERS = tuple(each.name for each in fields(Reading) if each.name != "tokenizer")
+_OTHERS = tuple(each.name for each in fields(FolderReading) if each.name != "tokenizer")
 
 
-def read_folder(folder: Path) -> Reading | None:
+def read_folder(folder: Path) -> FolderReading | None:
     """What transformers reads of the model in `folder`; None if it has no fast tokenizer.
 
     Raises:
@@ -142,7 +142,7 @@ def read_folder(folder: Path) -> Reading | None:
         for source in (generation, architecture, text, tokenizer)
         for token_id in _as_list(getattr(source, "eos_token_id", None))
     )
-    return Reading(
+    return FolderReading(
         ReadTokenizer.of(tokenizer),
         tuple(dict.fromkeys(ends)),
         getattr(text, "max_position_embeddings", None),
@@ -157,7 +157,7 @@ def _as_list(value: int | list[int] | None) -> list[int]:
     return value if isinstance(value, list) else [value]
 
 
-def kept_reading(folder: Path) -> Reading | None:
+def kept_reading(folder: Path) -> FolderReading | None:
     """What was read of the model in `folder`; None if it isn't kept, or is of another state."""
     try:
         text = _file_in(folder).read_bytes()
@@ -171,12 +171,12 @@ def kept_reading(folder: Path) -> Reading | None:
         backend = Tokenizer.from_str(described.pop("backend_tokenizer"))
         tokenizer = ReadTokenizer(backend, **described)
         end_tokens = tuple(found.pop("end_tokens"))
-        return Reading(tokenizer=tokenizer, end_tokens=end_tokens, **found)
+        return FolderReading(tokenizer=tokenizer, end_tokens=end_tokens, **found)
     except Exception:  # of a damaged file, whatever its reader stumbles over
         return None
 
 
-def keep_reading(folder: Path, reading: Reading) -> None:
+def keep_reading(folder: Path, reading: FolderReading) -> None:
     """Keep what was read of the model in `folder`; where that can't be written, it isn't kept."""
     file = _file_in(folder)
     unfinished = file.with_suffix(".unfinished")

@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 
 from providers.local.torch_engine.loading import reading
 from providers.local.torch_engine.loading.reading import (
-    Reading,
+    FolderReading,
     keep_reading,
     kept_reading,
     read_folder,
@@ -29,13 +29,13 @@ from tests.unit.providers.local.engines import ARCHITECTURES, make_architecture
 FILE = Path(".llama-compat", "reading.json")
 
 
-def read(folder: Path) -> Reading:
+def read(folder: Path) -> FolderReading:
     found = read_folder(folder)
     assert found is not None
     return found
 
 
-def kept(folder: Path) -> Reading:
+def kept(folder: Path) -> FolderReading:
     keep_reading(folder, read(folder))
     found = kept_reading(folder)
     assert found is not None
