@@ -278,7 +278,7 @@ async def _first(client: openai.AsyncOpenAI, model: str) -> tuple[AskedModel, in
         asking = AskedModel(client, model, chats, options)
         try:
             async with asyncio.timeout(FIRST_SECONDS):
-                events = [each async for each in _events(asking, _prompt(0), REPLY_TOKENS)]
+                events = [each async for each in _events(asking, _prompt("first"), REPLY_TOKENS)]
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             refused = refused or error
             continue
@@ -309,7 +309,7 @@ async def _round(asking: AskedModel, clients: int, seconds: float, a_chunk: floa
         for turn in range(1_000_000):
             one = Served(time.perf_counter(), [])
             served.append(one)
-            prompt = _prompt(hash((clients, number, turn)))
+            prompt = _prompt(f"{clients} {number} {turn}")
             async for event in _events(asking, prompt, REPLY_TOKENS):
                 if _says(event):
                     one.tokens.append(time.perf_counter())
@@ -362,7 +362,7 @@ def _says(event: Mapping[str, Any]) -> bool:
     return False
 
 
-def _prompt(seed: int) -> str:
+def _prompt(seed: str) -> str:
     """A text that begins as no other does."""
     chosen = random.Random(seed)
     text = " ".join(chosen.choice(WORDS) for _ in range(PROMPT_WORDS))
