@@ -65,6 +65,11 @@ _FIRST_BYTES = (
 )
 
 
+def media_type_of(begin: bytes) -> str | None:
+    """The type of the image whose first bytes these are; None where they are none's."""
+    return next((kind for pattern, kind in _FIRST_BYTES if pattern.match(begin)), None)
+
+
 def image_in_base64(value: Any, param: str) -> ImageContent:
     """The image whose bytes `value` holds in base64, of the type that they begin like.
 
@@ -79,9 +84,9 @@ def image_in_base64(value: Any, param: str) -> ImageContent:
         begin = base64.b64decode(value[:24], validate=True)
     except (binascii.Error, ValueError):
         begin = b""
-    for pattern, media_type in _FIRST_BYTES:
-        if pattern.match(begin):
-            return ImageContent(EncodedImage(media_type, value).data_url)
+    media_type = media_type_of(begin)
+    if media_type is not None:
+        return ImageContent(EncodedImage(media_type, value).data_url)
     raise invalid_parameter(
         param,
         f"Invalid image in '{param}': expected a PNG, JPEG, GIF, WebP or BMP file in base64.",

@@ -139,7 +139,7 @@ async def answer_generation(
         requests = recollection.restored_all(requests)
     guard = call.guard
     if guard is not None:
-        requests = await off_loop(call.size, guard.requests, requests)
+        requests = await guard.off_loop(call.size, guard.requests, requests)
 
     def turn(request: GenerationRequest) -> Events:
         """What the model says when it is asked once."""
@@ -163,7 +163,7 @@ async def answer_generation(
             from llama_compat.guardrails.guard import Blocked
 
             try:
-                (asked,) = await off_loop(call.size, guard.requests, [request])
+                (asked,) = await guard.off_loop(call.size, guard.requests, [request])
             except Blocked:
                 yield StreamComplete(StopReason.content_filter)
                 return
@@ -364,6 +364,9 @@ async def answer_token_count(
     translation = cast(TokenCountTranslation, parsed)
     form = None if target.fit is None else target.fit.form
     request = structs.replace(translation.request, request_id=call.request_id, thinking=form)
+    if call.guard is not None:
+        (guarded,) = await call.guard.off_loop(call.size, call.guard.requests, [request])
+        request = cast(ChatCompletionRequest, guarded)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
 

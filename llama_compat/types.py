@@ -600,6 +600,8 @@ class ModelInfo(Struct, frozen=True):
         input, output: what it reads and gives (`text`, `image`, `audio`, `video`, `document`); None
             where nobody knows.
         shutdown: when its vendor ends it, if that is announced: a date such as 2027-01-14.
+        parent: the model that it is with an adapter, if it is that.
+        root: that adapter.
     """
 
     id: str
@@ -610,6 +612,8 @@ class ModelInfo(Struct, frozen=True):
     input: tuple[str, ...] | None = None
     output: tuple[str, ...] | None = None
     shutdown: str | None = None
+    parent: str | None = None
+    root: str | None = None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from llama_compat.catalog.makers import reasoning_family
+from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.residency import ModelStay
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
@@ -60,11 +61,13 @@ class ProviderConfig(BaseModel):
 @dataclass(frozen=True, slots=True)
 class ProviderModel:
     """A model that the template asks a provider for: the provider's own name, the most context that
-    any public model of it may have (None: as much as it has), and how long it stays in memory."""
+    any public model of it may have (None: as much as it has), how long it stays in memory, and the
+    adapters with which it is offered."""
 
     name: str
     context_length: int | None = None
     stay: ModelStay = field(default_factory=ModelStay)
+    adapters: tuple[AdapterOf, ...] = ()
 
     @property
     def loaded_as(self) -> tuple[str, int | None]:
@@ -148,6 +151,20 @@ class Provider:
         """What has to be leased while `model` (the provider's name) answers; None where it is
         always there."""
         return None
+
+    def is_adapted(self, model: str) -> bool:
+        """Whether `model` (the provider's name) is another one with an adapter."""
+        return False
+
+    async def load_adapter(self, model: str) -> None:
+        """Have the adapter of `model`, which `is_adapted`, in memory.
+
+        Raises:
+            APIError: 503, it can't be loaded.
+        """
+
+    async def unload_adapter(self, model: str) -> None:
+        """Let go of the adapter of `model`, which `is_adapted`; its next request loads it again."""
 
     async def start(self) -> None:
         """Open what is held while the server runs: sessions, models.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request
@@ -41,6 +41,9 @@ from routing.observability.logs import BoundedLog
 from routing.page import files
 from routing.runtime import Runtime, runtime_of
 
+if TYPE_CHECKING:
+    from routing.process.reload import Reloader
+
 log = logging.getLogger(__name__)
 refusals = BoundedLog(log)
 
@@ -67,7 +70,10 @@ class Application(FastAPI):
 
     Attributes:
         runtime: what new requests are answered from.
+        reloader: reloads the template that is served; None where none comes from a file.
     """
+
+    reloader: Reloader | None = None
 
     def __init__(self, distribution: Distribution) -> None:
         super().__init__(
@@ -273,6 +279,7 @@ class Application(FastAPI):
             from routing.page.overview import add_overview_routes
             from routing.page.requests import add_requests_routes
             from routing.page.targets import add_targets_routes
+            from routing.page.template import add_template_routes
 
             add_admin_routes(self)
             add_residency_routes(self)
@@ -283,6 +290,7 @@ class Application(FastAPI):
             add_models_routes(self)
             add_targets_routes(self)
             add_audit_routes(self)
+            add_template_routes(self)
             self._has_admin_routes, self.openapi_schema = True, None
         self._cors = _cors(self._serve, settings.cors)
 

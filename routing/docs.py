@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 
 from routing.error_schemas import ERROR_OF_TAG, ERROR_SCHEMAS, OPENAI_ERROR
 from routing.page.files import HEADERS
+from routing.schema_sharing import share
 
 _REF_TEMPLATE = "#/components/schemas/{model}"
 
@@ -90,6 +91,8 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
                     "operationId": (prefix + path).strip("/").replace("/", "_"),
                 }
             }
+    # Two prefixes have the same objects; each is renamed once.
+    share(schema, schemas)
     return schema
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from llama_compat.catalog import Catalog, Facts
 from llama_compat.catalog.facts import INPUTS, latest, over
 from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
+from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.aliases import letters, matches
 from llama_compat.distribution.routing import flat_targets, routing_of
 from llama_compat.errors import APIError, model_not_allowed, model_not_found
@@ -37,6 +38,7 @@ class Route:
         policy: which of them gets a request; None for the only one of a model without policies.
         name: the model's id in the template; `provider/*` for what a vendor lists.
         names: all that it is called in lists: its id and aliases, but no patterns.
+        adapter: what it is another model with, if it is that.
 
     Attributes:
         limit: how many tokens the template lets any of the targets hold; None for no limit.
@@ -44,7 +46,7 @@ class Route:
             provider's settings say so.
     """
 
-    __slots__ = ("keepalive_seconds", "limit", "name", "names", "policy", "targets")
+    __slots__ = ("adapter", "keepalive_seconds", "limit", "name", "names", "policy", "targets")
 
     def __init__(
         self,
@@ -52,9 +54,11 @@ class Route:
         policy: Policy | None = None,
         name: str = "",
         names: Sequence[str] = (),
+        adapter: AdapterOf | None = None,
     ) -> None:
         self.name = name
         self.names = names
+        self.adapter = adapter
         self.targets = Targets(targets)
         self.policy = policy
         self.limit = _most(each.target.context_length for each in self.targets)
@@ -148,7 +152,7 @@ class ModelTable:
             moves = any(self._places(each) is not None for each in flats)
             settings = routing_of(model, routing) or (REPLICAS_ROUTING if moves else None)
             policy = None if settings is None else Policy(settings)
-            route = Route(self._targets(flats), policy, model.id, model.names)
+            route = Route(self._targets(flats), policy, model.id, model.names, model.adapter)
             if moves:
                 self._moving.append((route, flats))
             self._routes.update(dict.fromkeys(model.names, route))
@@ -314,9 +318,15 @@ class ModelTable:
     def describe(self, public_id: str, route: Route) -> ModelInfo:
         """What a list shows of the model that `route` leads to."""
         rooms = [each.known_room for each in route.targets]
-        return self._info(public_id, route.targets, _most(rooms))
+        return self._info(public_id, route.targets, _most(rooms), route.adapter)
 
-    def _info(self, public_id: str, targets: Sequence[LiveTarget], room: int | None) -> ModelInfo:
+    def _info(
+        self,
+        public_id: str,
+        targets: Sequence[LiveTarget],
+        room: int | None,
+        adapter: AdapterOf | None = None,
+    ) -> ModelInfo:
         """What is told of a model: what one of its targets does, the model does."""
         facts = [each.facts for each in targets]
         ends = latest(each.shutdown for each in facts)
@@ -329,6 +339,9 @@ class ModelTable:
             _any_of(facts, "input"),
             _any_of(facts, "makes"),
             None if ends is None else ends.isoformat(),
+            None if adapter is None else adapter.base,
+            # Where it lies on this machine is nobody's business.
+            None if adapter is None else adapter.name,
         )
 
 

@@ -19,6 +19,7 @@ from llama_compat.distribution import (
     ProviderSettings,
     ServerSettings,
 )
+from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY, Principal
 from llama_compat.reasoning.memory import ReasoningMemory
@@ -231,6 +232,7 @@ class Runtime:
         self._running.push_async_callback(self.background.stop)
         if self._guardrails is not None:
             self._running.push_async_callback(self._guardrails.asking.stop)
+            await _load_checks(self.distribution)
         if self._mirrors is not None:
             self._running.push_async_callback(self._mirrors.stop)
         if self._cache is not None:
@@ -556,8 +558,13 @@ def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
     """The models that a template wants from each provider, by its id."""
     wanted: dict[str, dict[str, int | None]] = {}
     stays: dict[tuple[str, str], ModelStay] = {}
+    adapters: dict[tuple[str, str], dict[AdapterOf, None]] = {}
     for model in distribution.models:
         for target in distribution.targets_of(model):
+            if (adapter := target.adapter) is not None:
+                # The model itself is in the template, too.
+                adapters.setdefault((target.provider, adapter.base), {})[adapter] = None
+                continue
             lengths = wanted.setdefault(target.provider, {})
             others, length = lengths.get(target.model, 0), target.context_length
             # One model may be offered several times: it has to hold as much as any of them wants.
@@ -568,7 +575,13 @@ def wanted_models(distribution: Distribution) -> dict[str, list[ProviderModel]]:
             stays[named] = model.stay.joined(stays.get(named, model.stay))
     return {
         provider: [
-            ProviderModel(name, length, stays[provider, name]) for name, length in lengths.items()
+            ProviderModel(
+                name,
+                length,
+                stays[provider, name],
+                tuple(adapters.get((provider, name), ())),
+            )
+            for name, length in lengths.items()
         ]
         for provider, lengths in wanted.items()
     }
@@ -640,6 +653,20 @@ def _guardrails(distribution: Distribution) -> Guardrails | None:
 
     by_model = {each.id: each.guardrails for each in distribution.models if each.guardrails}
     return Guardrails(distribution.guardrails, by_model)
+
+
+async def _load_checks(distribution: Distribution) -> None:
+    """Load what the template's checks need, but for those that ask somebody else.
+
+    Raises:
+        ProviderStartError: it can't be had.
+    """
+    from llama_compat.guardrails.asked.loading import UnusableCheck, load
+
+    try:
+        await asyncio.to_thread(load, list(distribution.checks))
+    except UnusableCheck as error:
+        raise ProviderStartError(str(error)) from None
 
 
 def _response_store(

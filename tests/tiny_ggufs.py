@@ -87,6 +87,30 @@ def lora_of(path: Path, *, layers: int, size: int, strength: float) -> Path:
     return path
 
 
+def lora_gguf_of(adapter: Path, model: Path, path: Path) -> Path:
+    """Write the adapter of `tests.tiny_adapters` in a folder, which is for the model in another, to
+    the GGUF `path`, which is returned."""
+    config = json.loads((model / "config.json").read_text())
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", settings["lora_alpha"])
+    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    for name, tensor in load_file(adapter / "adapter_model.safetensors").items():
+        module, which = name.removeprefix("base_model.model.").split(".lora_")
+        for letter, count in heads.items():
+            if which.startswith("B") and module.endswith(f"self_attn.{letter}_proj"):
+                tensor = _rotated(tensor, count)
+        own = f"{_renamed(f'{module}.weight')}.lora_{which[0].lower()}"
+        writer.add_tensor(own, np.ascontiguousarray(tensor, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def _write_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     ids: dict[str, int] = dict(tokenizer["model"]["vocab"])

@@ -27,12 +27,14 @@ from llama_compat.distribution.residency import ModelStay, ResidencySettings
 from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.scaling import ReplicaSettings, ScaleSettings
 from llama_compat.distribution.template import (
+    AdminSettings,
     ConfigModel,
     Distribution,
     ModelSettings,
     ProviderSettings,
     ResponsesStoreSettings,
     ServerSettings,
+    covered_template,
     distribution_of,
     list_templates,
     load_distribution,
@@ -43,6 +45,7 @@ from llama_compat.distribution.template import (
 from llama_compat.distribution.vector_stores import VectorStoresSettings
 
 __all__ = [
+    "AdminSettings",
     "BatchesSettings",
     "BudgetSettings",
     "CacheSettings",
@@ -75,6 +78,7 @@ __all__ = [
     "TeamSettings",
     "TracesSettings",
     "VectorStoresSettings",
+    "covered_template",
     "default_storage",
     "distribution_of",
     "list_templates",

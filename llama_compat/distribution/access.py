@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from llama_compat.distribution.reading.secret_kinds import ADDRESS
 from llama_compat.guardrails.settings import CheckSettings
 
 # A key whose items are all commented out holds nothing.
@@ -162,7 +163,7 @@ class LimitStoreSettings(AccessSettings):
     """Where limits are counted, and nothing else is shared; `fleet` says it for all that gateways
     share."""
 
-    store: Annotated[SecretStr, AfterValidator(_check_store)] = SecretStr("memory")
+    store: Annotated[SecretStr, AfterValidator(_check_store), ADDRESS] = SecretStr("memory")
     """`memory`, each process for itself, or `redis://...`, all together."""
 
     when_away: Literal["open", "closed"] = "open"
@@ -191,7 +192,7 @@ class FleetSettings(AccessSettings):
     """What gateways share that serve one template: limits and budgets, which targets are left alone
     and who probes them, what each target has in flight and which prompts it has, and reloads."""
 
-    store: Annotated[SecretStr, AfterValidator(_check_fleet_store)]
+    store: Annotated[SecretStr, AfterValidator(_check_fleet_store), ADDRESS]
     """What all of them name: a Redis (`redis://...`, `rediss://...` or `unix://...`) or, for some
     hundred requests a second with limits, a PostgreSQL (`postgres://...`)."""
 

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from platformdirs import user_data_path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from llama_compat.distribution.reading.secret_kinds import ADDRESS
+
 STORAGE_SCHEMES = ("sqlite:", "postgres://", "postgresql://")
 
 
@@ -44,7 +46,7 @@ class OperationsSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-StorageAddress = Annotated[SecretStr, AfterValidator(_is_storage)]
+StorageAddress = Annotated[SecretStr, AfterValidator(_is_storage), ADDRESS]
 """`sqlite:PATH` or `postgres://...`; it may hold a password."""
 
 Days = Annotated[int, Field(ge=1)]
@@ -154,7 +156,7 @@ class ExactCacheSettings(OperationsSettings):
     max_bytes: Annotated[int, Field(ge=64 * 1024)] = 64 * 1024 * 1024
     """What all replies may come to; those that nobody asked for for longest make room."""
 
-    store: Annotated[SecretStr, AfterValidator(_is_reply_store)] = SecretStr("memory")
+    store: Annotated[SecretStr, AfterValidator(_is_reply_store), ADDRESS] = SecretStr("memory")
     """Where they are kept: in the `memory` of the process that answered, each worker's for itself;
     with `sqlite` in `server.storage`, be that SQLite or PostgreSQL; with `redis` in the Redis of
     `server.fleet`, or in one of their own, as in `redis://localhost:6379/0`. What is not in memory

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from llama_compat.distribution.access import Name as _Name
 from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import PriceSettings
 
@@ -200,7 +201,10 @@ class TargetSettings(_Settings):
 
 @dataclass(frozen=True, slots=True)
 class FlatTarget:
-    """One place that a model's requests may go to, whatever other models lie between."""
+    """One place that a model's requests may go to, whatever other models lie between.
+
+    With an `adapter` it is what the provider calls its model with that, and not a model by itself.
+    """
 
     provider: str
     model: str
@@ -210,6 +214,7 @@ class FlatTarget:
     price: PriceSettings | None = None
     facts: FactsSettings | None = None
     prompt_cache: bool = False
+    adapter: AdapterOf | None = None
 
 
 def merged(defaults: RoutingSettings | None, own: RoutingSettings | None) -> RoutingSettings | None:
@@ -263,8 +268,20 @@ def _in_order(model: ModelSettings, models: Mapping[str, ModelSettings]) -> Sequ
         name = model.provider_model or model.id
         length, price, facts = model.context_length, model.price, model.facts
         marks = model.prompt_cache == "auto"
+        adapter = None
+        if model.adapter is not None:
+            adapter = model.adapter._replace(base=name)
+            name = adapter.id
         return [
-            FlatTarget(model.provider, name, length, price=price, facts=facts, prompt_cache=marks)
+            FlatTarget(
+                model.provider,
+                name,
+                length,
+                price=price,
+                facts=facts,
+                prompt_cache=marks,
+                adapter=adapter,
+            )
         ]
     # The rank of a target is its own priority, and then that within the model whose place it has.
     ranked: list[tuple[tuple[int, int], FlatTarget]] = []

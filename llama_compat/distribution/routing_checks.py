@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from llama_compat.distribution.adapters import adapter_names
 from llama_compat.distribution.aliases import is_pattern
 from llama_compat.distribution.problems import KeyPath, Problem, did_you_mean
 from llama_compat.distribution.reading.env_references import ResolvedDocument
@@ -147,6 +148,7 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
         for index, alias in enumerate(_list(model.get("aliases"))):
             if isinstance(alias, str) and alias and not is_pattern(alias):
                 yield (*path, "aliases", index), alias
+        yield from adapter_names(model, path)
 
 
 def _names(model: Mapping[str, Any]) -> Iterator[str]:
@@ -187,7 +189,8 @@ def contradictions(distribution: Distribution, document: ResolvedDocument) -> It
     by_name = {name: each for each in distribution.models for name in each.names}
     # Each replica is a target by itself.
     replicated = {each.id for each in distribution.providers if each.replicas is not None}
-    for index, model in enumerate(distribution.models):
+    written = [each for each in distribution.models if each.adapter is None]
+    for index, model in enumerate(written):
         path: KeyPath = ("models", index)
         yield from _twice(document, path, model)
         if model.routing is not None:

@@ -37,6 +37,12 @@ from llama_compat.distribution.access import (
 )
 from llama_compat.distribution.access import Name as _Name
 from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.distribution.adapters import (
+    AdapterOf,
+    Adapters,
+    adapter_names,
+    adapter_problems,
+)
 from llama_compat.distribution.aliases import is_pattern, letters, overlap
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import (
@@ -58,6 +64,7 @@ from llama_compat.distribution.problems import (
     did_you_mean,
     dotted,
 )
+from llama_compat.distribution.reading.covers import CoveredText, cover
 from llama_compat.distribution.reading.env_references import ResolvedDocument
 from llama_compat.distribution.reading.validation_messages import explain
 from llama_compat.distribution.reading.yaml_positions import read_yaml
@@ -158,6 +165,15 @@ class ReasoningMemorySettings(_Settings):
     """What all of it may come to."""
 
 
+class AdminSettings(_Settings):
+    """What the page and `/admin/` may do besides."""
+
+    can_edit: bool = False
+    """Let who has the admin key check changed templates, and take one over. A template names
+    programs to run and files to read: the admin key opens as much then as a shell of the server's
+    user does."""
+
+
 class WebSocketSettings(_Settings):
     """How long a WebSocket is kept; all else that bounds a connection holds for it too."""
 
@@ -190,6 +206,9 @@ class ServerSettings(_Settings):
 
     admin_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """Opens `/admin/`, and what `metrics_key` opens; without it there is no `/admin/`."""
+
+    admin: AdminSettings = AdminSettings()
+    """What may be done with the admin key besides."""
 
     metrics_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """For who scrapes `/metrics`: opens that and the targets in `/health`, and no model. So do the
@@ -397,6 +416,10 @@ class ModelSettings(_Settings):
     guardrails: Annotated[list[CheckSettings], _NothingIsEmpty] = []
     """What is looked for in its requests and replies, besides what is looked for in all."""
 
+    adapters: Adapters = {}
+    """LoRA adapters of it, by name: each a path or `hf:ORG/NAME`. Clients ask for `ID:NAME`, which
+    has the settings that this model has. For `local::torch` and `local::llama_cpp`."""
+
     keep: Keep | None = None
     """How long it stays in memory, where `memory` is shared: `always`, from the start on; `idle
     10m`, after the last request; `on_demand`, until another needs the room, as without a word."""
@@ -416,6 +439,11 @@ class ModelSettings(_Settings):
         return ModelStay(keep, self.preload or keep == "always", self.park)
 
     @property
+    def adapter(self) -> AdapterOf | None:
+        """What it is another model with, if it is that."""
+        return None
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Its id, and the aliases that are names."""
         return (self.id, *(each for each in self.aliases if not is_pattern(each)))
@@ -424,6 +452,32 @@ class ModelSettings(_Settings):
     def patterns(self) -> tuple[str, ...]:
         """The aliases that stand for more than one name."""
         return tuple(each for each in self.aliases if is_pattern(each))
+
+
+class AdaptedModelSettings(ModelSettings):
+    """A model that is another one with an adapter; it has what that one has."""
+
+    adapts: AdapterOf
+    """Which, and with what."""
+
+    @property
+    def adapter(self) -> AdapterOf:
+        """See `ModelSettings.adapter`."""
+        return self.adapts
+
+    @classmethod
+    def of(cls, model: ModelSettings, name: str) -> Self:
+        """`model` with its adapter `name`."""
+        adapts = AdapterOf(model.id, name, model.adapters[name])
+        own = {each: getattr(model, each) for each in ModelSettings.model_fields}
+        own |= {"provider_model": model.provider_model or model.id, "id": adapts.id}
+        return cls.model_construct(**own | {"aliases": [], "adapters": {}, "adapts": adapts})
+
+
+def _with_adapters(models: list[ModelSettings]) -> list[ModelSettings]:
+    """`models`, and behind them those that are one of them with an adapter."""
+    adapted = [AdaptedModelSettings.of(each, name) for each in models for name in each.adapters]
+    return [*models, *adapted]
 
 
 class Distribution(_Settings):
@@ -440,7 +494,7 @@ class Distribution(_Settings):
     providers: Annotated[list[ProviderSettings], Field(min_length=1), _NothingIsEmpty]
     """Where answers come from."""
 
-    models: Annotated[list[ModelSettings], _NothingIsEmpty] = []
+    models: Annotated[list[ModelSettings], _NothingIsEmpty, AfterValidator(_with_adapters)] = []
     """What clients can ask for; without any, a provider has to discover its own."""
 
     keys: Annotated[list[KeySettings], _NothingIsEmpty] = []
@@ -474,8 +528,16 @@ class Distribution(_Settings):
     @property
     def has_guardrails(self) -> bool:
         """Whether anything is looked for in any request or reply."""
-        of_models = any(each.guardrails for each in self.models)
-        return bool(self.guardrails) or of_models or any(each.guardrails for each in self.keys)
+        return any(self.checks)
+
+    @property
+    def checks(self) -> Iterator[CheckSettings]:
+        """Those checks, each as often as it stands there."""
+        yield from self.guardrails
+        for model in self.models:
+            yield from model.guardrails
+        for key in self.keys:
+            yield from key.guardrails
 
     @property
     def has_limits(self) -> bool:
@@ -539,7 +601,10 @@ def load_distribution(source: str, provider_config: Callable[[str], ConfigModel]
 
 
 def distribution_of(
-    path: str, text: str, provider_config: Callable[[str], ConfigModel]
+    path: str,
+    text: str,
+    provider_config: Callable[[str], ConfigModel],
+    covered: Mapping[str, str] | None = None,
 ) -> Distribution:
     """As `load_distribution`, of a template's text.
 
@@ -547,11 +612,12 @@ def distribution_of(
         path: of its file, for messages.
         text: what is in it.
         provider_config: as there.
+        covered: what stands for secrets in it, and the secrets.
 
     Raises:
         TemplateError: with everything that is wrong, each with its place.
     """
-    document = ResolvedDocument(read_yaml(text), os.environ)
+    document = ResolvedDocument(read_yaml(text), os.environ, covered)
     if not isinstance(document.value, dict):
         raise TemplateError(path, document.problems or [_not_a_template(document)])
     problems = list(_configure_providers(document, provider_config))
@@ -575,6 +641,28 @@ def distribution_of(
         message = "no models; list one, or set 'models: discover' for a provider"
         raise TemplateError(path, [document.problem(("models",), message)])
     return distribution
+
+
+def covered_template(text: str, provider_config: Callable[[str], ConfigModel]) -> CoveredText:
+    """The text of a template with its secrets covered.
+
+    Args:
+        text: what is in its file.
+        provider_config: as in `load_distribution`.
+
+    Raises:
+        TemplateError: it is no YAML, so that nobody can tell what in it is secret.
+    """
+
+    def kind_of(owner: type[BaseModel], name: str, beside: Mapping[str, str]) -> Any:
+        if owner is not ProviderSettings or name != "config":
+            return None
+        try:
+            return provider_config(beside.get("type", "")).model
+        except UnknownProviderType:
+            return None
+
+    return cover(text, Distribution, kind_of)
 
 
 def template_path(source: str) -> Path:
@@ -679,6 +767,7 @@ def _conflicts(document: ResolvedDocument) -> Iterator[Problem]:
     yield from _keys_that_are_not_set(document)
     yield from _bodies(document)
     yield from _replicas_of_remotes(document)
+    yield from adapter_problems(document)
     provider_ids = list(_texts(document, "providers", "id"))
     yield from _repeated(document, provider_ids)
     yield from _repeated(document, _model_names(document))
@@ -748,6 +837,7 @@ def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
         names = [((*path, "id"), model.get("id"))]
         names += [((*path, "aliases", index), alias) for index, alias in aliases]
         yield from ((at, name) for at, name in names if isinstance(name, str))
+        yield from adapter_names(model, path)
 
 
 def _ids_like_patterns(document: ResolvedDocument) -> Iterator[Problem]:
@@ -796,7 +886,7 @@ def _unknown_judges(document: ResolvedDocument) -> Iterator[Problem]:
             places.append(((*path, "guardrails"), _list(item.get("guardrails"))))
     for path, checks in places:
         for index, check in enumerate(checks):
-            for kind in ("judge", "moderations", "topics"):
+            for kind in ("judge", "images", "moderations", "topics"):
                 asked = check.get(kind) if isinstance(check, dict) else None
                 model = asked.get("model") if isinstance(asked, dict) else None
                 if isinstance(model, str) and model not in names:

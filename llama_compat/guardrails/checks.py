@@ -38,6 +38,8 @@ class Checks:
     Attributes:
         settings: the same, in their order.
         told_apart: the same for two that do the same.
+        is_slow: whether looking through a text may take longer than an event loop has.
+        is_slow_with_replies: the same of what a model says.
     """
 
     def __init__(self, settings: Iterable[CheckSettings]) -> None:
@@ -47,6 +49,9 @@ class Checks:
         self._sought: Mapping[Place, Sequence[Sought]] = {
             place: _sought(place, self.settings) for place in PLACES
         }
+        slow = {place for each in self.settings if each.presidio for place in each.places}
+        self.is_slow = bool(slow)
+        self.is_slow_with_replies = not slow.isdisjoint(("output", "tool_arguments"))
 
     def sought(self, place: Place) -> Sequence[Sought]:
         """What is looked for in a text of `place`."""
@@ -54,7 +59,22 @@ class Checks:
 
     def asked(self, place: Place) -> Sequence[CheckSettings]:
         """The checks that are asked about a text of `place` as a whole."""
-        return [each for each in self.settings if not each.has_patterns and place in each.places]
+        return [each for each in self.settings if each.is_asked and place in each.places]
+
+    def with_entities(self, place: Place) -> Sequence[CheckSettings]:
+        """The checks that look for entities in what is said in `place`."""
+        if not self.is_slow:
+            return ()
+        return [each for each in self.settings if each.presidio and place in each.places]
+
+    def with_pictures(self, place: Place) -> Sequence[CheckSettings]:
+        """The checks that are shown the pictures in `place`."""
+        return [each for each in self.settings if each.images and place in each.places]
+
+    @property
+    def look_at_pictures(self) -> bool:
+        """Whether any of them is shown what is asked about, or what tools gave."""
+        return bool(self.with_pictures("input") or self.with_pictures("tool_results"))
 
     @property
     def asks_about_requests(self) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from llama_compat.dialects.anthropic_messages.seals import NOBODYS
 from llama_compat.guardrails.settings import Place
 
 Visit = Callable[[Place, str], str]
@@ -79,6 +80,8 @@ def _mapped_object(value: dict[str, Any], place: Place, visit: Visit) -> dict[st
         new = mapped(each, at, visit, "" if kind == "text" else member)
         same = same and new is each and new_name == member
         changed[new_name] = new
+    if not same and kind == "thinking" and "signature" in value:
+        changed["signature"] = NOBODYS  # it seals what was there
     return value if same else changed
 
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Raw, structs
 
-from llama_compat.guardrails.checks import Checks, Sought
-from llama_compat.guardrails.documents import is_text, mapped
+from llama_compat.guardrails.asked.entities import EntityScanner
+from llama_compat.guardrails.asked.pictures import Pictures
+from llama_compat.guardrails.asked.presidio import Entity, entities_in
+from llama_compat.guardrails.asked.said import Said
+from llama_compat.guardrails.checks import END, Checks, Sought
+from llama_compat.guardrails.documents import is_text, mapped, said_in
 from llama_compat.guardrails.hidden import Hidden, Restorer
 from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
 from llama_compat.guardrails.scanner import TextScanner, Watch
 from llama_compat.guardrails.settings import CheckSettings, Place
+from llama_compat.off_loop import off_loop
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
     CompletionRequest,
     Content,
+    ImageContent,
     Message,
     ReasoningContent,
     RefusalContent,
@@ -35,6 +42,9 @@ from llama_compat.wire.json_fields import from_raw, to_raw
 
 log = logging.getLogger(__name__)
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 _PROMPTS = ("prompt", "input")
 """What may be the ids of tokens, in which nobody here can read."""
 
@@ -42,8 +52,11 @@ ERROR = "error"
 """The verdict on a text that a check could not tell."""
 
 
-Ask = Callable[[CheckSettings, Place, str], Awaitable[bool]]
-"""Asks a check about a text; whether it found anything."""
+Ask = Callable[[CheckSettings, Said], Awaitable[bool]]
+"""Asks a check about what is said; whether it found anything."""
+
+FetchPicture = Callable[[CheckSettings, str], Awaitable[str]]
+"""Gets the picture at a URL for a check, as a `data:` URL."""
 
 
 class Blocked(Exception):
@@ -63,7 +76,8 @@ class Guard:
 
     Args:
         checks: what they have to pass.
-        ask: asks a check about a whole text; whether it found anything.
+        ask: asks a check about a whole text, or a picture; whether it found anything.
+        fetch: gets pictures that a request names by their URLs.
 
     Attributes:
         checks: the same.
@@ -71,12 +85,16 @@ class Guard:
             `redact`, `monitor` or `error`.
     """
 
-    def __init__(self, checks: Checks, ask: Ask | None = None) -> None:
+    def __init__(
+        self, checks: Checks, ask: Ask | None = None, fetch: FetchPicture | None = None
+    ) -> None:
         self.checks = checks
         self._ask = ask
+        self._fetch = fetch
+        self._pictures = Pictures(self._tells, self._fetched, self._hidden_picture)
         self.verdicts: dict[tuple[str, str], int] = {}
         self._hidden = Hidden()
-        self._seen: dict[tuple[Place, str], str] = {}
+        self._seen: dict[tuple[Place, str, bool], str] = {}
 
     @property
     def changes_replies(self) -> bool:
@@ -89,27 +107,51 @@ class Guard:
         return self._hidden.comes_back
 
     @property
+    def changes_pictures(self) -> bool:
+        """Whether a picture is sent as another than it came, or as a word."""
+        return self._pictures.changes
+
+    @property
     def hid(self) -> list[str]:
         """The names of the checks that have hidden something."""
         return [name for name, verdict in self.verdicts if verdict == "redact"]
 
     # Texts ----------------------------------------------------------------------------------------
 
-    def text(self, place: Place, text: str) -> str:
+    def text(self, place: Place, text: str, *, is_said: bool = True) -> str:
         """What is shown of a whole text.
+
+        Args:
+            place: where it stands.
+            text: all of it.
+            is_said: whether somebody says it; otherwise it is a word of an API, or the name of a
+                member, in which nobody is meant.
 
         Raises:
             Blocked: nothing is.
         """
-        if self.has_nothing(place, text):
+        is_said = is_said and self._has_entities(place)
+        if not is_said and self.has_nothing(place, text):
             return text
-        key = (place, text)
+        key = (place, text, is_said)
         known = self._seen.get(key)
         if known is None:
-            guarded = GuardedText(self, place, in_json=_is_json(place, text))
+            guarded = GuardedText(self, place, in_json=_is_json(place, text), is_said=is_said)
             known = self._seen[key] = guarded.push(text) + guarded.flush()
-            self._seen[place, known] = known
+            self._seen[place, known, is_said] = known
         return known
+
+    def _has_entities(self, place: Place) -> bool:
+        return self.checks.is_slow and bool(self.checks.with_entities(place))
+
+    async def off_loop(
+        self, size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """What `work` returns, which looks through input of `size` bytes: in a thread where that
+        takes long."""
+        if self.checks.is_slow:
+            return await asyncio.to_thread(work, *args, **kwargs)
+        return await off_loop(size, work, *args, **kwargs)
 
     def has_nothing(self, place: Place, text: str) -> bool:
         """Whether there is nothing in a whole text, as far as that is quick to tell."""
@@ -133,6 +175,47 @@ class Guard:
 
         return Watch(sought.search, found, hides=sought.mode == "redact")
 
+    def entity_scanners(self, place: Place, *, in_json: bool) -> list[EntityScanner]:
+        """What looks for entities in a text of `place`, in turn, and notes them here."""
+        checks = self.checks.with_entities(place)
+        return [self._entity_scanner(each, in_json=in_json) for each in checks]
+
+    def _entity_scanner(self, check: CheckSettings, *, in_json: bool) -> EntityScanner:
+        settings = check.presidio
+        assert settings is not None
+
+        def find(text: str) -> Sequence[Entity]:
+            try:
+                began = time.monotonic()
+                found = entities_in(text, settings)
+                if time.monotonic() - began > check.seconds:
+                    raise TimeoutError  # a thread can't be ended, but what it says is too late
+                return found
+            except Exception as error:
+                self._failed(check, error)
+                return ()
+
+        def found(kind: str, text: str) -> str:
+            self.note(check.name, check.mode)
+            if check.mode == "block":
+                raise Blocked(check.name)
+            if check.mode == "monitor":
+                return text
+            return self._hidden.word(kind, text, restore=check.restore)
+
+        return EntityScanner(find, found, check.window, in_json=in_json)
+
+    def _failed(self, check: CheckSettings, error: Exception) -> None:
+        """A check could not tell.
+
+        Raises:
+            Blocked: it wants nothing to go by then.
+        """
+        log.warning("guardrail '%s' could not tell: %s", check.name, error or "too late")
+        self.note(check.name, ERROR)
+        if check.on_error == "block":
+            raise Blocked(check.name) from None
+
     def restorer(self, *, in_json: bool) -> Restorer | None:
         """Puts back what was hidden, in a text of the reply; None where nothing is put back."""
         return Restorer(self._hidden, in_json=in_json) if self._hidden.comes_back else None
@@ -142,66 +225,127 @@ class Guard:
         key = (check, verdict)
         self.verdicts[key] = self.verdicts.get(key, 0) + 1
 
-    async def ask(self, place: Place, text: str, answer: str | None = None) -> None:
-        """Have the checks asked about `text` that are asked about whole ones.
-
-        Args:
-            place: where it stands.
-            text: what is said there.
-            answer: of a reply, the same without what the model thought.
+    async def ask(self, said: Said) -> None:
+        """Have the checks asked about what is said that are asked about whole texts.
 
         Raises:
             Blocked: it may not go by.
         """
         if self._ask is None:
             return
-        for check in self.checks.asked(place):
-            asked = answer if check.valid_json and answer is not None else text
-            if not asked:
+        for check in self.checks.asked(said.place):
+            if not (said.answer if check.valid_json and said.answer is not None else said.text):
                 continue
-            try:
-                async with asyncio.timeout(check.seconds):
-                    found = await self._ask(check, place, asked)
-            except Exception as error:
-                log.warning("guardrail '%s' could not tell: %s", check.name, error or "too late")
-                self.note(check.name, ERROR)
-                found = False
-                if check.on_error == "block":
-                    raise Blocked(check.name) from None
-            if found:
-                self.note(check.name, check.mode)
-                if check.mode == "block":
-                    raise Blocked(check.name)
+            await self._tells(check, said)
 
-    def undecided(self, place: Place) -> None:
-        """Nobody could look through a text of `place`.
+    async def look(self, pictures: Mapping[Place, Sequence[str]]) -> None:
+        """Have the checks asked about pictures that are asked about those.
+
+        Args:
+            pictures: their URLs, by where they stand.
+
+        Raises:
+            Blocked: one may not go by.
+        """
+        for place, urls in pictures.items():
+            for check in self.checks.with_pictures(place):
+                assert check.images is not None
+                most = check.images.max_count
+                if len(set(urls)) > most:
+                    self._failed(check, ValueError(f"there are more than {most} pictures"))
+                else:
+                    await self._pictures.look(check, place, urls)
+
+    def unseen(self) -> None:
+        """Nobody could tell which pictures a request has.
 
         Raises:
             Blocked: a check wants nothing to go by then.
         """
-        for check in self._patterned(place):
+        for check in self.checks.settings:
+            if check.images is not None:
+                self._failed(check, ValueError("which pictures the request has can't be told"))
+
+    async def _tells(self, check: CheckSettings, said: Said) -> bool:
+        """Whether a check finds anything, which is noted.
+
+        Raises:
+            Blocked: what is said may not go by.
+        """
+        if self._ask is None:
+            return False
+        try:
+            async with asyncio.timeout(check.seconds):
+                found = await self._ask(check, said)
+        except Exception as error:
+            self._failed(check, error)
+            found = False
+        if found:
+            self.note(check.name, check.mode)
+            if check.mode == "block":
+                raise Blocked(check.name)
+        return found
+
+    def shown_pictures(self, urls: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """The URLs of pictures as they may be shown, and the words for those that may not."""
+        shown = [self._pictures.shown(ImageContent(each)) for each in urls]
+        return (
+            tuple(each.url for each in shown if isinstance(each, ImageContent)),
+            [each.text for each in shown if isinstance(each, TextContent)],
+        )
+
+    async def _fetched(self, check: CheckSettings, url: str) -> str | None:
+        assert self._fetch is not None
+        try:
+            return await self._fetch(check, url)
+        except Exception as error:
+            self._failed(check, error)
+        return None
+
+    def _hidden_picture(self, digest: str) -> str:
+        return self._hidden.word("IMAGE", digest, restore=False)
+
+    def undecided(self, place: Place, *, by_patterns: bool = False) -> None:
+        """Nobody could look through a text of `place`.
+
+        Args:
+            place: where it stands.
+            by_patterns: whether only those could not that look for patterns.
+
+        Raises:
+            Blocked: a check wants nothing to go by then.
+        """
+        for check in self.checks.settings:
+            if place not in check.places or (by_patterns and not check.has_patterns):
+                continue
             self.note(check.name, ERROR)
             if check.on_error == "block":
                 raise Blocked(check.name)
 
-    def _patterned(self, place: Place) -> list[CheckSettings]:
-        named = {each.name: each for sought in self.checks.sought(place) for each in sought.checks}
-        return list(named.values())
-
     # What is asked --------------------------------------------------------------------------------
 
-    def fields(self, fields: Mapping[str, Raw]) -> Mapping[str, Raw]:
+    def fields(
+        self, fields: Mapping[str, Raw], spoken: Container[tuple[Place, str]] = ()
+    ) -> Mapping[str, Raw]:
         """The members of a request as they may go on.
+
+        Args:
+            fields: they.
+            spoken: the texts in them that somebody says, with where they stand.
 
         Raises:
             Blocked: they may not.
         """
+
+        def visit(place: Place, text: str) -> str:
+            return self.text(place, text, is_said=(place, text) in spoken)
+
         changed: dict[str, Raw] = {}
         for name, raw in fields.items():
             value = from_raw(raw)
             if name in _PROMPTS and not is_text(value):
                 self.undecided("input")
-            new = mapped(value, "input", self.text, name)
+            new = mapped(value, "input", visit, name)
             if new is not value:
                 changed[name] = to_raw(new)
         return {**fields, **changed} if changed else fields
@@ -224,10 +368,13 @@ class Guard:
             return requests
         return [structs.replace(each, messages=messages, tools=tools) for each in requests]
 
+    def _word(self, place: Place, text: str) -> str:
+        return self.text(place, text, is_said=False)
+
     def _tool(self, tool: ToolDefinition) -> ToolDefinition:
         """One that the model is offered, of which a server of tools may say anything."""
-        description = tool.description and self.text("input", tool.description)
-        parameters = mapped(tool.parameters, "input", self.text)
+        description = tool.description and self._word("input", tool.description)
+        parameters = mapped(tool.parameters, "input", self._word)
         if description == tool.description and parameters is tool.parameters:
             return tool
         return structs.replace(tool, description=description, parameters=parameters)
@@ -242,7 +389,9 @@ class Guard:
         if isinstance(content, str):
             return self.text(place, content)
         return tuple(
-            TextContent(self.text(place, each.text)) if isinstance(each, TextContent) else each
+            TextContent(self.text(place, each.text))
+            if isinstance(each, TextContent)
+            else self._pictures.shown(each)
             for each in content
         )
 
@@ -254,9 +403,9 @@ class Guard:
             if text == part.text:
                 return part
             if isinstance(part, ReasoningContent):
-                return structs.replace(part, text=text, signature=None)
+                return structs.replace(part, text=text, signature=None, sealed_by="")
             return structs.replace(part, text=text)
-        return part
+        return self._pictures.shown(part) if isinstance(part, ImageContent) else part
 
     # What is said ---------------------------------------------------------------------------------
 
@@ -273,14 +422,17 @@ class Guard:
             Blocked: it may not.
         """
 
+        spoken = set(said_in(value, "output")) if self.checks.is_slow_with_replies else ()
+
         def visit(place: Place, text: str) -> str:
             place = "output" if place == "input" else place
             if known is not None and text in known:
                 return known[text]
-            if not self._hidden.comes_back and self.has_nothing(place, text):
+            is_said = (place, text) in spoken
+            if not (is_said or self._hidden.comes_back) and self.has_nothing(place, text):
                 return text
             in_json = _is_json(place, text)
-            said = GuardedText(self, place, in_json=in_json, is_reply=True)
+            said = GuardedText(self, place, in_json=in_json, is_reply=True, is_said=is_said)
             shown = said.push(text) + said.flush()
             if not said.may_differ:
                 shown = text  # escapes that were taken out need not come back
@@ -299,26 +451,39 @@ class GuardedText:
         place: where it stands.
         in_json: whether it is JSON, which is looked through as what it says.
         is_reply: whether it is a part of the reply, in which what was hidden is put back.
+        is_said: whether somebody says it, as in `Guard.text`.
     """
 
-    __slots__ = ("_escapes", "_guard", "_hides", "_place", "_restorer", "_scanner")
+    __slots__ = ("_entities", "_escapes", "_guard", "_hides", "_place", "_restorer", "_scanner")
 
     def __init__(
-        self, guard: Guard, place: Place, *, in_json: bool = False, is_reply: bool = False
+        self,
+        guard: Guard,
+        place: Place,
+        *,
+        in_json: bool = False,
+        is_reply: bool = False,
+        is_said: bool = True,
     ) -> None:
         self._guard = guard
         self._place = place
         watches = guard.watches(place)
         self._scanner = TextScanner(watches) if watches else None
-        self._escapes = JSONText() if in_json and watches else None
+        self._entities = guard.entity_scanners(place, in_json=in_json) if is_said else []
+        self._escapes = JSONText() if in_json and (watches or self._entities) else None
         self._restorer = guard.restorer(in_json=in_json) if is_reply else None
         self._hides = False
 
     @property
     def holds(self) -> bool:
         """Whether anything of it is held back."""
-        parts = (self._escapes, self._scanner, self._restorer)
+        parts = (self._escapes, self._scanner, *self._entities, self._restorer)
         return any(each is not None and each.holds for each in parts)
+
+    @property
+    def room(self) -> int:
+        """So many characters may come before it takes long to look through them."""
+        return min((each.room for each in self._entities), default=END)
 
     @property
     def may_differ(self) -> bool:
@@ -335,27 +500,37 @@ class GuardedText:
             text = self._escapes.push(text)
         if self._scanner is not None:
             text = self._shown(text, self._scanner.push)
+        for each in self._entities:
+            text = self._without(each, text)
         return self._finished(text)
 
     def flush(self) -> str:
         """It has ended: what was held back of it; as `push`."""
-        text = ""
+        text = self._escapes.flush() if self._escapes is not None else ""
         scanner = self._scanner
         if scanner is not None:
-            rest = self._escapes.flush() if self._escapes is not None else ""
-            text = self._shown(rest, lambda rest: scanner.push(rest) + scanner.flush())
+            text = self._shown(text, lambda rest: scanner.push(rest) + scanner.flush())
+        for each in self._entities:
+            text = self._without(each, text, is_last=True)
         text = self._finished(text)
         return text if self._restorer is None else text + self._restorer.flush()
+
+    def _without(self, scanner: EntityScanner, text: str, *, is_last: bool = False) -> str:
+        shown = scanner.push(text)
+        if is_last:
+            shown += scanner.flush()
+        self._hides = self._hides or scanner.hidden
+        return shown
 
     def _shown(self, text: str, scan: Callable[[str], str]) -> str:
         scanner = self._scanner
         assert scanner is not None
         try:
             shown = scan(text)
-            self._hides = scanner.hidden > 0
+            self._hides = self._hides or scanner.hidden > 0
             return shown
         except TooManyNearMisses:
-            self._guard.undecided(self._place)
+            self._guard.undecided(self._place, by_patterns=True)
             self._scanner = None
             return text
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-_WHOLE = re.compile(r"<[A-Z][A-Z0-9]{0,31}_[0-9]{1,6}>")
-_BEGUN = re.compile(r"<(?:[A-Z][A-Z0-9]{0,31}(?:_[0-9]{0,6})?)?\Z")
+WORD = re.compile(r"<[A-Z][A-Z0-9_]{0,31}_[0-9]{1,6}>")
+"""What is there in place of something that is hidden."""
+
+_BEGUN = re.compile(r"<(?:[A-Z][A-Z0-9_]{0,38})?\Z")
 
 
 class Hidden:
@@ -69,7 +71,7 @@ class Restorer:
         begun = _BEGUN.search(text, max(0, len(text) - 42))
         end = len(text) if begun is None else begun.start()
         self._held = text[end:]
-        return _WHOLE.sub(self._value, text[:end])
+        return WORD.sub(self._value, text[:end])
 
     def flush(self) -> str:
         """The text has ended: what was held back."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from asyncio import to_thread
 from contextlib import aclosing
 
 from msgspec import structs
 
 from llama_compat.fan_out import Events
+from llama_compat.guardrails.asked.windows import Windows
 from llama_compat.guardrails.guard import Blocked, Guard, GuardedText, guarded_call
 from llama_compat.types import (
     ReasoningDelta,
@@ -37,21 +38,22 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
             came before.
     """
     choice = _Choice(guard)
-    window = guard.checks.window if guard.checks.asks_about_replies else 0
+    windows = Windows(guard, streams=streams) if guard.checks.asks_about_replies else None
     kept: list[StreamEvent] = []
-    size = 0  # of what is kept
     async with aclosing(events) as stream:
         try:
             async for event in stream:
-                shown = choice.shown(event)
-                kept += shown
+                slow = guard.checks.is_slow_with_replies and choice.takes_long(event)
+                shown = await to_thread(choice.shown, event) if slow else choice.shown(event)
                 is_end = isinstance(event, StreamComplete)
-                if window:
-                    size += sum(map(_size, shown))
-                if (streams and size >= window) or is_end:
-                    if window:
-                        await _ask(guard, kept)
-                    size = 0
+                if windows is None:
+                    kept += shown
+                else:
+                    for each in shown:
+                        kept += await windows.passed(each)
+                    if is_end:
+                        kept += await windows.rest()
+                if streams or is_end:
                     ready, kept = kept, []
                     for each in ready:
                         yield each
@@ -60,33 +62,6 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
             kept.append(choice.blocked())
     for each in kept:
         yield each
-
-
-def _size(event: StreamEvent) -> int:
-    """Characters that an event says."""
-    delta = event.delta if isinstance(event, StreamProgress) else None
-    if isinstance(delta, ToolCallDelta):
-        return len(delta.arguments)
-    return len(delta.text) if isinstance(delta, _Words) else 0
-
-
-async def _ask(guard: Guard, events: Sequence[StreamEvent]) -> None:
-    """Have the checks asked about what some events say.
-
-    Raises:
-        Blocked: it may not go by.
-    """
-    words: list[str] = []
-    answer: list[str] = []
-    for event in events:
-        delta = event.delta if isinstance(event, StreamProgress) else None
-        if isinstance(delta, _Words):
-            words.append(delta.text)
-            if isinstance(delta, TextDelta):
-                answer.append(delta.text)
-        elif isinstance(delta, ToolCallDelta) and delta.tool_call is not None:
-            await guard.ask("tool_arguments", delta.tool_call.arguments_json)
-    await guard.ask("output", "".join(words), "".join(answer))
 
 
 class _Choice:
@@ -121,6 +96,15 @@ class _Choice:
             self._words = _Part(self._guard, event)
         return before + self._words.shown(event, delta)
 
+    def takes_long(self, event: StreamEvent) -> bool:
+        """Whether it may take longer than an event loop has to say what is shown of `event`."""
+        delta = event.delta if isinstance(event, StreamProgress) else None
+        words = self._words
+        if words is None or not isinstance(delta, _Words) or not isinstance(event, StreamProgress):
+            return True
+        is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
+        return bool(is_sealed) or not words.goes_on_with(event) or len(delta.text) >= words.room
+
     def blocked(self) -> StreamComplete:
         """The end of a choice of which no more may be shown."""
         return StreamComplete(StopReason.content_filter, self._usage)
@@ -145,6 +129,11 @@ class _Part:
         self._changed = False
         self._logprobs: tuple[TokenLogProbs, ...] = ()
         self._token_ids: tuple[int, ...] = ()
+
+    @property
+    def room(self) -> int:
+        """So many characters may come before it takes long to look through them."""
+        return self._text.room
 
     def goes_on_with(self, event: StreamProgress) -> bool:
         return event.part == self._last.part and type(event.delta) is type(self._last.delta)
@@ -181,7 +170,7 @@ class _Part:
         changes: dict[str, object] = {"text": text}
         is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
         if is_sealed and self._changed:
-            changes["signature"] = None  # it seals what was there
+            changes |= {"signature": None, "sealed_by": ""}  # it seals what was there
         if not (text or logprobs or is_sealed):
             return []
         return [

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.documents import mapped
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.hosted.vocabulary import HostedCall
-from llama_compat.off_loop import off_loop
 
 
 async def screened(call: HostedCall, guard: Guard) -> HostedCall | None:
@@ -21,9 +21,14 @@ async def screened(call: HostedCall, guard: Guard) -> HostedCall | None:
         guard: of the request.
     """
     try:
-        seen = await off_loop(len(call.output), _looked_through, call, guard)
+        seen = await guard.off_loop(len(call.output), _looked_through, call, guard)
+        if seen.images:
+            await guard.look({"tool_results": seen.images})
+            images, words = guard.shown_pictures(seen.images)
+            output = "\n".join((seen.output, *words)) if words else seen.output
+            seen = structs.replace(seen, images=images, output=output)
         if seen.output:
-            await guard.ask("tool_results", seen.output)
+            await guard.ask(Said("tool_results", (seen.output,)))
     except Blocked:
         return None
     return seen

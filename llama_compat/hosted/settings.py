@@ -15,6 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from llama_compat.distribution.reading.secret_kinds import ARGUMENTS
+
 _Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, le=3600)]
 _Positive = Annotated[int, Field(ge=1)]
@@ -78,7 +80,7 @@ class WebSearchSettings(_ToolSettings):
     """For `http`: the members of a JSON object that is sent by POST, in whose texts `{query}` and
     `{count}` stand for what is wanted; without it the search is a GET."""
 
-    command: Annotated[list[_Name], _NothingIsEmpty] = []
+    command: Annotated[list[_Name], _NothingIsEmpty, ARGUMENTS] = []
     """For `command`: the program and its arguments. It gets `{"query", "count"}` as JSON, and
     prints JSON."""
 
@@ -152,7 +154,7 @@ class MCPServerSettings(_ToolSettings):
     url: _URL | None = None
     """Where it is, if it is reached by streamable HTTP; this or `command`."""
 
-    command: Annotated[list[_Name], _NothingIsEmpty] = []
+    command: Annotated[list[_Name], _NothingIsEmpty, ARGUMENTS] = []
     """The program and its arguments, if it is talked to by its standard input and output. One
     process is started for each reply, and ended with it."""
 

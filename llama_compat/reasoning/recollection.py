@@ -7,7 +7,7 @@ answer them with an error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
@@ -22,6 +22,8 @@ from llama_compat.types import (
     CompletionMessage,
     CompletionRequest,
     Message,
+    MessagePart,
+    ReasoningContent,
     ReasoningDelta,
     StreamComplete,
     StreamProgress,
@@ -126,7 +128,7 @@ class Recollection(Struct, frozen=True):
         Args:
             place: where it has come to; it is behind the turn then.
             calls: one at least.
-            signatures: what the client brings back with them.
+            signatures: what the client brings back with them, and with what was thought before.
         """
         turn = self.memory.find(self.owner, str(place), calls)
         place.model_calls()
@@ -164,7 +166,7 @@ class Recollection(Struct, frozen=True):
             if isinstance(message, UserMessage):
                 place.user_says(content_text(message.content))
             elif isinstance(message, CompletionMessage) and (calls := message.tool_calls):
-                found = self.recall(place, calls, _signatures(calls))
+                found = self.recall(place, calls, _signatures(message.parts))
                 if found.is_foreign:
                     message, changed = without_reasoning(message), True
                 elif found.lost is not None:
@@ -195,6 +197,11 @@ class Recollection(Struct, frozen=True):
                 yield event
 
 
-def _signatures(calls: Calls) -> list[str]:
-    signatures = (each.thought_signature for each in calls if isinstance(each, ToolCall))
-    return [each for each in signatures if each is not None]
+def _signatures(parts: Iterable[MessagePart]) -> list[str]:
+    signed: list[str | None] = []
+    for part in parts:
+        if isinstance(part, ToolCall):
+            signed.append(part.thought_signature)
+        elif isinstance(part, ReasoningContent):
+            signed.append(part.signature)
+    return [each for each in signed if each]

@@ -43,7 +43,7 @@ class KeptTurn(Struct, frozen=True):
         call_ids: of the calls, in their order.
         thoughts: with their seals.
         signatures: what the vendor wants back with each call; None for a call without.
-        seals: a hash of each signature that its calls had, where those are not kept.
+        seals: a hash of each signature that its thoughts and calls had, where those are not kept.
     """
 
     family: str
@@ -76,8 +76,10 @@ class KeptTurn(Struct, frozen=True):
         return self.signatures[place] if place < len(self.signatures) else None
 
     def has_signed(self, signatures: Iterable[str]) -> bool:
-        """Whether all of `signatures`, which calls came back with, were given in this turn."""
-        return all(each in self.signatures or _hashed(each) in self.seals for each in signatures)
+        """Whether all of `signatures`, which calls and thoughts came back with, were given in this
+        turn."""
+        known = {*self.signatures, *(each.thought.signature for each in self.thoughts)}
+        return all(each in known or _hashed(each) in self.seals for each in signatures)
 
     def put_into(self, parts: Sequence[MessagePart]) -> tuple[MessagePart, ...]:
         """`parts` with these thoughts and signatures in place of their own."""
@@ -124,7 +126,8 @@ def turn_of(message: CompletionMessage, family: str, *, wanted: bool) -> KeptTur
     if not ids or not (thoughts or any(signatures)) or len(thoughts) + len(ids) > MAX_PARTS:
         return None
     if not wanted:
-        seals = frozenset(_hashed(each) for each in signatures if each is not None)
+        signed = [*signatures, *(each.thought.signature for each in thoughts)]
+        seals = frozenset(_hashed(each) for each in signed if each is not None)
         return KeptTurn(family, tuple(ids), seals=seals)
     return KeptTurn(family, tuple(ids), tuple(thoughts), tuple(signatures))
 

@@ -145,6 +145,7 @@ class Generation:
         constraint: what the tokens have to be, if they are not free.
         marks: which tokens of the prompt each block of its characters stands for, where somebody
             is told which prompts the cache holds.
+        adapter: the source of the one that it is computed with, if that is not the model alone.
     """
 
     prompt_ids: tuple[int, ...]
@@ -154,6 +155,7 @@ class Generation:
     prompt_logprobs: bool = False
     constraint: Constraint | None = None
     marks: Marks = ()
+    adapter: str | None = None
 
 
 class TokenScores(NamedTuple):
@@ -284,3 +286,25 @@ class Engine(Protocol):
             APIError: 429 where too many wait, 500 where the model failed, 503 where the memory was
                 not enough or the engine was stopped.
         """
+
+
+@runtime_checkable
+class AdaptableEngine(Protocol):
+    """An engine whose model can be adapted while it runs, for each generation by itself."""
+
+    @property
+    def adapters(self) -> Collection[str]:
+        """The sources of those that are loaded."""
+
+    def load_adapter(self, source: str) -> None:
+        """Load an adapter, which generations may name from then on; blocks until that is done.
+
+        Args:
+            source: as a template names it.
+
+        Raises:
+            ProviderStartError: it is not there, not supported, or for another model.
+        """
+
+    def unload_adapter(self, source: str) -> None:
+        """Let go of an adapter; what runs with it goes on to its end."""

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from llama_compat.errors import APIError, internal_error, invalid_parameter, shutting_down
 from llama_compat.prefixes.held import HeldPrompts
@@ -29,6 +30,7 @@ from providers.local.sequence import Deliver, LocalSequence
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=LocalSequence)
+T = TypeVar("T")
 
 
 class Scheduler(Protocol[S]):
@@ -77,6 +79,7 @@ class EngineThread(Generic[S]):
         self._changed = threading.Condition()
         self._arrived: list[S] = []
         self._given_up: list[S] = []
+        self._errands: list[tuple[Future[Any], Callable[[], Any]]] = []
         self._closed = False
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[_Mailbox, Output | APIError]]] = {}
         self._seconds_a_sequence = 1.0
@@ -165,6 +168,20 @@ class EngineThread(Generic[S]):
             self._given_up.append(sequence)
             self._changed.notify()
 
+    def _between_steps(self, errand: Callable[[], T]) -> T:
+        """Have the thread do something before its next step; what came of it.
+
+        Raises:
+            APIError: 503; the engine is stopped.
+        """
+        done: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                raise shutting_down()
+            self._errands.append((done, errand))
+            self._changed.notify()
+        return done.result()
+
     # In the thread --------------------------------------------------------------------------------
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> S:
@@ -190,6 +207,9 @@ class EngineThread(Generic[S]):
             self._send()
         with self._changed:
             arrived, self._arrived = self._arrived, []
+            errands, self._errands = self._errands, []
+        for done, _ in errands:
+            done.set_exception(shutting_down())
         for sequence in [*self._scheduler.clear(), *arrived]:
             sequence.ended = True
             self._counts.cancelled += 1
@@ -203,6 +223,7 @@ class EngineThread(Generic[S]):
                 self._closed
                 or self._arrived
                 or self._given_up
+                or self._errands
                 or self._scheduler.running
                 or self._scheduler.waiting
             ):
@@ -212,6 +233,7 @@ class EngineThread(Generic[S]):
             arrived, self._arrived = self._arrived, []
             given_up = {each for each in self._given_up if not each.ended}
             self._given_up = []
+            errands, self._errands = self._errands, []
             for sequence in arrived:
                 if sequence not in given_up:
                     self._scheduler.add(sequence)
@@ -219,6 +241,11 @@ class EngineThread(Generic[S]):
         for sequence in given_up:
             sequence.ended = True
         self._counts.cancelled += len(given_up)
+        for done, errand in errands:
+            try:
+                done.set_result(errand())
+            except Exception as error:
+                done.set_exception(error)
         return True
 
     def _append(self, sequence: S, token_id: int, scores: TokenScores | None) -> None:
@@ -300,6 +327,16 @@ def no_numbers(model: str) -> APIError:
         f"The model '{model}' computed no numbers for this request (NaN or infinity), so that there"
         " is no answer: its weights are damaged, or too large for its dtype.",
         code="invalid_model_output",
+    )
+
+
+def adapter_not_loaded(source: str) -> APIError:
+    """The error for a request whose adapter was unloaded in the moment in which it came."""
+    return APIError(
+        503,
+        f"The adapter '{source}' has just been unloaded. Ask again, and it is loaded.",
+        code="model_not_loaded",
+        headers={"retry-after": "1"},
     )
 
 

@@ -91,6 +91,11 @@ class LocalConfig(ProviderConfig):
     """How the models write tool calls; `auto` looks for it in each model's chat template and name,
     with `none` they take no tools."""
 
+    deterministic: bool = False
+    """Whether the same request gets the same reply, to the bit, whatever runs beside it and
+    whatever caches hold: one that is greedy, or has a `seed`. That takes longer. `local::torch` can
+    do so on x86 CPUs alone."""
+
     control_tokens: ControlTokens = "completions"
     """Where a control token such as `<|im_end|>` that a client's text spells out is that token, and
     not text like any other: in the prompts of `completions`, which are all that the model gets and
@@ -182,6 +187,7 @@ class LocalProvider(
         self._residency: Residency | None = None
         self._telling: set[str] = set()
         self._kv_caches: dict[str, int] = {}
+        self._adapted = {each.id: each for model in models for each in model.adapters}
 
     # Start and stop -------------------------------------------------------------------------------
 
@@ -215,7 +221,11 @@ class LocalProvider(
                 shared = Shared(host, host.end)
             shared.hold()
             self._hosts[name] = shared
+            adapters = self._sources(name)
+            if shared.value.opened is None:
+                shared.value.adapters = adapters
             await self._bring(shared.value, stay)
+            await shared.value.adapt_to(adapters)
         self._adopted = {}
 
     def _may_have(self, host: EngineHost) -> bool:
@@ -249,8 +259,60 @@ class LocalProvider(
         """What is leased of `model`, where the memory is shared."""
         if self._residency is None:
             return None
-        host = self._hosts.get(model)
-        return None if host is None else host.value.resident
+        host = self._host(model)
+        return None if host is None else host.resident
+
+    # Adapters -------------------------------------------------------------------------------------
+
+    def is_adapted(self, model: str) -> bool:
+        """Whether `model` is another one with an adapter."""
+        return model in self._adapted
+
+    async def load_adapter(self, model: str) -> None:
+        """Have the adapter of `model` in memory, and the model that it adapts."""
+        resident = self.resident(model)
+        lease = None if resident is None else await resident.lease()
+        try:
+            await self._adapter(model)
+        finally:
+            if lease is not None:
+                lease.release()
+
+    async def unload_adapter(self, model: str) -> None:
+        """Let go of the adapter of `model`; its next request loads it again."""
+        host = self._host(model)
+        if host is not None:
+            await host.release_adapter(self._adapted[model].source)
+
+    async def _adapter(self, model: str) -> str | None:
+        """The source of the adapter of `model`, which is loaded then; None where it has none.
+
+        Raises:
+            APIError: 503, it can't be loaded.
+        """
+        adapted = self._adapted.get(model)
+        host = self._host(model)
+        if adapted is None or host is None:
+            return None
+        try:
+            await host.adapt(adapted.source)
+        except ProviderStartError as error:
+            raise APIError(503, str(error), code="model_not_loaded") from error
+        return adapted.source
+
+    def _sources(self, model: str) -> tuple[str, ...]:
+        """Of the adapters of a model."""
+        found = (each.source for each in self._adapted.values() if each.base == model)
+        return tuple(dict.fromkeys(found))
+
+    def _base(self, model: str) -> str:
+        """The model that `model` is, with an adapter or without."""
+        adapted = self._adapted.get(model)
+        return model if adapted is None else adapted.base
+
+    def _host(self, model: str) -> EngineHost | None:
+        shared = self._hosts.get(self._base(model))
+        return None if shared is None else shared.value
 
     # Its engines ----------------------------------------------------------------------------------
 
@@ -294,8 +356,8 @@ class LocalProvider(
         raise NotImplementedError
 
     def _opened(self, name: str) -> OpenedModel | None:
-        host = self._hosts.get(name)
-        return None if host is None else host.value.opened
+        host = self._host(name)
+        return None if host is None else host.opened
 
     def _all_opened(self) -> Mapping[str, OpenedModel]:
         found = {name: shared.value.opened for name, shared in self._hosts.items()}
@@ -329,12 +391,13 @@ class LocalProvider(
         }
 
     def _wanted_context_length(self, name: str) -> int | None:
-        return next((each.context_length for each in self.models if each.name == name), None)
+        base = self._base(name)
+        return next((each.context_length for each in self.models if each.name == base), None)
 
     def context_length(self, model: str) -> int | None:
         """How many tokens `model` holds: the model's own limit, or the template's lower one."""
-        host = self._hosts.get(model)
-        known = None if host is None else host.value.context_length
+        host = self._host(model)
+        known = None if host is None else host.context_length
         return self._wanted_context_length(model) if known is None else known
 
     def unsupported_values(
@@ -388,6 +451,7 @@ class LocalProvider(
             prompt_logprobs=request.echo and request.logprobs is not None,
             constraint=await self._constraint(request, sampling.guide),
             marks=await self._marks(request, prompt_ids, model),
+            adapter=await self._adapter(request.model),
         )
         reply = text_events(
             engine,
@@ -422,6 +486,7 @@ class LocalProvider(
             logprobs=request.logprobs,
             constraint=constraint,
             marks=await self._marks(request, prompt.token_ids, model),
+            adapter=await self._adapter(request.model),
         )
         text = text_events(
             engine,
@@ -502,8 +567,9 @@ class LocalProvider(
         return len(prompt.token_ids)
 
     def held_prompts(self, model: str) -> HeldPrompts | None:
-        """Those in the cache of its engine, if it has one that tells."""
-        engine = self._generating(model)
+        """Those in the cache of its engine, if it has one that tells; nobody tells of what was
+        computed with an adapter."""
+        engine = None if model in self._adapted else self._generating(model)
         held = None if engine is None else engine.held_prompts()
         if held is not None:
             self._telling.add(model)

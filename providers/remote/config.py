@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
+from llama_compat.distribution.reading.secret_kinds import ADDRESS
 from providers.base import ProviderConfig
 from providers.remote.http1 import Seconds, Timeouts
 
@@ -65,7 +66,7 @@ Headers = dict[
     Annotated[SecretStr, AfterValidator(_check_header_value)],
 ]
 HTTPURL = Annotated[str, AfterValidator(_check_http_url)]
-ProxyURL = Annotated[SecretStr, AfterValidator(_check_proxy)]
+ProxyURL = Annotated[SecretStr, AfterValidator(_check_proxy), ADDRESS]
 ParameterName = Annotated[str, Field(pattern="^[a-z_]+$")]
 
 

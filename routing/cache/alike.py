@@ -5,6 +5,7 @@ Both are asked of the template's own models, in requests of the cache's own.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from routing.request import Handler, Request
 if TYPE_CHECKING:
     from routing.cache.semantic import AskedQuestion
     from routing.layers.chain import Owner
+    from routing.layers.guardrails import Guardrails
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +40,16 @@ class AlikeQuestions:
     Args:
         next: answers the cache's own requests.
         owner: whose chain it is.
+        guardrails: what requests have to pass; None for nothing.
     """
 
-    def __init__(self, next: Handler, owner: Owner) -> None:
+    def __init__(self, next: Handler, owner: Owner, guardrails: Guardrails | None) -> None:
         self._next = next
+        self._guardrails = guardrails
         self._owner = owner
 
     async def compared(
-        self, request_id: str, call: Call, asked: CacheableCall, cache: ExactCache
+        self, request: Request, call: Call, asked: CacheableCall, cache: ExactCache
     ) -> AskedQuestion | None:
         """What the user asks last, with its vector; None where nothing is to be compared."""
         from routing.cache.semantic import Question
@@ -61,13 +65,13 @@ class AlikeQuestions:
         if question is None:
             return None
         body = {"model": settings.model, "input": question.text}
-        told = await self._ask(request_id, EMBEDDINGS, body, settings.timeout)
+        told = await self._ask(request, EMBEDDINGS, body, settings.timeout)
         numbers = () if told is None else await off_loop(len(told), first_vector, told)
         return questions.with_vector(question, numbers)
 
     async def found(
         self,
-        request_id: str,
+        request: Request,
         cache: ExactCache,
         compared: AskedQuestion,
         max_age: float | None,
@@ -87,18 +91,25 @@ class AlikeQuestions:
                 continue
             if settings.verify is not None:
                 body = verifying(settings.verify, each.text, compared.question.text)
-                told = await self._ask(request_id, CHAT, body, settings.timeout)
+                told = await self._ask(request, CHAT, body, settings.timeout)
                 if told is None or not says_yes(told):
                     continue
             yield entry, each.similarity
 
+    def _who(self, request: Request) -> Principal:
+        """Who asks for the cache: whatever the request has to pass, so has what it asks."""
+        call, route = request.call, request.route
+        if self._guardrails is None or call is None or route is None:
+            return CACHE
+        return dataclasses.replace(CACHE, guardrails=tuple(self._guardrails.own(call, route)))
+
     async def _ask(
-        self, request_id: str, operation: Operation, body: dict[str, Any], seconds: float
+        self, request: Request, operation: Operation, body: dict[str, Any], seconds: float
     ) -> bytes | None:
         """What a model of the template answers the cache itself, in a request of its own; None
         where it does not."""
         fields = parse_fields(encode_json(body))
-        own = Request(operation, f"{request_id}-cache", CACHE)
+        own = Request(operation, f"{request.request_id}-cache", self._who(request))
         own.asks(fields, operation.look(fields, {}), counts_usage=True)
         try:
             with lasting(own, self._owner.begin):

@@ -97,10 +97,11 @@ def pull_missing(distribution: Distribution, *, asked_to: bool) -> None:
 
 
 def wanted_models(distribution: Distribution) -> list[str]:
-    """The models that engines of this process are to run, as their providers name them."""
+    """The models that engines of this process are to run, and their adapters, as their providers
+    name them."""
     types = {provider.id: provider.type for provider in distribution.providers}
     wanted = [
-        target.model
+        target.model if target.adapter is None else target.adapter.source
         for model in distribution.models
         for target in distribution.targets_of(model)
         if types[target.provider].startswith("local::") and types[target.provider] != ECHO

@@ -16,17 +16,24 @@ from routing.runtime import runtime_of
 if TYPE_CHECKING:
     from providers.local.residency.resident import Resident
     from routing.app import Application
+    from routing.policy.targets import LiveTarget
 
 
 def add_residency_routes(app: Application) -> None:
     """Add them to `app`."""
 
     async def load_model(request: Request, model: str) -> dict[str, Any]:
-        """Load a model that shares memory, on each of its targets here; answered when it is there.
+        """Load a model that shares memory, or an adapter, on each of its targets here; answered
+        when it is there.
 
         It waits for room as a request of a client does, and then stays for as long as the template
         says.
         """
+        if adapted := await _adapted(request, model):
+            await noted(request, "model.load", model)
+            for target in adapted:
+                await target.provider.load_adapter(target.target.model)
+            return _shown_adapters(adapted, "ready")
         residents = await _residents(request, model)
         await noted(request, "model.load", model)
         for each in residents:
@@ -35,7 +42,13 @@ def add_residency_routes(app: Application) -> None:
 
     async def unload_model(request: Request, model: str) -> dict[str, Any]:
         """Unload a model that shares memory, once its requests have ended, even one that is always
-        kept. The next request loads it again."""
+        kept; or an adapter, which leaves the model that it adapts. The next request loads it again.
+        """
+        if adapted := await _adapted(request, model):
+            await noted(request, "model.unload", model)
+            for target in adapted:
+                await target.provider.unload_adapter(target.target.model)
+            return _shown_adapters(adapted, "out")
         residents = await _residents(request, model)
         await noted(request, "model.unload", model)
         for each in residents:
@@ -46,6 +59,20 @@ def add_residency_routes(app: Application) -> None:
         app.add_api_route(
             f"{ADMIN}models/{{model:path}}/{path}", answer, methods=["POST"], tags=["admin"]
         )
+
+
+async def _adapted(request: Request, model: str) -> list[LiveTarget]:
+    """The targets of `model` that are models with adapters."""
+    route = await runtime_of(request).models.seen(model, ANYBODY)
+    return [each for each in route.targets if each.provider.is_adapted(each.target.model)]
+
+
+def _shown_adapters(targets: list[LiveTarget], state: str) -> dict[str, Any]:
+    shown = [
+        {"provider": each.provider.id, "model": each.target.model, "state": state}
+        for each in targets
+    ]
+    return {"object": "list", "data": shown}
 
 
 async def _residents(request: Request, model: str) -> list[Resident]:

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,19 +18,31 @@ from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.media.operations import MODERATIONS
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.exchange import Principal
-from llama_compat.guardrails.judges import JUDGES
+from llama_compat.guardrails.asked.judges import (
+    JUDGES,
+    PICTURE_JUDGES,
+    JudgeFormat,
+    Messages,
+    PictureFormat,
+)
+from llama_compat.guardrails.asked.languages import is_outside
+from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.settings import (
     CheckSettings,
     HookSettings,
     JudgeSettings,
     ModerationSettings,
+    PictureSettings,
     Place,
     TopicSettings,
 )
+from llama_compat.images import images_in
+from llama_compat.types import ImageContent, UserMessage
 from llama_compat.wire.json_fields import encode_json, from_raw, parse_fields
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.deferred import DEFERRED
 from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.images import ImageDownloader, ImageLimits
 from routing.ingress.own_requests import lasting, read_through
 from routing.request import Handler, Request
 
@@ -49,6 +62,8 @@ class Asking:
 
     def __init__(self) -> None:
         self._hooks: dict[tuple[str, tuple[tuple[str, SecretStr], ...]], Upstream] = {}
+        self._downloaders: dict[str, ImageDownloader] = {}
+        self._open = AsyncExitStack()
         self._connecting = asyncio.Lock()
         self._next: Handler | None = None
         self._begin: Callable[[Request], None] = lambda request: None
@@ -72,23 +87,34 @@ class Asking:
         self._next, self._begin, self._route = next, begin, route
 
     async def stop(self) -> None:
-        """Close the connections to services."""
+        """Close the connections to services, and to where pictures are."""
         for each in self._hooks.values():
             await each.stop()
+        await self._open.aclose()
 
-    async def ask(self, check: CheckSettings, place: Place, text: str) -> bool:
-        """Whether `check` finds anything in `text`.
+    async def ask(self, check: CheckSettings, said: Said) -> bool:
+        """Whether `check` finds anything in what is said.
 
         Raises:
             APIError: what was asked failed.
             NoVerdict: it gave no answer that can be read.
         """
+        place, text = said.place, said.text
         if check.max_characters is not None:
             return len(text) > check.max_characters
         if check.valid_json:
-            return not _is_json(text)
+            return not _is_json(text if said.answer is None else said.answer)
+        if check.language is not None:
+            return await is_outside(said.texts, check.language)
         if check.judge is not None:
-            return await self._judge(check.judge, place, text)
+            form = JUDGES[check.judge.format]
+            messages = form.messages(check.judge.policy or "", place, text)
+            return await self._judged(check.judge, form, messages)
+        if check.images is not None:
+            assert said.picture is not None
+            shows = PICTURE_JUDGES[check.images.format]
+            messages = shows.messages(check.images.policy or "", said.picture)
+            return await self._judged(check.images, shows, messages)
         if check.moderations is not None:
             return await self._moderations(check.moderations, text)
         if check.topics is not None:
@@ -96,13 +122,48 @@ class Asking:
         assert check.http is not None
         return await self._hook(check.name, check.http, place, text)
 
-    async def _judge(self, judge: JudgeSettings, place: Place, text: str) -> bool:
-        form = JUDGES[judge.format]
+    async def fetch(self, check: CheckSettings, url: str) -> str:
+        """The picture at `url`, for `check`, as a `data:` URL.
+
+        Raises:
+            APIError: it can't be had, or may not.
+        """
+        settings = check.images
+        assert settings is not None
+        limits = ImageLimits(
+            max_bytes=settings.max_bytes,
+            timeout=check.seconds,
+            allow_private_addresses=settings.allow_private_addresses,
+        )
+        pictures = await self._downloader(limits)
+        sent = DEFERRED.set(None)  # whatever becomes of the request that is looked through
+        try:
+            (message,) = await pictures.inline([UserMessage((ImageContent(url),))])
+        finally:
+            DEFERRED.reset(sent)
+        (image,) = images_in(message.content)
+        return image.url
+
+    async def _downloader(self, limits: ImageLimits) -> ImageDownloader:
+        async with self._connecting:
+            which = limits.model_dump_json()
+            pictures = self._downloaders.get(which)
+            if pictures is None:
+                pictures = await self._open.enter_async_context(ImageDownloader(limits))
+                self._downloaders[which] = pictures
+        return pictures
+
+    async def _judged(
+        self,
+        judge: JudgeSettings | PictureSettings,
+        form: JudgeFormat | PictureFormat,
+        messages: Messages,
+    ) -> bool:
         answer = await self._model(
             CHAT,
             {
                 "model": judge.model,
-                "messages": form.messages(judge.policy or "", place, text),
+                "messages": messages,
                 "max_tokens": form.max_tokens,
                 "temperature": 0,
             },

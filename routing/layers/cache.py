@@ -79,7 +79,7 @@ class CacheLayer:
         self._scopes = CacheScopes(guardrails)
         self._caches = caches
         self._owner = owner
-        self._alike = AlikeQuestions(next, owner)
+        self._alike = AlikeQuestions(next, owner, guardrails)
         self._clock = clock
         self._flights: dict[bytes, Flight | Errand] = {}
         self._airborne: set[Flight] = set()
@@ -230,7 +230,7 @@ class CacheLayer:
             return _said(await self._next(request), "bypass")
         compared: AskedQuestion | None = None
         if cache.questions is not None and not control.no_cache:
-            compared = await self._alike.compared(request.request_id, call, asked, cache)
+            compared = await self._alike.compared(request, call, asked, cache)
             if compared is not None:
                 reply = await self._like(request, call, asked, cache, compared, control.max_age)
                 # The same may have been asked meanwhile.
@@ -363,7 +363,7 @@ class CacheLayer:
         max_age: float | None,
     ) -> Reply | None:
         """The reply to a question that is so much alike that it may be given; None for none."""
-        found = self._alike.found(request.request_id, cache, compared, max_age)
+        found = self._alike.found(request, cache, compared, max_age)
         async with aclosing(found) as entries:
             async for entry, similarity in entries:
                 reply = await self._translated(request, call, asked, entry, cache, is_same=False)

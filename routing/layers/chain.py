@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from routing.layers.cache import CacheLayer
     from routing.layers.guardrails import Guardrails
     from routing.layers.keeping.background import BackgroundResponses
+    from routing.layers.keeping.responses import Equip
     from routing.layers.mirrors import Mirrors
     from routing.observability.records.ledger import Ledger
     from routing.observability.telemetry.tracer import Tracer
@@ -113,19 +114,24 @@ def chain_of(
             handler = GuardrailsLayer(handler, guardrails)
         return handler
 
+    equipped: Equip | None = None
+
     def with_tools(handler: Handler) -> Handler:
         if tools is None:
             return handler
         from routing.layers.server_tools import ServerToolsLayer
 
-        return ServerToolsLayer(handler, tools, None if ledger is None else ledger.most)
+        nonlocal equipped
+        layer = ServerToolsLayer(handler, tools, None if ledger is None else ledger.most)
+        equipped = layer.equipped
+        return layer
 
     def kept(handler: Handler) -> Handler:
         if background is None:
             return handler
         from routing.layers.keeping.responses import Responses
 
-        return Responses(handler, responses, background, owner)
+        return Responses(handler, responses, background, owner, equipped)
 
     attempt_layers: list[AttemptLayer] = []
     if tracer is not None:
@@ -152,7 +158,9 @@ def chain_of(
             owner.route(copy)
             return await by_targets(copy)
 
-        answer = copies = Mirrors(answer, answer_copy, owner.begin)
+        answer = copies = Mirrors(
+            answer, answer_copy, owner.begin, None if guardrails is None else guardrails.own
+        )
     if limits is not None and ledger is not None:
         from routing.layers.limits import LimitsLayer
 

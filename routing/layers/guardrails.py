@@ -8,7 +8,7 @@ stream, and a stream into which something is put back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import cast
 
@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from llama_compat.dialects.base import Labels, Translation
 from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.guardrails.asked.pictures import pictures_in, pictures_of
+from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.documents import said_in
 from llama_compat.guardrails.guard import Blocked, Guard
@@ -48,6 +50,21 @@ _SPOKEN = frozenset({"chat", "completion", "transcription", "image"})
 
 _OFFERS = frozenset({"tools", "functions"})
 """What a model is offered, which nobody says."""
+
+
+_TOLD = (
+    "instructions",
+    "system",
+    "systemInstruction",
+    "system_instruction",
+    "generateContentRequest",
+    "contents",
+    "messages",
+    "input",
+    "prediction",
+)
+"""What a vendor is told besides what its model reads for a reply: to count it, or as a guess of
+what will be said."""
 
 
 class Guardrails:
@@ -82,6 +99,10 @@ class Guardrails:
             known = self._known[who] = of_key, Checks(settings) if settings else None
         return known[1]
 
+    def own(self, call: Call, route: Route) -> Sequence[CheckSettings]:
+        """Those of `of` that are not the template's for all: the model's and the key's."""
+        return (*self._by_model.get(route.name, ()), *call.principal.guardrails)
+
     def told_apart(self, call: Call, route: Route) -> str:
         """The same for calls that have to pass the same."""
         checks = self.of(call, route)
@@ -113,14 +134,17 @@ class GuardrailsLayer:
         return self._next(request) if checks is None else self._answer(request, call, checks)
 
     async def _answer(self, request: Request, call: Call, checks: Checks) -> Reply:
-        guard = Guard(checks, self._guardrails.asking.ask)
+        asking = self._guardrails.asking
+        guard = Guard(checks, asking.ask, asking.fetch)
         request.verdicts = guard.verdicts
         try:
-            call = await off_loop(call.size, _asked, call, guard)
+            call = await guard.off_loop(call.size, _asked, call, guard)
             is_answered = request.deferral is not None and request.deferral.is_answered
             if checks.asks_about_requests and not is_answered:
-                for place, text in (await off_loop(call.size, _said, call)).items():
-                    await guard.ask(place, text)
+                for said in await off_loop(call.size, _said, call):
+                    await guard.ask(said)
+            if checks.look_at_pictures and not is_answered:
+                call = await _look_at(call, guard)
         except Blocked as stop:
             raise blocked(stop.check) from None
         if checks.asks_about_replies and not call.operation.capability:
@@ -143,7 +167,7 @@ class GuardrailsLayer:
                 else:
                     if checks.asks_about_replies:
                         await _ask_about(body, guard)
-                    await off_loop(len(body), _look_through, reply, body, call, guard)
+                    await guard.off_loop(len(body), _look_through, reply, body, call, guard)
             except BaseException:
                 await reply.aclose()
                 raise
@@ -152,14 +176,83 @@ class GuardrailsLayer:
         return reply
 
 
-def _said(call: Call) -> dict[Place, str]:
+async def _look_at(call: Call, guard: Guard) -> Call:
+    """Have the pictures of a call looked at.
+
+    Returns:
+        the call, which is translated where others are sent than came.
+
+    Raises:
+        APIError: 400, one is to be hidden in a form.
+        Blocked: one may not go by.
+    """
+    pictures = await off_loop(call.size, _pictures, call)
+    if pictures is None:
+        guard.unseen()
+        return call
+    await guard.look(pictures)
+    if not guard.changes_pictures:
+        return call
+    if call.operation.capability:
+        raise unsupported_parameter("image", "", "a guardrail can't hide a picture of a form")
+    return replace(call, may_be_relayed=False)
+
+
+_NAMES_OF_PICTURES = (b"image", b"file", b"inline", b"\\u")
+"""One of these is in every API's JSON that has a picture: in a name, in a media type, or because a
+name is written in escapes."""
+
+
+def _pictures(call: Call) -> dict[Place, list[str]] | None:
+    """The URLs of the pictures that a call shows to a model, by where they stand; None where that
+    can't be told."""
+    if call.form is not None:
+        return {"input": pictures_in(call.form)}
+    if call.relayed is not None:
+        own = _pictures(replace(call, relayed=None))
+        more = _pictures(replace(call, relayed=None, fields=call.relayed))
+        if own is None or more is None:
+            return None
+        return {place: [*own.get(place, ()), *more.get(place, ())] for place in (*own, *more)}
+    fields = [bytes(raw) for raw in call.fields.values()]
+    named = (name.encode() for name in call.fields)
+    if not any(name in each for each in (*fields, *named) for name in _NAMES_OF_PICTURES):
+        return {}
+    if call.operation.capability:
+        return None
+    try:
+        parsed = call.operation.parse(decoded(call), call.model)
+    except APIError:
+        return None
+    found: dict[Place, list[str]] = {}
+    requests = getattr(parsed, "requests", ()) or (getattr(parsed, "request", None),)
+    for request in requests[:1]:
+        if isinstance(request, ChatCompletionRequest):
+            found = pictures_of(request)
+    return found
+
+
+def _said(call: Call) -> list[Said]:
     """What somebody says in a call that a model reads, by where it stands."""
     said: dict[Place, list[str]] = {}
-    for name in call.extent.prompt.names:
-        if name in call.fields and name not in _OFFERS:
-            for place, text in said_in(from_raw(call.fields[name]), "input", name):
-                said.setdefault(place, []).append(text)
-    return {place: "\n".join(texts) for place, texts in said.items()}
+    for place, text in _spoken(call):
+        said.setdefault(place, []).append(text)
+    return [Said(place, tuple(texts)) for place, texts in said.items()]
+
+
+def _spoken(call: Call) -> Iterator[tuple[Place, str]]:
+    """The same text by text; of what is relayed with more than the client sent, such as earlier
+    turns, that too."""
+    spoken = _spoken_in(call, call.fields)
+    if call.relayed is None:
+        return spoken
+    return iter(dict.fromkeys((*spoken, *_spoken_in(call, call.relayed))))
+
+
+def _spoken_in(call: Call, fields: Mapping[str, Raw]) -> Iterator[tuple[Place, str]]:
+    for name in dict.fromkeys((*call.extent.prompt.names, *_TOLD)):
+        if name in fields and name not in _OFFERS:
+            yield from said_in(from_raw(fields[name]), "input", name)
 
 
 def _may_be_relayed(call: Call, guard: Guard) -> bool:
@@ -168,6 +261,8 @@ def _may_be_relayed(call: Call, guard: Guard) -> bool:
         return False
     if not call.stream:
         return True
+    if guard.checks.is_slow_with_replies:
+        return False
     is_one = call.operation.withheld is not None and call.extent.given == 1
     return is_one and not guard.puts_back
 
@@ -211,8 +306,9 @@ def _asked(call: Call, guard: Guard) -> Call:
     name = too_deep(call.fields)
     if name is not None:
         raise nested_too_deeply(name, MAX_DEPTH)
-    fields = guard.fields(call.fields)
-    relayed = None if call.relayed is None else guard.fields(call.relayed)
+    spoken = frozenset(_spoken(call)) if guard.checks.is_slow else frozenset()
+    fields = guard.fields(call.fields, spoken)
+    relayed = None if call.relayed is None else guard.fields(call.relayed, spoken)
     form = call.form
     if form is not None and fields is not call.fields:
         from llama_compat.wire.forms import parse_form
@@ -236,7 +332,7 @@ async def _ask_about(body: bytes, guard: Guard) -> None:
     except ValueError:
         said = body.decode(errors="replace")
     try:
-        await guard.ask("output", "\n".join(text for _, text in said_in(said, "output")))
+        await guard.ask(Said("output", tuple(text for _, text in said_in(said, "output"))))
     except Blocked as stop:
         raise blocked(stop.check) from None
 

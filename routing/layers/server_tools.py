@@ -56,6 +56,21 @@ class ServerToolsLayer:
         return self._answer(request, call)
 
     async def _answer(self, request: Request, call: Call) -> Reply:
+        parts: list[ReplyPart] = []
+        request.parts = parts
+        request.call = await self.equipped(call, request.route, parts)
+        return await self._next(request)
+
+    async def equipped(self, call: Call, route: Route | None, parts: list[ReplyPart]) -> Call:
+        """A call with the tools that the server runs for it.
+
+        Args:
+            call: that.
+            route: where it goes.
+            parts: where is kept what was done.
+        """
+        if call.operation.name not in WIRES:
+            return call
         tools = call.fields.get("tools", Raw(b""))
         kinds, stores = await off_loop(memoryview(tools).nbytes, _asked, call.fields)
         stays_here = False
@@ -64,18 +79,15 @@ class ServerToolsLayer:
             assert self._tools.vector_stores is not None
             owned = await self._tools.vector_stores.stores.owned(call.principal.id, stores)
             stays_here = bool(owned)
-        parts: list[ReplyPart] = []
-        request.parts = parts
         toolbox = self._tools.for_call(
             call.principal,
             kinds,
             stays_here=stays_here,
             asks_users=call.operation.dialect.name == "responses",
-            affords=partial(self._affords, request.route),
+            affords=partial(self._affords, route),
             parts=parts,
         )
-        request.call = replace(call, toolbox=toolbox)
-        return await self._next(request)
+        return replace(call, toolbox=toolbox)
 
     def _affords(self, route: Route | None, usage: Usage) -> bool:
         most = self._tools.settings.max_cost

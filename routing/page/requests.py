@@ -11,18 +11,15 @@ from fastapi import Request as HTTPRequest
 from llama_compat.errors import APIError, invalid_parameter
 from routing.auth import ADMIN
 from routing.observability.records.export import exported
-from routing.observability.records.reports import parse_since, parse_until
 from routing.observability.records.search import (
     MOST_FOUND,
     Numbered,
-    RecordFilter,
-    body_of,
-    key_ids,
+    WrongFilter,
+    filter_of,
     later,
     newest,
     newest_number,
-    of_request,
-    parse_status,
+    whole,
 )
 from routing.page.conversation import as_chat, said
 from routing.page.recorded import recorded
@@ -67,16 +64,21 @@ async def tell_requests(
     of all, to go on from where none is like these. `names` are those of the keys.
     """
     keys = runtime_of(request).keys
-    chosen = RecordFilter(
-        since=_parsed("since", parse_since, since).time,
-        until=_parsed("until", parse_until, until).time if until else None,
-        keys=key_ids(keys.principals(), key, team),
-        model=model or None,
-        provider=provider or None,
-        status=_parsed("status", parse_status, status) if status else None,
-        error=error or None,
-        text=text or None,
-    )
+    try:
+        chosen = filter_of(
+            keys.principals(),
+            since=since,
+            until=until,
+            keys=key,
+            teams=team,
+            model=model,
+            provider=provider,
+            status=status,
+            error=error,
+            text=text,
+        )
+    except WrongFilter as wrong:
+        raise invalid_parameter(wrong.name, f"'{wrong.name}': {wrong}.") from None
 
     async def find(storage: Storage) -> tuple[int, list[Numbered]]:
         # What is written between the two is found by the next look.
@@ -93,16 +95,13 @@ async def tell_request(request: HTTPRequest, request_id: str) -> dict[str, Any]:
     """All that is recorded of one request.
 
     `data` has several records where clients chose an id twice. `request` and `reply` are the bodies
-    where they are kept; `chat` is the request and `said` the reply as OpenAI's chat completions
-    have them, whichever API they came by, where they can be read.
+    where they are kept, and `headers` are the request's then, with what may be secret covered;
+    `chat` is the request and `said` the reply as OpenAI's chat completions have them, whichever API
+    they came by, where they can be read.
     """
 
-    async def find(storage: Storage) -> tuple[list[Numbered], tuple[bytes, bytes] | None]:
-        found = await of_request(storage, request_id)
-        return found, await body_of(storage, found[0].record) if found else None
-
-    found, bodies = await recorded(request, find)
-    if not found:
+    found = await recorded(request, lambda storage: whole(storage, request_id))
+    if found is None:
         raise APIError(
             404,
             f"No request '{request_id}' is recorded here: it is too old, of another storage, or not"
@@ -111,30 +110,22 @@ async def tell_request(request: HTTPRequest, request_id: str) -> dict[str, Any]:
         )
     told: dict[str, Any] = {
         "object": "request",
-        "data": _shown(found),
+        "data": _shown(found.found),
         "names": runtime_of(request).keys.names(),
+        "headers": None,
         "request": None,
         "reply": None,
         "chat": None,
         "said": None,
     }
-    if bodies is not None:
-        asked, answered = bodies
-        record = found[0].record
+    if found.kept is not None:
+        record = found.found[0].record
         told.update(
-            request=asked.decode(errors="replace"),
-            reply=answered.decode(errors="replace"),
-            chat=as_chat(record, asked),
-            said=said(record, answered),
+            **found.kept.shown(),
+            chat=as_chat(record, found.kept.request),
+            said=said(record, found.kept.reply),
         )
     return told
-
-
-def _parsed(name: str, parse: Any, text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise invalid_parameter(name, f"'{name}': {error}.") from None
 
 
 def _shown(found: Iterable[Numbered]) -> list[dict[str, Any]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from llama_compat.distribution import (
@@ -38,8 +39,22 @@ RESTART_FOR = (
 """The settings of the server that are looked at when it starts, and not again."""
 
 
-class _Refused(Exception):
+class TemplateRefused(Exception):
     """Another gateway finds the template wrong; the message says which, and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What has come of a reload.
+
+    Attributes:
+        providers: which are as they were, changed, new and gone, by those words; empty where the
+            template says what it said before.
+        restart: the settings that have changed and wait for a restart, such as `server.port`.
+    """
+
+    providers: dict[str, list[str]]
+    restart: list[str]
 
 
 class Reloader:
@@ -50,11 +65,27 @@ class Reloader:
         app: the application, which has started when `run` is called.
         source: the template's name or path.
         watched: the file to look at; None to wait until asked.
+        tell_others: has the other processes that serve the template read it again; None where there
+            are none.
+
+    Attributes:
+        source: the template's name or path.
+        has_others: whether other processes of this server serve the template too.
     """
 
-    def __init__(self, app: Application, source: str, watched: WatchedFile | None = None) -> None:
+    def __init__(
+        self,
+        app: Application,
+        source: str,
+        watched: WatchedFile | None = None,
+        tell_others: Callable[[], None] | None = None,
+    ) -> None:
         self._app = app
-        self._source = source
+        self.source = self._source = source
+        self.has_others = tell_others is not None
+        self._tell_others = tell_others
+        self._changing = asyncio.Lock()
+        app.reloader = self
         self._watched = watched
         self._begun_with = app.runtime.settings
         self._asked = asyncio.Event()
@@ -78,12 +109,48 @@ class Reloader:
                 adopts, reloads = self._adopts, self._reloads or not self._adopts
                 self._adopts = self._reloads = False
                 try:
-                    if adopts:
-                        await self._adopt()
-                    if reloads:
-                        await self._reload()
+                    async with self._changing:
+                        if adopts:
+                            await self._adopt()
+                        if reloads:
+                            await self._reload()
                 except Exception:
                     log.exception("%s is not reloaded; all goes on as it was", self._source)
+
+    async def take_over(self, path: str, text: str, keep: Callable[[], None]) -> Reloaded:
+        """Serve another text from now on, and have it kept; the other processes of this server
+        follow.
+
+        A reload that fails leaves everything as it was, and so does what can't be kept.
+
+        Args:
+            path: of the template's file, for messages.
+            text: what is to be in it.
+            keep: puts it there, in a thread; what it raises is raised.
+
+        Raises:
+            TemplateError: the text is wrong.
+            ProviderStartError: a provider can't start.
+            TemplateRefused: another gateway finds it wrong.
+        """
+        async with self._changing:
+            before = self._app.runtime
+            distribution = await self._load(path, text)
+            try:
+                await asyncio.to_thread(keep)
+            except BaseException:
+                if self._app.runtime is not before:
+                    await self._app.reload(before.distribution)
+                    self._connect()
+                raise
+            await self._settle(text, before)
+            reloaded = Reloaded(
+                {} if self._app.runtime is before else _fates(before, self._app.runtime),
+                needs_restart(self._begun_with, distribution.server),
+            )
+        if self._tell_others is not None:
+            self._tell_others()
+        return reloaded
 
     async def _due(self) -> bool:
         if self._watched is None:
@@ -99,25 +166,38 @@ class Reloader:
         before = self._app.runtime
         try:
             path, text = await asyncio.to_thread(read_template, self._source)
-            distribution = await asyncio.to_thread(distribution_of, path, text, config_model)
-            is_as_before = distribution == before.distribution
-            templates = self._templates
-            if is_as_before and (templates is None or templates.is_settled(text)):
-                log.info("%s says what it said before: nothing is reloaded", self._source)
-                return
+            await self._load(path, text)
+        except (TemplateError, ProviderStartError, TemplateRefused) as error:
+            self._refuse(error)
+            return
+        await self._settle(text, before)
+
+    async def _load(self, path: str, text: str) -> Distribution:
+        """Answer from what `text` says, unless that is what was said before."""
+        before = self._app.runtime
+        distribution = await asyncio.to_thread(distribution_of, path, text, config_model)
+        is_as_before = distribution == before.distribution
+        templates = self._templates
+        if not is_as_before or (templates is not None and not templates.is_settled(text)):
             objections = await self._objections(templates, text)
             if objections:
-                raise _Refused("\n".join(objections))
-            if not is_as_before:
-                await self._app.reload(distribution)
-        except (TemplateError, ProviderStartError, _Refused) as error:
-            self._refuse(error)
+                raise TemplateRefused("\n".join(objections))
+        if not is_as_before:
+            await self._app.reload(distribution)
+        return distribution
+
+    async def _settle(self, text: str, before: Runtime) -> None:
+        """Tell of what is served now."""
+        now = self._app.runtime
+        templates = self._templates
+        if now is before and (templates is None or templates.is_settled(text)):
+            log.info("%s says what it said before: nothing is reloaded", self._source)
             return
         self._text = text
         self._connect()
         await self._tell_agreed(text)
-        if not is_as_before:
-            self._say_reloaded(before, distribution)
+        if now is not before:
+            self._say_reloaded(before, now.distribution)
 
     async def _adopt(self) -> None:
         """Load what the fleet has agreed upon."""
@@ -200,7 +280,9 @@ class Reloader:
 
     def _say_reloaded(self, before: Runtime, distribution: Distribution) -> None:
         self._count(succeeded=True)
-        log.info("%s is reloaded: %s", self._source, _fates(before, self._app.runtime))
+        fates = _fates(before, self._app.runtime)
+        told = "; ".join(f"{fate}: {', '.join(ids)}" for fate, ids in fates.items())
+        log.info("%s is reloaded: %s", self._source, told)
         log_models(distribution)
         if restart := needs_restart(self._begun_with, distribution.server):
             log.warning("%s: only a restart changes %s", self._source, ", ".join(restart))
@@ -223,8 +305,8 @@ def log_models(distribution: Distribution) -> None:
     log.info("models: %s", models or "those that the providers list")
 
 
-def _fates(before: Runtime, after: Runtime) -> str:
-    """What became of the providers."""
+def _fates(before: Runtime, after: Runtime) -> dict[str, list[str]]:
+    """What became of the providers: whose are as they were, changed, new and gone."""
     fates: dict[str, list[str]] = {"as it was": [], "changed": [], "new": [], "gone": []}
     for id in {**before.providers, **after.providers}:
         if id not in before.providers:
@@ -234,4 +316,4 @@ def _fates(before: Runtime, after: Runtime) -> str:
         else:
             fate = "as it was" if before.providers[id] is after.providers[id] else "changed"
         fates[fate].append(id)
-    return "; ".join(f"{fate}: {', '.join(ids)}" for fate, ids in fates.items() if ids)
+    return {fate: ids for fate, ids in fates.items() if ids}

@@ -113,11 +113,13 @@ def serve_on(
     *,
     watched: WatchedFile | None = None,
     is_worker: bool = False,
+    tell_others: Callable[[], None] | None = None,
 ) -> int:
     """Serve `distribution`, which is that of the template `source`, on a socket that is bound
     already, until SIGINT or SIGTERM; SIGHUP reloads it.
 
-    A worker minds SIGTERM and SIGHUP alone, of which its parent sends it what concerns it.
+    A worker minds SIGTERM and SIGHUP alone, of which its parent sends it what concerns it; with
+    `tell_others` it has its parent do so for a template that it has written itself.
 
     Returns:
         The exit code.
@@ -137,7 +139,7 @@ def serve_on(
         ws="none",
         timeout_graceful_shutdown=distribution.server.shutdown_grace_seconds,
     )
-    server = _Server(config, state, app, Reloader(app, source, watched))
+    server = _Server(config, state, app, Reloader(app, source, watched, tell_others))
     terminal = None if is_worker else Terminal()
     end_signals = (signal.SIGTERM,) if is_worker else STOP_SIGNALS
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:

@@ -39,6 +39,9 @@ STEADY_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 
+_LOOK, _RELOAD = b"!", b"reload"
+"""What the bell rings for: there is something to look at; a worker has written the template."""
+
 KILL_AFTER_SECONDS = 5.0
 """How long a worker may go on after the grace for its requests, before it is killed."""
 
@@ -85,7 +88,11 @@ def serve_in_workers(
 
 
 def _serve_one(
-    source: str, listener: socket.socket, lifeline: Connection, longest_end: float
+    source: str,
+    listener: socket.socket,
+    lifeline: Connection,
+    bell_button: Connection,
+    longest_end: float,
 ) -> None:
     # A Ctrl-C reaches the whole group; it is the parent that tells the workers to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -97,7 +104,13 @@ def _serve_one(
 
     try:
         distribution = load_distribution(source, config_model)
-        code = serve_on(listener, distribution, source, is_worker=True)
+        code = serve_on(
+            listener,
+            distribution,
+            source,
+            is_worker=True,
+            tell_others=lambda: bell_button.send_bytes(_RELOAD),
+        )
     except (TemplateError, ProviderStartError) as error:
         log.error("%s", error)
         code = 1
@@ -155,12 +168,12 @@ class _WorkerGroup:
     def stop(self) -> None:
         """To be called by signal handlers."""
         self._stopping = True
-        self._bell_button.send_bytes(b"!")
+        self._bell_button.send_bytes(_LOOK)
 
     def reload(self) -> None:
         """To be called by signal handlers."""
         self._reloading = True
-        self._bell_button.send_bytes(b"!")
+        self._bell_button.send_bytes(_LOOK)
 
     def run(self) -> int:
         if os.name == "posix":
@@ -174,7 +187,7 @@ class _WorkerGroup:
                 for worker in self._ended(self._next_look(), self._bell):
                     self._replace(worker)
                 while self._bell.poll():
-                    self._bell.recv_bytes()
+                    self._reloading |= self._bell.recv_bytes() == _RELOAD
                 if self._reloading or (self._watched is not None and self._watched.changed()):
                     self._reloading = False
                     self._reload()
@@ -205,7 +218,8 @@ class _WorkerGroup:
 
     def _start_one(self) -> None:
         watched, lifeline = self._context.Pipe(duplex=False)
-        arguments = (self._source, self._listener, watched, self._longest_end)
+        bell = self._bell_button
+        arguments = (self._source, self._listener, watched, bell, self._longest_end)
         process = self._context.Process(target=_serve_one, args=arguments)
         with watched, _signals_blocked():
             process.start()

@@ -23,7 +23,10 @@ from routing.storage.storage import StorageError
 from routing.vector_stores.candidates import normalized
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.embedding import TextEmbedder
-from routing.vector_stores.entries import Entries, EntryLost, EntryRow, KeyIsFull
+from routing.vector_stores.entries.key_room import KeyIsFull
+from routing.vector_stores.entries.removal import EntryRemoval
+from routing.vector_stores.entries.rows import EntryRow
+from routing.vector_stores.entries.work import EntryLost, EntryWork
 from routing.vector_stores.extraction import pieces_of
 from routing.vector_stores.formats import UnreadableFile
 from routing.vector_stores.stores import StoreTable
@@ -43,12 +46,13 @@ class Indexer:
 
     Args:
         stores: whose files they are.
-        entries: they.
+        work: what is done to them.
     """
 
-    def __init__(self, stores: StoreTable, entries: Entries) -> None:
+    def __init__(self, stores: StoreTable, work: EntryWork) -> None:
         self._stores = stores
-        self._entries = entries
+        self._work = work
+        self._removal = EntryRemoval(stores.storage)
         self._files: FileStore = stores.files
         self._settings = stores.settings
         self._embedder: TextEmbedder | None = None
@@ -92,7 +96,7 @@ class Indexer:
             self._beaten = now
         if now >= self._swept + SWEEP_SECONDS:
             await self._stores.expire()
-            await self._entries.without_files()
+            await self._removal.without_files()
             self._swept = now
         await self._take()
         if self._tidying is None or self._tidying.done():
@@ -100,13 +104,13 @@ class Indexer:
 
     async def _tidy(self) -> None:
         try:
-            while await self._entries.tidy():
+            while await self._removal.tidy():
                 pass
         except StorageError as error:
             self._looking.outage.failed(str(error))
 
     async def _beat(self) -> None:
-        kept = await self._entries.keep(list(self._tasks))
+        kept = await self._work.keep(list(self._tasks))
         for entry, task in self._tasks.items():
             if entry not in kept:
                 task.cancel()
@@ -115,7 +119,7 @@ class Indexer:
         room = self._settings.concurrency - len(self._tasks)
         if room <= 0 or self._stopping or self._embedder is None:
             return
-        for entry in await self._entries.claim(room):
+        for entry in await self._work.claim(room):
             task = asyncio.create_task(self._index(entry), name=f"index {entry.file}")
             self._tasks[entry.entry] = task
             task.add_done_callback(partial(self._ended, entry.entry))
@@ -134,12 +138,12 @@ class Indexer:
                 await self._pieces(entry)
             except (UnreadableFile, KeyIsFull) as error:
                 code = getattr(error, "code", "server_error")
-                await self._entries.failed(entry, code, str(error))
+                await self._work.failed(entry, code, str(error))
             except APIError as error:
                 await self._gave_up(entry, error)
             except asyncio.CancelledError:
                 with suppress(StorageError):
-                    await self._entries.release(entry, 0.0, counts=False)
+                    await self._work.release(entry, 0.0, counts=False)
                 raise
         except EntryLost:
             pass
@@ -149,21 +153,21 @@ class Indexer:
             log.exception("file %s can't be put into vector store %s", entry.file, entry.store)
             with suppress(StorageError, EntryLost):
                 message = "The server had an error while it read the file; its log has the details."
-                await self._entries.failed(entry, "server_error", message)
+                await self._work.failed(entry, "server_error", message)
 
     async def _gave_up(self, entry: EntryRow, error: APIError) -> None:
         """A file was tried in vain; unless the reason will be the same, it is tried later."""
         may_end = error.status == 429 or error.status >= 500
-        attempts = await self._entries.attempts(entry)
+        attempts = await self._work.attempts(entry)
         if not may_end or attempts >= self._settings.attempts:
-            await self._entries.failed(entry, "server_error", error.message)
+            await self._work.failed(entry, "server_error", error.message)
             return
         wait = min(FIRST_WAIT_SECONDS * 2 ** (attempts - 1), LONGEST_WAIT_SECONDS)
         wait = max(wait, min(error.retry_after or 0.0, LONGEST_WAIT_SECONDS))
         log.warning(
             "file %s is put into vector store %s later: %s", entry.file, entry.store, error.message
         )
-        await self._entries.release(entry, wait * random.uniform(0.8, 1.2), counts=True)
+        await self._work.release(entry, wait * random.uniform(0.8, 1.2), counts=True)
 
     async def _pieces(self, entry: EntryRow) -> None:
         """Write all pieces of a file that are not written.
@@ -178,7 +182,7 @@ class Indexer:
             raise UnreadableFile(
                 "server_error", "The server's process ended each time that it read the file."
             )
-        settings, model = self._settings, await self._entries.model_of(entry)
+        settings, model = self._settings, await self._work.model_of(entry)
         chunks = await pieces_of(
             entry.filename,
             await self._content(entry),
@@ -192,12 +196,12 @@ class Indexer:
                 f"The file comes to {len(chunks)} pieces, and may to {settings.max_file_chunks}."
                 " Split it, or ask for larger pieces ('chunking_strategy').",
             )
-        done = await self._entries.done_before(entry, chunks)
+        done = await self._work.done_before(entry, chunks)
         while done < len(chunks):
             together = chunks[done : done + settings.embed_together]
             await self._embed(entry, model, done, together)
             done += len(together)
-        await self._entries.completed(entry)
+        await self._work.completed(entry)
 
     async def _content(self, entry: EntryRow) -> bytes:
         file = await self._files.get(entry.owner, entry.file)
@@ -224,4 +228,4 @@ class Indexer:
         texts = [each.text for each in chunks]
         vectors = await self._embedder.embed(model, texts, principal, can_wait=True)
         array = await asyncio.to_thread(normalized, vectors)
-        await self._entries.write(entry, number, chunks, array)
+        await self._work.write(entry, number, chunks, array)

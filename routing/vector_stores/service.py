@@ -12,7 +12,9 @@ from providers.base import ProviderStartError
 from routing.storage.storage import StorageError
 from routing.vector_stores.candidates import candidates_of
 from routing.vector_stores.embedding import TextEmbedder
-from routing.vector_stores.entries import Entries
+from routing.vector_stores.entries.batches import FileBatches
+from routing.vector_stores.entries.table import Entries
+from routing.vector_stores.entries.work import EntryWork
 from routing.vector_stores.indexer import Indexer
 from routing.vector_stores.search import Searcher
 from routing.vector_stores.stores import StoreTable, stores_unavailable
@@ -28,6 +30,7 @@ class VectorStores:
         settings: of the template.
         stores: what there is.
         entries: the files of each.
+        batches: those that were put in together.
 
     Raises:
         ProviderStartError: a package is missing.
@@ -37,8 +40,9 @@ class VectorStores:
         self.settings = stores.settings
         self.stores = stores
         self._candidates = candidates_of(self.stores.storage, self.settings.memory_bytes)
-        self.entries = Entries(self.stores, self._candidates)
-        self._indexer = Indexer(self.stores, self.entries)
+        self.entries = Entries(stores)
+        self.batches = FileBatches(stores.storage)
+        self._indexer = Indexer(stores, EntryWork(stores, self._candidates))
         self._searcher = Searcher(self.stores, self._candidates)
         self._embedder: TextEmbedder | None = None
 

@@ -294,6 +294,32 @@ LIMITS = {
         "All targets that could answer have been drained by whoever runs the server.",
         "Ask again later, or for another model; `POST /admin/targets/{id}/open` opens one again.",
     ),
+    "template_not_editable": Row(
+        "403",
+        "`server.admin.can_edit` of the template that is served is not true.",
+        "Change the file itself, or set it: the admin key opens as much then as a shell does.",
+    ),
+    "template_unreadable": Row(
+        "409",
+        "The template's file is not there, or is no text.",
+        "Look after the file; what was read from it before is served on.",
+    ),
+    "template_not_writable": Row(
+        "409",
+        "The template's file can't be replaced by the server: it ships with it, or its user may"
+        " not.",
+        "Change it where it comes from, or let the server's user write it.",
+    ),
+    "template_changed": Row(
+        "412",
+        "The template's file is another than the one that was read, or is being replaced.",
+        "Read it again, and send its version as `If-Match`.",
+    ),
+    "template_invalid": Row(
+        "400",
+        "The template is wrong, or a provider can't start with it; nothing has changed.",
+        "Mend what the message names.",
+    ),
     "keys_unavailable": Row(
         "503",
         "The storage of keys can't be read, and nobody knows yet whether the key is good.",
@@ -382,7 +408,8 @@ BEHIND = {
     ),
     "model_not_loaded": Row(
         "503",
-        "The model is not in memory, and could not be loaded, or had no room in time.",
+        "The model, or its adapter, is not in memory, and could not be loaded, or had no room in"
+        " time.",
         "`message` says why; raise `memory` or `residency.wait_seconds`, or ask again later.",
     ),
     "not_resident": Row(

@@ -8,6 +8,7 @@ dark, which are for whoever works on the page.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import time
@@ -73,11 +74,22 @@ def _request(page: Page, server: ServerProcess) -> None:
     page.get_by_role("region", name="What became of it").wait_for()
 
 
+def _template(page: Page, server: ServerProcess) -> None:
+    page.goto(f"{server.url}/#/template")
+    area = page.get_by_role("textbox", name="The template's text")
+    area.wait_for()
+    # Where the server of the pictures keeps its files is nobody's business.
+    text = re.sub("sqlite:.*", "sqlite:/var/lib/llama-compat/company.sqlite", area.input_value())
+    area.fill(text.replace("provider: anthropic", "provider: antropic", 1))
+    page.locator(".mistakes button").first.click()
+
+
 VIEWS: dict[str, Callable[[Page, ServerProcess], None]] = {
     "keys": _keys,
     "models": _models,
     "overview": _overview,
     "request": _request,
+    "template": _template,
 }
 
 

@@ -193,6 +193,7 @@ def template(folder: Path, vendors: str) -> Path:
         folder / "company.yaml",
         server={
             "admin_key": ADMIN_KEY,
+            "admin": {"can_edit": True},
             "records": {"record_bodies": "all"},
             "stored_keys": True,
             "batches": {},

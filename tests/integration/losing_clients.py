@@ -32,6 +32,7 @@ class LosingClient:
         stream: whether it asks for streams.
         history: what it sends of the conversation.
         adapted: what the server said that it had adapted, last.
+        thoughts: what was thought last, where the API has it in blocks.
     """
 
     url: str
@@ -39,6 +40,7 @@ class LosingClient:
     stream: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     adapted: str = ""
+    thoughts: list[dict[str, Any]] = field(default_factory=list)
 
     def ask(self, model: str, question: str = QUESTION) -> list[Called]:
         """Ask something, which is answered by calls."""
@@ -193,8 +195,16 @@ class MessagesClient(LosingClient):
                 elif event["type"] == "content_block_delta":
                     delta = event["delta"]
                     blocks[-1]["json"] += delta.get("partial_json", "")
-                    if delta["type"] == "text_delta":
-                        blocks[-1]["text"] += delta["text"]
+                    if delta["type"] in ("text_delta", "thinking_delta"):
+                        kind = delta["type"].removesuffix("_delta")
+                        blocks[-1][kind] += delta[kind]
+                    elif delta["type"] == "signature_delta":
+                        blocks[-1]["signature"] = delta["signature"]
+        self.thoughts = [
+            {name: each for name, each in block.items() if name != "json"}
+            for block in blocks
+            if block["type"] == "thinking"
+        ]
         calls = [
             Called(
                 block["id"],
@@ -219,6 +229,14 @@ class MessagesClient(LosingClient):
             for call in calls
         ]
         return [{"role": "user", "content": said}]
+
+
+class KeepingClient(MessagesClient):
+    """Anthropic's Messages API, of which this client loses nothing."""
+
+    def called(self, calls: list[Called]) -> list[dict[str, Any]]:
+        (said,) = super().called(calls)
+        return [{**said, "content": [*self.thoughts, *said["content"]]}]
 
 
 class GeminiClient(LosingClient):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -78,6 +79,10 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
             "lenient": {**CHECKS["llama-guard"], "on_error": "allow", "scan": BOTH},
             "short": {"max_characters": 10, "scan": "input"},
             "json": {"valid_json": True, "scan": "output"},
+            "hasty": {**CHECKS["llama-guard"], "seconds": 0.3},
+            "hasty-lenient": {**CHECKS["llama-guard"], "seconds": 0.3, "on_error": "allow"},
+            "german": {"language": {"allow": ["de"]}, "scan": BOTH},
+            "german-replies": {"language": {"allow": ["de"]}, "scan": "output", "window": 100},
             "windows": {**CHECKS["llama-guard"], "scan": "output", "window": 100},
         }
         template = write_template(
@@ -93,6 +98,14 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
             ],
             models=[
                 {"id": "judge", "provider": "judge"},
+                {
+                    "id": "ordered",
+                    "provider": "echo",
+                    "guardrails": [
+                        {"name": "first", "scan": "input", "order": 2, **checks["hook"]},
+                        {"name": "second", "scan": "input", "order": 1, "max_characters": 10},
+                    ],
+                },
                 *(
                     {
                         "id": name,
@@ -163,6 +176,52 @@ def test_a_hook_is_asked_in_the_words_of_peers(judged: Judged) -> None:
     assert asked.body == {"texts": ["Hello"], "input_type": "request"}
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("v1/messages/count_tokens", {"messages": [{"role": "user", "content": "TEXT"}]}),
+        ("v1/responses/input_tokens", {"input": "TEXT"}),
+        (
+            "v1beta/models/hook:countTokens",
+            {"contents": [{"role": "user", "parts": [{"text": "TEXT"}]}]},
+        ),
+        (
+            "v1/chat/completions",
+            {
+                "messages": [{"role": "user", "content": "Hi"}],
+                "prediction": {"type": "content", "content": "TEXT"},
+            },
+        ),
+    ],
+)
+def test_what_a_vendor_is_only_told_is_judged_too(
+    judged: Judged, path: str, body: dict[str, Any]
+) -> None:
+    judged.will_say({"action": "BLOCKED"})
+    reply = wire.request("POST", f"{judged.server.url}/{path}", {"model": "hook", **body})
+    assert reply.status == 400, reply.body
+    assert b"TEXT" in judged.judge.last.content
+
+
+@pytest.mark.parametrize(("model", "status"), [("hasty", 400), ("hasty-lenient", 200)])
+def test_a_judge_that_takes_too_long_has_failed(judged: Judged, model: str, status: int) -> None:
+    never = threading.Event()
+    judged.judge.will_answer(Answer([json.dumps(chat("safe")).encode()], after=never))
+    try:
+        reply = judged.ask(model, "Hi")
+    finally:
+        never.set()
+    assert reply.status == status
+    assert judged.recorded(reply) == f"{model}:error"
+
+
+def test_checks_are_asked_in_their_order(judged: Judged) -> None:
+    judged.will_say({"action": "BLOCKED"})
+    reply = judged.ask("ordered", "A text of more than ten")
+    assert judged.recorded(reply) == "second:block"
+    assert not judged.judge.received
+
+
 def test_topics_are_told_by_how_near_they_are(judged: Judged) -> None:
     judged.will_say(vectors([1.0, 0.0]))
     assert judged.ask("topics", "Cheddar").status == 400
@@ -198,6 +257,24 @@ def test_what_is_only_counted_goes_by(judged: Judged) -> None:
 def test_prompts_may_be_too_long(judged: Judged) -> None:
     assert judged.ask("short", "0123456789").status == 200
     assert judged.ask("short", "0123456789a").status == 400
+
+
+def test_texts_may_have_to_be_in_a_language(judged: Judged) -> None:
+    pytest.importorskip("py3langid", reason="needs the extra 'language'")
+    german = "Das ist ein Satz, den in dieser Sprache jedermann versteht, und noch einer dazu. "
+    english = "This is a sentence that everybody understands in this language, and another one. "
+    for stream in (False, True):
+        reply = judged.ask("german", german * 3, stream=stream)
+        assert reply.status == 200
+        assert b"content_filter" not in reply.body
+        reply = judged.ask("german", english, stream=stream)
+        assert (reply.status, reply.error()["code"]) == (400, "content_filter")
+        assert judged.recorded(reply) == "german:block"
+        reply = judged.ask("german-replies", german * 2 + english * 8, stream=stream)
+        assert b'"finish_reason":"content_filter"' in reply.body
+        assert (b"Sprache" in reply.body) is stream
+        assert b"another" not in reply.body
+        assert b"content_filter" not in judged.ask("german-replies", "OK.", stream=stream).body
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -199,3 +199,8 @@ def test_verdicts_are_recorded(vendors: dict[str, Any]) -> None:
                 row[0] for row in database.execute(statement, (refused.headers["x-request-id"],))
             ]
     assert found == ["refuse:block"]
+    # Nobody asked for bodies to be recorded.
+    folder = vendors["storage"].parent
+    assert not [
+        each for each in folder.glob("storage.sqlite*") if CARD.encode() in each.read_bytes()
+    ]

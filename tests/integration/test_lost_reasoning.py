@@ -5,11 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.losing_clients import CLIENTS, Called, ChatClient, LosingClient
+from tests.integration import wire
+from tests.integration.losing_clients import (
+    CLIENTS,
+    PARAMETERS,
+    TOOL,
+    Called,
+    ChatClient,
+    KeepingClient,
+    LosingClient,
+)
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.thinking_vendors import ANY_SIGNATURE, ThinkingVendors
 
@@ -187,6 +197,60 @@ def test_keys_do_not_see_each_others(
     assert thought not in str(vendors.seen["deepseek"].body)
     assert one.answer("deepseek", calls) == "Sunny."
     assert sent_back(vendors, "deepseek") == thought
+
+
+@pytest.mark.parametrize("first", ["deepseek", "deepseek-messages", "gemini"])
+def test_the_same_call_of_another_model_takes_no_thought(
+    vendors: ThinkingVendors, tmp_path: Path, first: str
+) -> None:
+    """One process has answered the same with another model, and is asked to go on with a turn that
+    another process knows: as two workers may be."""
+    template = write_template(tmp_path / "lost.yaml", **template_of(vendors))
+
+    def ask(server: ServerProcess, model: str, messages: list[Any]) -> Any:
+        body = {
+            "model": model,
+            "max_tokens": 4096,
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "tools": [{"name": TOOL["name"], "input_schema": PARAMETERS}],
+            "messages": messages,
+        }
+        reply = wire.request("POST", f"{server.url}/v1/messages", body)
+        assert reply.status == 200, reply.body
+        return reply.json()["content"]
+
+    with running(template) as one, running(template) as other:
+        messages: list[Any] = [{"role": "user", "content": "Weather in Bern, by two?"}]
+        ask(one, first, messages)
+        said = ask(other, "claude", messages)
+        assert [block["type"] for block in said] == ["thinking", "tool_use"]
+        result = {"type": "tool_result", "tool_use_id": said[1]["id"], "content": "22 degrees"}
+        messages += [
+            {"role": "assistant", "content": said},
+            {"role": "user", "content": [result]},
+        ]
+        assert ask(one, "claude", messages)[0]["text"] == "Sunny."
+    sent = vendors.seen["claude"].body
+    assert sent["messages"][1]["content"] == said
+    assert sent["thinking"]["type"] == "enabled"
+
+
+@STREAMED
+def test_a_thought_in_which_something_was_hidden_is_put_back_as_it_was(
+    vendors: ThinkingVendors, tmp_path: Path, stream: bool
+) -> None:
+    """What a client has of it is not what the vendor has sealed."""
+    hide = {"name": "x", "scan": "output", "expressions": {"VERB": "thinks"}, "mode": "redact"}
+    template = write_template(tmp_path / "hidden.yaml", **template_of(vendors), guardrails=[hide])
+    with running(template) as server:
+        client = KeepingClient(server.url, stream=stream)
+        calls = client.ask("claude", f"Weather in Bern, hidden, {stream}?")
+        thought = list(vendors.thoughts.values())[-1]
+        assert "thinks" in thought
+        shown = client.history[-1]["content"][0]
+        assert shown["thinking"] == thought.replace("thinks", "<VERB_1>")
+        assert client.answer("claude", calls) == "Sunny."
+    assert sent_back(vendors, "claude") == thought
 
 
 def test_nothing_is_kept_where_the_template_says_so(

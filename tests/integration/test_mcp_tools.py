@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,57 @@ def test_what_can_not_be_is_named(client: openai.OpenAI, tool: Any, status: int)
     with pytest.raises(openai.APIStatusError) as refused:
         client.responses.create(model="m", input="list", tools=[tool])
     assert refused.value.status_code == status
+
+
+def test_a_result_names_no_tool_to_run(client: openai.OpenAI) -> None:
+    response = client.responses.create(model="m", input="tests__flood", tools=[mcp("tests")])
+    assert response.status == "completed"
+    assert [item.type for item in response.output] == ["mcp_list_tools", "mcp_call", "message"]
+    call: Any = response.output[1]
+    assert (call.name, call.status) == ("flood", "completed")
+    assert "tests__die" in call.output
+
+
+def test_a_list_that_changes_is_that_of_the_next_reply(
+    client: openai.OpenAI, vendor: ScriptedModels
+) -> None:
+    response = client.responses.create(model="m", input="tests__grow", tools=[mcp("tests")])
+    assert response.output_text == "grown"
+    (_, first), (_, second) = vendor.received[-2:]
+    assert first["tools"] == second["tools"]
+    assert "add_again" not in str(second["tools"])
+
+
+def programs(server: ServerProcess) -> list[Path]:
+    """The MCP servers that a server has started."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int(each.joinpath("stat").read_text().rpartition(") ")[2].split()[1])
+            is_program = b"tests.integration.mcp_server" in each.joinpath("cmdline").read_bytes()
+            if parent == server.process.pid and is_program:
+                found.append(each)
+    return found
+
+
+def until(server: ServerProcess, *, runs: bool) -> None:
+    deadline = time.monotonic() + 30
+    while bool(programs(server)) is not runs:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["cancel", "leave"])
+def test_who_wants_no_more_ends_the_tool(
+    client: openai.OpenAI, server: ServerProcess, how: str
+) -> None:
+    asked: Any = {"model": "m", "input": "tests__hang", "tools": [mcp("tests")]}
+    if how == "cancel":
+        begun = client.responses.create(**asked, background=True)
+        until(server, runs=True)
+        assert client.responses.cancel(begun.id).status == "cancelled"
+    else:
+        with client.responses.create(**asked, stream=True) as events:
+            next(each for each in events if each.type == "response.mcp_call.in_progress")
+            until(server, runs=True)
+    until(server, runs=False)

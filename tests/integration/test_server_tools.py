@@ -104,6 +104,7 @@ def server(
             },
             "storage": f"sqlite:{kept}",
             "records": {},
+            "responses_store": {},
         },
         providers=[
             {
@@ -511,3 +512,31 @@ def test_each_turn_and_each_call_is_in_the_record(client: openai.OpenAI, kept: P
     moments = [moment for each in steps[1:] for moment in (each["begun"], each["ended"])]
     assert moments == sorted(moments)
     assert "nile length" not in str(steps)
+
+
+def test_what_runs_in_the_background_has_its_tools_and_is_recorded_alike(
+    client: openai.OpenAI, kept: Path
+) -> None:
+    named = {"x-request-id": "in-the-background"}
+    response = client.responses.create(
+        model="redacts-tool_arguments",
+        input="search it",
+        tools=[SEARCH],
+        background=True,
+        extra_headers=named,
+    )
+    assert response.status == "queued"
+    found: list[tuple[str, str]] = []
+    deadline = time.monotonic() + 20
+    while not found and time.monotonic() < deadline:
+        with closing(sqlite3.connect(kept)) as database:
+            statement = "SELECT guardrails, trail FROM records WHERE request_id = ?"
+            found = list(database.execute(statement, (named["x-request-id"],)))
+        time.sleep(0.05)
+    ((verdicts, trail),) = found
+    assert verdicts == "rivers:redact"
+    steps = [(each["why"], each.get("tool", "")) for each in json.loads(trail)]
+    assert steps == [("first", ""), ("turn", ""), ("tool", "web_search"), ("turn", "")]
+    response = client.responses.retrieve(response.id)
+    assert response.status == "completed"
+    assert [item.type for item in response.output] == ["message", "web_search_call", "message"]

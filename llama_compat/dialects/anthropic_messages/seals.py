@@ -31,6 +31,10 @@ def render_seal(signature: str | None, sealed_by: str) -> str:
     return f"{MARK}{sealed_by}:{signature or ''}"
 
 
+NOBODYS = render_seal(None, "")
+"""The signature of a thinking block in which something was changed: it goes back to no vendor."""
+
+
 def parse_seal(text: str, seal: str, *, redacted: bool = False) -> ReasoningContent:
     """The reasoning of a block with this text and seal."""
     if not seal.startswith(MARK):

@@ -115,7 +115,7 @@ def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]
 
 def _details(model: ModelInfo) -> dict[str, Any]:
     return {
-        "parent_model": "",
+        "parent_model": model.parent or "",
         "format": "",
         "family": model.owned_by,
         "families": [model.owned_by],

@@ -19,6 +19,9 @@ def render_model(model: ModelInfo) -> dict[str, Any]:
         "created": model.created,
         "owned_by": model.owned_by,
     }
+    if model.parent is not None:
+        # As vLLM has it.
+        rendered |= {"root": model.root, "parent": model.parent}
     if model.shutdown is not None:
         rendered["shutdown_date"] = model.shutdown
     if model.context_length is not None:

@@ -14,13 +14,15 @@ from llama_compat.distribution.problems import KeyPath
 from llama_compat.distribution.reading.yaml_positions import Document
 from llama_compat.text.one_line import one_line
 
-_REFERENCE = re.compile(
+REFERENCE = re.compile(
     r"\$\$\{"
     r"|\$\{env\.([A-Za-z_]\w*)(?::((?:[^}$]|\$(?!\{))*))?\}"
     r"|\$\{[^}]*\}?",
     re.ASCII,
 )
 """A plain `${`, a reference with its name and default, or what looks like one and is none."""
+
+_COVERED = re.compile(r"covered\.[0-9]+")
 
 _NOTHING = ("null", "~")
 
@@ -33,32 +35,39 @@ _NOT_SET = _NotSet()
 
 
 class ResolvedDocument(Document):
-    """A document whose references are replaced by what they stand for.
+    """A document whose references are replaced by what they stand for; `covered` has what those to
+    covered secrets do.
 
     A value that is nothing but a reference whose variable is not set and whose default is empty is
     left out, as if it were not in the file. What comes from the environment is always text here,
     for a key may look like a number; pydantic makes a number of it where one is wanted.
 
     Attributes:
-        variables: the names and the texts of the environment's variables in a value. The texts may
-            be secrets and belong in no message.
+        variables: the texts of the environment's variables in a value, and of what is covered, by
+            their references. The texts may be secrets and belong in no message.
         left_out: the variable for want of which there is no value.
     """
 
-    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        document: Document,
+        environ: Mapping[str, str],
+        covered: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(problems=list(document.problems))
         self.variables: dict[KeyPath, dict[str, str]] = {}
         self.left_out: dict[KeyPath, str] = {}
         self._environ = environ
+        self._covered = covered or {}
         self._written = document
         self.value = self._resolve(document.value, (), ())
 
     def shown(self, path: KeyPath, value: Any) -> str:
         """`value` in quotes and on one line, for a message; what comes from the environment as its
         reference."""
-        names = self.variables.get(path)
-        if names:
-            return ", ".join(f"${{env.{name}}}" for name in names)
+        references = self.variables.get(path)
+        if references:
+            return ", ".join(references)
         text = str(value)
         return repr(text if len(text) <= 60 else text[:57] + "...")
 
@@ -66,8 +75,8 @@ class ResolvedDocument(Document):
         """`message`, about the value at `path`, without texts from the environment."""
         for at, variables in self.variables.items():
             if at[: len(path)] == path:
-                for name, text in variables.items():
-                    message = message.replace(text, f"${{env.{name}}}")
+                for reference, text in variables.items():
+                    message = message.replace(text, reference)
         return message
 
     def _resolve(self, value: Any, written: KeyPath, path: KeyPath) -> Any:
@@ -93,8 +102,8 @@ class ResolvedDocument(Document):
         return self._resolve_text(value, path) if isinstance(value, str) else value
 
     def _resolve_text(self, value: str, path: KeyPath) -> Any:
-        text = _REFERENCE.sub(lambda match: self._text_of(match, path), value)
-        alone = _REFERENCE.fullmatch(value)
+        text = REFERENCE.sub(lambda match: self._text_of(match, path), value)
+        alone = REFERENCE.fullmatch(value)
         if alone is None or alone[1] is None:
             return text
         if not text:
@@ -107,12 +116,14 @@ class ResolvedDocument(Document):
         if reference == "$${":
             return "${"
         if name is None:
+            if (secret := reference[2:-1]) in self._covered:
+                return self._secret(secret, path)
             shown = one_line(reference)
             self._complain(path, f"'{shown}' is not a reference{_corrected(shown)}")
             return ""
         text = self._environ.get(name, "").strip()
         if text:
-            self.variables.setdefault(path, {})[name] = text
+            self.variables.setdefault(path, {})[f"${{env.{name}}}"] = text
             return text
         if default is None:
             self._complain(
@@ -121,7 +132,18 @@ class ResolvedDocument(Document):
                 f" ${{env.{name}:DEFAULT}}",
             )
             return ""
+        if _COVERED.fullmatch(default.strip()):
+            return self._secret(default.strip(), path)
         return str(default).strip()
+
+    def _secret(self, name: str, path: KeyPath) -> str:
+        if name not in self._covered:
+            message = f"'{name}' is what is shown in the place of a secret; write the secret"
+            self._complain(path, message)
+            return ""
+        text = self._covered[name].replace("$${", "${")
+        self.variables.setdefault(path, {})[f"${{{name}}}"] = text
+        return text
 
     def _complain(self, path: KeyPath, message: str) -> None:
         self.problems.append(self.problem(path, message))

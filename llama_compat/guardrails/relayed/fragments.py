@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from llama_compat.dialects.anthropic_messages.seals import NOBODYS
 from llama_compat.guardrails.documents import SEALS
 from llama_compat.guardrails.settings import Place
 
@@ -56,6 +57,12 @@ TOKENS = frozenset({"logprobs", "logprobsResult", "token_ids"})
 _THOUGHTS = ("thinking", "reasoning", "thought")
 _ARGUMENTS = frozenset({"arguments", "partial_json", "functionCall", "custom"})
 _NO_JSON = ("input", "code")
+
+_SIGNATURES = frozenset({"signature", "thoughtSignature", "thought_signature"})
+"""Members that hold for the very words of a thought."""
+
+_ANTHROPICS = ("thinking", "signature_delta")
+"""Objects with the signature of a thinking block."""
 
 _ENDS = ("stop", "done", "completed", "incomplete", "failed", "cancelled", "message_delta")
 """How the names of events end with which a text does."""
@@ -181,12 +188,14 @@ def without_tokens(value: Any) -> Any:
 
 
 def unsealed(value: Any) -> Any:
-    """`value` without the seals of what a model thought; those of calls stay."""
+    """`value` without the signatures of what a model thought. Those of calls stay, and what holds a
+    thought itself, encrypted, which no vendor holds against the words for it."""
     if isinstance(value, list):
         return [unsealed(each) for each in value]
     if not isinstance(value, dict) or "functionCall" in value:
         return value
+    no_seal = NOBODYS if value.get("type") in _ANTHROPICS else ""
     return {
-        name: "" if name in SEALS and isinstance(each, str) else unsealed(each)
+        name: no_seal if name in _SIGNATURES and isinstance(each, str) else unsealed(each)
         for name, each in value.items()
     }

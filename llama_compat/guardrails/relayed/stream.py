@@ -41,7 +41,7 @@ _LINE = re.compile(rb"[^\n]*\n?")
 _DATA = re.compile(rb"((?:(?:event|id):[^\n]*\n)*(?:data: ?)?)(\{[^\n]*\})(\s*)")
 """What is before an event's JSON, that, and what is behind it."""
 
-_SEALED = re.compile(rb'ignature"|"encrypted')
+_SEALED = re.compile(rb'ignature"')
 
 _MOST_TOLD = 10_000
 """So many events are remembered that are no piece of a text."""

@@ -171,7 +171,7 @@ class RelayedText:
             if is_last:
                 shown += scanner.flush()
         except TooManyNearMisses:
-            self._guard.undecided(self.place)
+            self._guard.undecided(self.place, by_patterns=True)
             self._scanner = None
             self.decided = self.came
             return False

@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 import re
 import weakref
@@ -30,6 +31,7 @@ TURNS = 20_000
 """How often llama.cpp's threads look for each other before they sleep; see `waiting`."""
 
 FUNCTIONS: dict[str, int] = {
+    "llama_adapter_lora_free": 1,
     "llama_adapter_lora_init": 2,
     "llama_backend_init": 0,
     "llama_context_default_params": 0,
@@ -245,6 +247,7 @@ class Model:
                 raise _refusal()
         # When the process ends, a thread may still be at work with it.
         weakref.finalize(self, lib.llama_model_free, self._model).atexit = False
+        self._unused_adapters: deque[Any] = deque()
         self._vocab = lib.llama_model_get_vocab(self._model)
         self.vocab_size = int(lib.llama_vocab_n_tokens(self._vocab))
 
@@ -308,6 +311,25 @@ class Model:
         key = int(self.metadata("ARCH.attention.key_length") or guessed)
         value = int(self.metadata("ARCH.attention.value_length") or guessed)
         return max(1, int(lib.llama_model_n_layer(self._model)) * kv_heads * (key + value) * 2)
+
+    # Adapters -------------------------------------------------------------------------------------
+
+    def adapter(self, path: Path) -> LlamaAdapter:
+        """The LoRA adapter in a file. No context of the model may be at work meanwhile.
+
+        Raises:
+            LlamaError: the file is no adapter, or not for this model.
+        """
+        with _explained():
+            pointer = lib.llama_adapter_lora_init(self._model, str(path).encode())
+            if not pointer:
+                raise _refusal()
+        return LlamaAdapter(pointer, self._unused_adapters)
+
+    def free_adapters(self) -> None:
+        """Give the memory of those back that nobody refers to any more; nothing may be at work."""
+        while self._unused_adapters:
+            lib.llama_adapter_lora_free(self._unused_adapters.popleft())
 
     # Tokens ---------------------------------------------------------------------------------------
 
@@ -405,6 +427,29 @@ class Model:
         }
 
 
+class LlamaAdapter:
+    """A LoRA adapter of a model. It is another one each time that it is read.
+
+    Args:
+        pointer: llama.cpp's.
+        unused: gets it when nobody refers to this any more, or the model's end frees it.
+
+    Attributes:
+        key: told from all others of this process.
+    """
+
+    def __init__(self, pointer: Any, unused: deque[Any]) -> None:
+        self.pointer = pointer
+        self.key = next(_adapters)
+        weakref.finalize(self, unused.append, pointer).atexit = False
+
+
+_adapters = itertools.count()
+
+AdapterScales = Sequence[tuple[LlamaAdapter, float]]
+"""Adapters, and how strong each is."""
+
+
 # Contexts -----------------------------------------------------------------------------------------
 
 
@@ -422,6 +467,8 @@ class Context:
         threads: of the CPU.
         embeddings: whether embeddings are computed in place of logits.
         offload: whether the cache goes where the layers are, and not into this machine's memory.
+        apart: whether each sequence has its own part of the cache, so that where its tokens lie
+            does not depend on others; none can be shared then.
 
     Attributes:
         tokens, positions, sequence_ids, wants_logits: the batch's arrays, `[batch_tokens]`; int32,
@@ -442,6 +489,7 @@ class Context:
         threads: int,
         embeddings: bool = False,
         offload: bool = True,
+        apart: bool = False,
     ) -> None:
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max = tokens, sequences
@@ -450,7 +498,7 @@ class Context:
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.offload_kqv = embeddings, offload
         # One pool for all: sequences of any length, and prefixes shared by marking cells.
-        params.kv_unified = True
+        params.kv_unified = not apart
         # Or a sliding window would leave nothing of a prefix that others could begin with.
         params.swa_full = True
         params.no_perf = True
@@ -460,7 +508,7 @@ class Context:
                 raise _refusal()
         self.model = model
         self._memory = lib.llama_get_memory(self._context)
-        self._adapters: Any = None
+        self._adapters: tuple[tuple[LlamaAdapter, float], ...] = ()
         self.tokens = np.zeros(batch_tokens, np.int32)
         self.positions = np.zeros(batch_tokens, np.int32)
         self.sequence_ids = np.zeros(batch_tokens, np.int32)
@@ -496,24 +544,23 @@ class Context:
         lib.llama_free(self._context)
         self._context = None
 
-    def adapt(self, adapters: Sequence[tuple[Path, float]]) -> None:
-        """Apply LoRA adapters, each with a scale; they live as long as the model.
+    def adapt(self, adapters: AdapterScales) -> None:
+        """Compute with these LoRA adapters, and no others, from now on.
 
         Raises:
-            LlamaError: a file is no adapter, or not for this model.
+            LlamaError: llama.cpp refuses that.
         """
-        loaded = []
-        for path, _ in adapters:
-            with _explained():
-                adapter = lib.llama_adapter_lora_init(self.model._model, str(path).encode())
-                if not adapter:
-                    raise _refusal()
-            loaded.append(adapter)
-        array = (lib.llama_adapter_lora_p_ctypes * len(loaded))(*loaded)
-        scales = (ctypes.c_float * len(loaded))(*(scale for _, scale in adapters))
+        wanted = tuple(adapters)
+        if wanted == self._adapters:
+            return
+        array = (lib.llama_adapter_lora_p_ctypes * len(wanted))(
+            *(each.pointer for each, _ in wanted)
+        )
+        scales = (ctypes.c_float * len(wanted))(*(scale for _, scale in wanted))
         with _explained():
-            if lib.llama_set_adapters_lora(self._context, array, len(loaded), scales):
+            if lib.llama_set_adapters_lora(self._context, array, len(wanted), scales):
                 raise _refusal()
+        self._adapters = wanted
 
     def decode(self, tokens: int) -> int:
         """Compute the first `tokens` of the batch: 0 when done, `NO_ROOM`, or another failure."""

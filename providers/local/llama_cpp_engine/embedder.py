@@ -56,7 +56,7 @@ class LlamaEmbedder(EmbedderThread):
                 threads=config.threads or cpu_cores(),
                 embeddings=True,
             )
-            self._context.adapt([(each.path, each.scale) for each in config.lora])
+            self._context.adapt([(model.adapter(each.path), each.scale) for each in config.lora])
         except LlamaError as error:
             raise ProviderStartError(
                 f"The embedding model '{name}' was loaded, but its context of {self.max_tokens}"

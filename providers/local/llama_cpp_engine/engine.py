@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,15 @@ import numpy as np
 
 from llama_compat.errors import APIError, internal_error
 from llama_compat.types import StopReason
+from providers.base import ProviderStartError
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
-from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
-from providers.local.llama_cpp_engine.bindings import NO_ROOM
+from providers.local.engine_thread import (
+    EngineThread,
+    adapter_not_loaded,
+    no_numbers,
+    nothing_left,
+)
+from providers.local.llama_cpp_engine.bindings import NO_ROOM, LlamaAdapter, LlamaError
 from providers.local.llama_cpp_engine.loader import LoadedLlama
 from providers.local.llama_cpp_engine.sampling import (
     Mask,
@@ -26,6 +33,7 @@ from providers.local.llama_cpp_engine.sampling import (
 )
 from providers.local.llama_cpp_engine.scheduler import LlamaBatch, LlamaChunk, LlamaScheduler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
+from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
 
 log = logging.getLogger(__name__)
@@ -46,8 +54,11 @@ class LlamaEngine(EngineThread[LlamaSequence]):
 
     def __init__(self, loaded: LoadedLlama) -> None:
         self.loaded = loaded
-        self._scheduler: LlamaScheduler = LlamaScheduler(loaded.slots, loaded.limits)
+        self._scheduler: LlamaScheduler = LlamaScheduler(
+            loaded.slots, loaded.limits, apart=loaded.config.deterministic
+        )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
+        self._adapters: dict[str, LlamaAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -78,14 +89,47 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         self._grammars.shutdown()
         self.loaded.context.free()
 
+    # Adapters -------------------------------------------------------------------------------------
+
+    @property
+    def adapters(self) -> Collection[str]:
+        """See `AdaptableEngine`."""
+        return self._adapters.keys()
+
+    def load_adapter(self, source: str) -> None:
+        """See `AdaptableEngine`; steps wait meanwhile."""
+        path = model_store.resolve_gguf(source)
+        try:
+            adapter = self._between_steps(lambda: self.loaded.context.model.adapter(path))
+        except LlamaError as error:
+            raise ProviderStartError(
+                f"The adapter '{source}' can't be used with the model '{self.model.name}': {error}"
+            ) from error
+        self._adapters[source] = adapter
+        log.info("%s: the adapter '%s' is loaded", self.model.name, source)
+
+    def unload_adapter(self, source: str) -> None:
+        """See `AdaptableEngine`."""
+        if self._adapters.pop(source, None) is not None:
+            self._between_steps(lambda: None)
+            log.info("%s: the adapter '%s' is unloaded", self.model.name, source)
+
     # In the thread --------------------------------------------------------------------------------
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> LlamaSequence:
-        return LlamaSequence(generation, deliver)
+        if generation.adapter is None:
+            return LlamaSequence(generation, deliver)
+        adapter = self._adapters.get(generation.adapter)
+        if adapter is None:
+            raise adapter_not_loaded(generation.adapter)
+        return LlamaSequence(generation, deliver, adapter)
 
     def _step(self) -> None:
         batch = self._scheduler.schedule()
         if not batch.chunks:
+            # Adapters that nobody has any more may be those of the last step.
+            self.loaded.context.adapt(self.loaded.always)
+            self.loaded.context.model.free_adapters()
             if self._scheduler.waiting:
                 raise RuntimeError("sequences wait, and none of them can be scheduled")
             return
@@ -118,9 +162,16 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             APIError: 503; there is not even room for one.
             RuntimeError: llama.cpp failed.
         """
-        while (status := self.loaded.context.decode(self._fill(batch))) == NO_ROOM:
+        context, adapter = self.loaded.context, batch.adapter
+        own = () if adapter is None else ((adapter, 1.0),)
+        context.adapt((*self.loaded.always, *own))
+        context.model.free_adapters()
+        while (status := context.decode(self._fill(batch))) == NO_ROOM:
             if not self._scheduler.give_way(batch):
                 raise self._no_room()
+            if not batch.chunks:
+                # Others had the last of the room, and one of those made way that were in it.
+                return
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status}")
         self._counts.steps += 1

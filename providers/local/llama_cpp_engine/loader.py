@@ -13,6 +13,7 @@ from providers.base import ProviderStartError
 from providers.local.engine import LocalModel
 from providers.local.llama_cpp_engine.bindings import (
     MAX_SEQUENCES,
+    AdapterScales,
     Context,
     LlamaError,
     Model,
@@ -53,6 +54,7 @@ class LoadedLlama:
         context: its KV cache and batch.
         slots: the context's sequences.
         limits: of its steps.
+        always: the adapters with which all is computed.
     """
 
     config: LlamaCppConfig
@@ -60,6 +62,7 @@ class LoadedLlama:
     context: Context
     slots: Slots
     limits: LlamaLimits
+    always: AdapterScales = ()
 
 
 def open_model(name: str, path: Path, config: LlamaCppConfig) -> Model:
@@ -125,7 +128,10 @@ def load(
     cells = _cells(name, model, config.kv_cache, length, sequences, least=context_length or 1)
     # A state that is no KV cache takes memory for each sequence, and can't be cut to a prefix.
     held = sequences
-    if config.prefix_cache and not model.has_state:
+    if config.deterministic:
+        # Each has its own part, as large as the longest request.
+        held = sequences = max(1, min(sequences, cells // length))
+    elif config.prefix_cache and not model.has_state:
         held = min(sequences + HELD_PREFIXES, MAX_SEQUENCES)
     try:
         context = Context(
@@ -135,15 +141,17 @@ def load(
             batch_tokens=max(step_tokens, sequences),
             outputs=sequences + SCORED_TOKENS,
             threads=config.threads or cpu_cores(),
+            apart=config.deterministic,
         )
-        context.adapt([(each.path, each.scale) for each in config.lora])
+        always = [(model.adapter(each.path), each.scale) for each in config.lora]
+        context.adapt(always)
     except LlamaError as error:
         raise ProviderStartError(
             f"The model '{name}' was loaded, but its context of {cells} tokens can't be made:"
             f" {error} If there is not enough memory, set a smaller 'context_length' for the model"
             " or a smaller 'kv_cache'."
         ) from error
-    length = min(length, context.size)
+    length = min(length, context.size // (sequences if config.deterministic else 1))
     local = LocalModel(
         name=name,
         tokenizer=tokenizer,
@@ -158,11 +166,19 @@ def load(
         config=config,
         model=local,
         context=context,
-        slots=Slots(context, sequences, held, length, reuse=config.prefix_cache),
+        slots=Slots(
+            context,
+            sequences,
+            held,
+            length,
+            reuse=config.prefix_cache,
+            step=max(step_tokens, sequences) if config.deterministic else None,
+        ),
         limits=LlamaLimits(
             tokens=max(step_tokens, sequences),
             scored_tokens=SCORED_TOKENS,
         ),
+        always=always,
     )
 
 

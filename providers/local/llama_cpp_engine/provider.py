@@ -108,7 +108,10 @@ class LlamaCppProvider(LocalProvider):
                 f"It can't be told what the model '{name}' in {path} takes of memory: {error}. Pull"
                 " it again, or name another file in the template."
             ) from error
-        return footprint_of(header, weights, self.config, self._wanted_context_length(name))
+        adapters = map(model_store.resolve_gguf, self._sources(name))
+        beside = sum(each.stat().st_size for each in adapters)
+        wanted = self._wanted_context_length(name)
+        return footprint_of(header, weights, self.config, wanted, beside)
 
     def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
         """Its weights, and the cache that it was given."""
@@ -138,7 +141,11 @@ class LlamaCppProvider(LocalProvider):
 
 
 def footprint_of(
-    header: Mapping[str, Any], weights: int, config: LlamaCppConfig, wanted: int | None
+    header: Mapping[str, Any],
+    weights: int,
+    config: LlamaCppConfig,
+    wanted: int | None,
+    beside: int = 0,
 ) -> Footprint:
     """What a file takes.
 
@@ -147,6 +154,7 @@ def footprint_of(
         weights: its bytes, with those of its further parts.
         config: the provider's settings.
         wanted: the tokens of its context, if the template says so.
+        beside: bytes of its adapters.
     """
     facts = _CacheFacts.of(header)
     length = min(filter(None, (facts.context_length, wanted)), default=1)
@@ -162,6 +170,7 @@ def footprint_of(
         # As much as the context takes that the template asks for, or else of one token.
         least = (1 if wanted is None else length) * facts.token_bytes
         cache = kv_cache = int(max(least, min(allowed, most)))
+    weights += beside
     return Footprint(_placed(weights + cache + spare, facts.layers, config), weights, kv_cache)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_compat.types import CAN_WAIT
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.llama_cpp_engine.slots import Slots
+
+if TYPE_CHECKING:
+    from providers.local.llama_cpp_engine.bindings import LlamaAdapter
 
 WORTH_WAITING = 16
 """Tokens: if another prompt is about to compute so many that this one begins with too, this one
@@ -41,12 +45,21 @@ class LlamaChunk(NamedTuple):
         return self.tokens == self.sequence.uncomputed
 
 
+Company = int | None | LlamaSequence
+"""Of those that may be in one batch: the key of their adapter, or the only one of them."""
+
+
 @dataclass(slots=True)
 class LlamaBatch:
     """One step: its chunks, and how many tokens in them are scored."""
 
     chunks: list[LlamaChunk] = field(default_factory=list)
     scored: int = 0
+
+    @property
+    def adapter(self) -> LlamaAdapter | None:
+        """What all of it is computed with."""
+        return self.chunks[0].sequence.adapter
 
 
 class LlamaScheduler:
@@ -55,13 +68,16 @@ class LlamaScheduler:
     Args:
         slots: where they are computed.
         limits: of a step.
+        apart: whether each is computed alone, in the same pieces whatever others there are: the
+            whole steps of its prompt, and then token by token.
 
     Attributes:
         running: in the order in which they came to run.
         preempted: how many had to give way, and were computed again.
     """
 
-    def __init__(self, slots: Slots, limits: LlamaLimits) -> None:
+    def __init__(self, slots: Slots, limits: LlamaLimits, *, apart: bool = False) -> None:
+        self._apart = apart
         self.running: dict[LlamaSequence, None] = {}
         self.preempted = 0
         self._slots = slots
@@ -70,6 +86,8 @@ class LlamaScheduler:
         self._arrivals = itertools.count()
         self._places: dict[LlamaSequence, tuple[int, int]] = {}
         self._crowded = False
+        self._steps = 0
+        self._served: dict[Company, int] = {}
 
     @property
     def waiting(self) -> int:
@@ -113,17 +131,18 @@ class LlamaScheduler:
 
         Those that decode come first, so that a long prompt does not hold them up; prompts share
         what is left of the step. What can wait has no part in a step that computes the prompt of
-        what can't.
+        what can't. Nor has what has another adapter: a batch has one, and they take turns.
         """
         batch = LlamaBatch()
         budget = self._limits.tokens
         paused = self._drop_to_back()
-        for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
+        able = [each for each in self.running if not (paused and self._can_wait(each))]
+        turn = self._next_turn(able)
+        for sequence in sorted(able, key=lambda each: each.uncomputed > 1):
             if budget == 0:
                 return batch
-            if paused and self._can_wait(sequence):
-                continue
-            budget -= self._put(batch, sequence, budget)
+            if self._company_of(sequence) == turn:
+                budget -= self._put(batch, sequence, budget)
         if not self._waiting or (self._crowded and self.running):
             return batch
         put_off: list[tuple[int, int, LlamaSequence]] = []
@@ -140,7 +159,10 @@ class LlamaScheduler:
             if sequence.cached_tokens is None:
                 sequence.cached_tokens = sequence.computed
             self.running[sequence] = None
-            budget -= self._put(batch, sequence, budget)
+            if not batch.chunks or self._company_of(sequence) == turn:
+                turn = self._company_of(sequence)
+                self._served[turn] = self._steps
+                budget -= self._put(batch, sequence, budget)
         for item in put_off:
             heapq.heappush(self._waiting, item)
         return batch
@@ -165,6 +187,22 @@ class LlamaScheduler:
         return True
 
     # ----------------------------------------------------------------------------------------------
+
+    def _next_turn(self, able: Sequence[LlamaSequence]) -> Company:
+        """Whose batch is next: theirs who have waited for longest."""
+        self._steps += 1
+        companies = dict.fromkeys(map(self._company_of, able))
+        self._served = {each: self._served.get(each, 0) for each in companies}
+        turn = min(companies, key=self._served.__getitem__, default=None)
+        if companies:
+            self._served[turn] = self._steps
+        return turn
+
+    def _company_of(self, sequence: LlamaSequence) -> Company:
+        """With whom a sequence may be in a batch."""
+        if self._apart:
+            return sequence
+        return None if sequence.adapter is None else sequence.adapter.key
 
     def _can_wait(self, sequence: LlamaSequence) -> bool:
         return self._places[sequence][0] >= CAN_WAIT
@@ -202,6 +240,10 @@ class LlamaScheduler:
     def _put(self, batch: LlamaBatch, sequence: LlamaSequence, budget: int) -> int:
         """Put the next tokens of `sequence` into the batch; how many."""
         tokens = min(sequence.uncomputed, budget)
+        if self._apart:
+            step = self._limits.tokens
+            left = sequence.prompt_tokens - sequence.computed
+            tokens = min(left, step - sequence.computed % step) if left > 0 else 1
         if sequence.scores_prompt:
             tokens = min(tokens, self._limits.scored_tokens - batch.scored)
             batch.scored += tokens

@@ -10,8 +10,12 @@ from providers.local.engine import Generation
 from providers.local.sequence import Deliver, LocalSequence
 
 if TYPE_CHECKING:
-    from providers.local.llama_cpp_engine.bindings import LlamaSampler
+    from providers.local.llama_cpp_engine.bindings import LlamaAdapter, LlamaSampler
     from providers.local.llama_cpp_engine.slots import Slot, Tokens
+
+
+Owner = tuple[str | None, int | None]
+"""The `cache_salt` of a request, and the key of its adapter."""
 
 
 class LlamaSequence(LocalSequence):
@@ -21,13 +25,23 @@ class LlamaSequence(LocalSequence):
         slot: where its keys and values are; None while it waits.
         sampler: chooses its tokens; made when the first is due, and kept when it has to wait again,
             so that its random numbers go on.
+        adapter: what it is computed with besides the model's own weights.
     """
 
-    def __init__(self, generation: Generation, deliver: Deliver) -> None:
+    def __init__(
+        self, generation: Generation, deliver: Deliver, adapter: LlamaAdapter | None = None
+    ) -> None:
         super().__init__(generation, deliver)
+        self.adapter = adapter
         self.slot: Slot | None = None
         self.sampler: LlamaSampler | None = None
         self._tokens = np.array(self.token_ids, np.int32)
+
+    @property
+    def owner(self) -> Owner:
+        """Who else may begin with what is computed of it."""
+        adapter = None if self.adapter is None else self.adapter.key
+        return self.generation.sampling.cache_salt, adapter
 
     @property
     def tokens(self) -> Tokens:

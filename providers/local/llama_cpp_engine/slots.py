@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from providers.local.llama_cpp_engine.bindings import Context
-    from providers.local.llama_cpp_engine.sequence import LlamaSequence
+    from providers.local.llama_cpp_engine.sequence import LlamaSequence, Owner
 
 Tokens = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -26,18 +26,20 @@ class Slot:
     Attributes:
         tokens: what is in the KV cache, the first `length` of them.
         length: how many.
-        salt: the `cache_salt` of who brought them; others don't get them.
+        owner: who brought them; others don't get them.
         sequence: who is being generated in it; None while it is free.
         used: when it was given back, counted in slots given back.
+        prompt: how many of its tokens may have been computed as a prompt.
     """
 
     def __init__(self, index: int, capacity: int) -> None:
         self.index = index
         self.tokens: Tokens = np.zeros(capacity, np.int32)
         self.length = 0
-        self.salt: str | None = None
+        self.owner: Owner = (None, None)
         self.sequence: LlamaSequence | None = None
         self.used = 0
+        self.prompt = 0
 
 
 class Prefix(NamedTuple):
@@ -57,12 +59,22 @@ class Slots:
         held: how many there are, those included.
         capacity: how many tokens each may come to hold.
         reuse: whether what is held is looked for and kept.
+        step: where not None, a prompt is gone on with as it was computed: in the slot where it is,
+            after whole steps of so many tokens.
     """
 
     def __init__(
-        self, context: Context, count: int, held: int, capacity: int, *, reuse: bool
+        self,
+        context: Context,
+        count: int,
+        held: int,
+        capacity: int,
+        *,
+        reuse: bool,
+        step: int | None = None,
     ) -> None:
         self._context = context
+        self._step = step
         self._count = count
         self._slots = [Slot(index, capacity) for index in range(held)]
         self._reuse = reuse
@@ -85,11 +97,13 @@ class Slots:
         """
         if not self._reuse or sequence.scores_prompt:
             return None
-        salt, wanted = sequence.generation.sampling.cache_salt, sequence.tokens[:-1]
+        if self._step is not None:
+            return self._whole_steps(sequence, self._step)
+        owner, wanted = sequence.owner, sequence.tokens[:-1]
         best: Prefix | None = None
         for slot in self._slots:
             holder = slot.sequence
-            if (slot.length == 0 and holder is None) or slot.salt != salt:
+            if (slot.length == 0 and holder is None) or slot.owner != owner:
                 continue
             has = common_prefix(wanted, slot.tokens[: slot.length])
             coming = has
@@ -97,6 +111,19 @@ class Slots:
                 coming = common_prefix(wanted, holder.tokens)
             if coming and (best is None or (coming, has) > (best.coming, best.tokens)):
                 best = Prefix(slot, has, coming)
+        return best
+
+    def _whole_steps(self, sequence: LlamaSequence, step: int) -> Prefix | None:
+        """Of the free slots the one with the most whole steps of the prompt of `sequence`."""
+        wanted = sequence.tokens[: min(sequence.prompt_tokens, len(sequence.token_ids) - 1)]
+        best: Prefix | None = None
+        for slot in self._slots:
+            if slot.sequence is not None or slot.owner != sequence.owner:
+                continue
+            has = common_prefix(wanted, slot.tokens[: min(slot.length, slot.prompt)])
+            has -= has % step
+            if has and (best is None or has > best.tokens):
+                best = Prefix(slot, has, has)
         return best
 
     def take(self, sequence: LlamaSequence, prefix: Prefix | None) -> None:
@@ -109,7 +136,8 @@ class Slots:
         kept = 0
         if prefix is not None and prefix.tokens:
             source = prefix.slot
-            if source.sequence is None and source.length == prefix.tokens:
+            goes_on = source.length == prefix.tokens or self._step is not None
+            if source.sequence is None and goes_on:
                 # It goes on from there; nothing that it holds is lost.
                 slot = source
             if slot is source:
@@ -122,7 +150,7 @@ class Slots:
         if not kept:
             self._context.keep(slot.index, 0)
         slot.length, slot.sequence = kept, sequence
-        slot.salt = sequence.generation.sampling.cache_salt
+        slot.owner, slot.prompt = sequence.owner, sequence.prompt_tokens
         sequence.slot, sequence.computed = slot, kept
 
     def give_back(self, sequence: LlamaSequence, *, keep: bool) -> None:

@@ -159,7 +159,7 @@ def _compute(model: Model, adapters: Sequence[Path], threads: int) -> None:
         threads=threads,
         embeddings=model.embeds,
     )
-    context.adapt([(adapter, 1.0) for adapter in adapters])
+    context.adapt([(model.adapter(each), 1.0) for each in adapters])
     lengths = [0, 0]
     for what, batch in (
         (f"a prompt of {PROMPT} tokens", [0] * PROMPT),

@@ -114,6 +114,24 @@ def folder_of(name: str) -> Path:
     return resolve(name) if folder is None else _pulled(name, folder)
 
 
+def resolve_adapter(name: str) -> Path:
+    """The folder of the LoRA adapter `name`: `hf:ORG/NAME`, or a path.
+
+    Raises:
+        ModelStoreError: it is not on this machine; the message says how to get it.
+    """
+    folder = None if _is_gguf(name) else place_of(name)
+    if folder is not None:
+        return _pulled(name, folder)
+    folder = Path(name).expanduser()
+    if not (folder / "adapter_config.json").is_file():
+        raise ModelStoreError(
+            f"There is no adapter (a folder with an adapter_config.json, as PEFT writes it) at"
+            f" {folder.absolute()}: give the path of one, or 'hf:ORG/NAME'."
+        )
+    return folder
+
+
 def is_missing(name: str) -> bool:
     """Whether `name` can be pulled, and is not here; what has a path can't be."""
     try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import NamedTuple, Protocol
 
 from providers.base import ProviderStartError
-from providers.local.engine import Embedder, Engine, Reranker, Stats
+from providers.local.engine import AdaptableEngine, Embedder, Engine, Reranker, Stats
 from providers.local.replies.grammar import Grammars
 from providers.local.residency.ledger import Sizes
 from providers.local.residency.resident import Resident
@@ -96,6 +96,7 @@ class EngineHost:
         opened: what runs; None while it is not loaded.
         resident: what is leased of it, where the memory is shared.
         context_length: how many tokens it holds, once it was loaded.
+        adapters: the sources of those that are loaded with it.
     """
 
     def __init__(self, maker: EngineMaker, name: str) -> None:
@@ -104,6 +105,8 @@ class EngineHost:
         self.opened: OpenedModel | None = None
         self.resident: Resident | None = None
         self.context_length: int | None = None
+        self.adapters: Collection[str] = ()
+        self._adapting = asyncio.Lock()
         self._footprint: Footprint | None = None
         self._past: Stats | None = None
 
@@ -153,7 +156,57 @@ class EngineHost:
             ProviderStartError: a person has to mend something.
         """
         kv_cache = None if self._footprint is None else self._footprint.kv_cache
-        return await self._open(lambda: self._maker.open_engine(self.name, kv_cache))
+        return await self._open(lambda: self._opened_whole(kv_cache))
+
+    def _opened_whole(self, kv_cache: int | None) -> AnyEngine:
+        """An engine with its adapters; called in a thread."""
+        engine = self._maker.open_engine(self.name, kv_cache)
+        try:
+            for source in self.adapters:
+                self._adaptable(engine).load_adapter(source)
+        except BaseException:
+            engine.stop()
+            raise
+        return engine
+
+    def _adaptable(self, engine: AnyEngine) -> AdaptableEngine:
+        if not isinstance(engine, AdaptableEngine):
+            raise ProviderStartError(
+                f"The model '{self.name}' of '{self.provider}' takes no adapters, as it generates"
+                " nothing: leave its `adapters` out of the template."
+            )
+        return engine
+
+    async def adapt(self, source: str) -> None:
+        """Have an adapter loaded, if the model is.
+
+        Raises:
+            ProviderStartError: it can't be.
+        """
+        async with self._adapting:
+            if self.opened is not None:
+                engine = self._adaptable(self.opened.engine)
+                if source not in engine.adapters:
+                    await asyncio.to_thread(engine.load_adapter, source)
+
+    async def adapt_to(self, sources: Collection[str]) -> None:
+        """Have these adapters and no others, now and whenever it is loaded.
+
+        Raises:
+            ProviderStartError: one can't be loaded.
+        """
+        for source in sources:
+            await self.adapt(source)
+        self.adapters = sources
+        if self.opened is not None and isinstance(self.opened.engine, AdaptableEngine):
+            for source in set(self.opened.engine.adapters).difference(sources):
+                await self.release_adapter(source)
+
+    async def release_adapter(self, source: str) -> None:
+        """Let go of an adapter until it is asked for, or the model is loaded again."""
+        async with self._adapting:
+            if self.opened is not None and isinstance(self.opened.engine, AdaptableEngine):
+                await asyncio.to_thread(self.opened.engine.unload_adapter, source)
 
     async def unpark(self) -> Sizes:
         """Nobody asks for it, as nothing is parked."""

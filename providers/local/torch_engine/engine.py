@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,9 +15,17 @@ from llama_compat.prefixes.held import HeldPrompts
 from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
-from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
+from providers.local.engine_thread import (
+    EngineThread,
+    adapter_not_loaded,
+    no_numbers,
+    nothing_left,
+)
+from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
-from providers.local.torch_engine.cpu_thread import on_device
+from providers.local.torch_engine.adapters.low_rank import TorchAdapter
+from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
+from providers.local.torch_engine.devices import current
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
@@ -69,7 +77,11 @@ class TorchEngine(EngineThread[TorchSequence]):
         self.loaded = loaded
         self._runner = loaded.runner
         if loaded.device.type == "cpu":
-            self._runner = TeamRunner(loaded.runner, loaded.config.threads)
+            threads = loaded.config.threads
+            if loaded.config.deterministic and threads is None:
+                # PyTorch's attention is another with another number of threads.
+                threads = on_cpu_thread(torch.get_num_threads)
+            self._runner = TeamRunner(loaded.runner, threads)
         self._scheduler: TorchScheduler = TorchScheduler(
             loaded.blocks,
             loaded.limits,
@@ -81,6 +93,7 @@ class TorchEngine(EngineThread[TorchSequence]):
         self._fast = _fast(loaded)
         self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens, self._fast)
         self._launched: Launched | None = None
+        self._adapters: dict[str, TorchAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -129,10 +142,41 @@ class TorchEngine(EngineThread[TorchSequence]):
         super().stop()
         self._grammars.shutdown()
 
+    # Adapters -------------------------------------------------------------------------------------
+
+    @property
+    def adapters(self) -> Collection[str]:
+        """See `AdaptableEngine`."""
+        return self._adapters.keys()
+
+    def load_adapter(self, source: str) -> None:
+        """See `AdaptableEngine`."""
+        reader = self.loaded.adapters
+        if reader is None:
+            raise ProviderStartError(
+                f"The model '{self.model.name}' takes no adapters, as it runs on transformers' own"
+                " code: leave its `adapters` out of the template, or choose a model that runs in"
+                " batches."
+            )
+        folder = model_store.resolve_adapter(source)
+        # Whoever runs now goes on meanwhile.
+        self._adapters[source] = aside(current(self.loaded.device)(reader.read), source, folder)
+        log.info("%s: the adapter '%s' is loaded", self.model.name, source)
+
+    def unload_adapter(self, source: str) -> None:
+        """See `AdaptableEngine`."""
+        if self._adapters.pop(source, None) is not None:
+            log.info("%s: the adapter '%s' is unloaded", self.model.name, source)
+
     # In the thread --------------------------------------------------------------------------------
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> TorchSequence:
-        return TorchSequence(generation, deliver)
+        if generation.adapter is None:
+            return TorchSequence(generation, deliver)
+        adapter = self._adapters.get(generation.adapter)
+        if adapter is None:
+            raise adapter_not_loaded(generation.adapter)
+        return TorchSequence(generation, deliver, adapter)
 
     def _step(self) -> None:
         on_device(self.loaded.device, self._run_step)
@@ -340,9 +384,10 @@ class TorchEngine(EngineThread[TorchSequence]):
             cached = sequence.cached_tokens or 0
             self._counts.cached_tokens += cached
             size = self.loaded.blocks.block_size
-            self.loaded.blocks.note(
-                sequence.generation.marks, lambda index: sequence.block_hash(index, size)
-            )
+            if sequence.adapter is None:  # who is told asks of the model alone
+                self.loaded.blocks.note(
+                    sequence.generation.marks, lambda index: sequence.block_hash(index, size)
+                )
             sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
 
     def _recover(self, batch: StepBatch, error: Exception) -> None:

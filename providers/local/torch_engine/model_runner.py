@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from providers.local.torch_engine.model.attention import SequenceSpan
+from providers.local.torch_engine.adapters.low_rank import AdaptedRows
+from providers.local.torch_engine.model.attention import SequenceSpan, Span
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache
@@ -43,19 +44,32 @@ class PagedRunner:
         decoder: the model.
         cache: of its keys and values.
         make_step: of what computes between the matrix products; PyTorch's operations if None.
+        apart: whether each token's attention is computed as if it alone were new, so that it is
+            the same in a prompt, in pieces of one, and in a reply.
     """
 
-    def __init__(self, decoder: Decoder, cache: KVCache, make_step: MakeStep | None = None) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: KVCache,
+        make_step: MakeStep | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
         self._decoder = decoder
         self._cache = cache
-        self._make_step = make_step or TorchSteps(decoder, cache)
+        self._make_step = make_step or TorchSteps(decoder, cache, apart=apart)
+        self._apart = apart
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
         with torch.inference_mode():
-            token_ids, rows, where = located(self._decoder, chunks, self._cache.block_size)
+            token_ids, rows, where = located(
+                self._decoder, chunks, self._cache.block_size, apart=self._apart
+            )
             fill_in(token_ids, chosen)
             step = self._make_step(*where)
+            step.adapted = AdaptedRows.of(chunks, token_ids.device)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
@@ -70,10 +84,12 @@ class TorchSteps:
     Args:
         decoder: the model.
         cache: of its keys and values.
+        apart: whether each is attended to by itself, however many there are.
     """
 
-    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+    def __init__(self, decoder: Decoder, cache: KVCache, *, apart: bool = False) -> None:
         self._decoder = decoder
+        self._apart = apart
         self._block_size = cache.block_size
         # Kept, since memory that is taken anew for each step has to be mapped anew as well.
         self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, *cache.layers[0].shape[1:])
@@ -82,8 +98,10 @@ class TorchSteps:
         self, positions: torch.Tensor, slots: torch.Tensor, spans: Sequence[SequenceSpan]
     ) -> TorchStep:
         """See `MakeStep`."""
-        together = grouped(spans, self._block_size, self._gathered)
-        return TorchStep(self._decoder, positions, slots, together)
+        together: Sequence[Span] = spans
+        if not self._apart:
+            together = grouped(spans, self._block_size, self._gathered)
+        return TorchStep(self._decoder, positions, slots, together, apart=self._apart)
 
 
 class Where(NamedTuple):
@@ -95,7 +113,7 @@ class Where(NamedTuple):
 
 
 def located(
-    decoder: Decoder, chunks: Sequence[Chunk], block_size: int
+    decoder: Decoder, chunks: Sequence[Chunk], block_size: int, *, apart: bool = False
 ) -> tuple[torch.Tensor, list[int], Where]:
     """The tokens of all chunks, `[tokens]`, those whose logits are wanted, and where they are.
 
@@ -103,6 +121,7 @@ def located(
         decoder: the model.
         chunks: of the step.
         block_size: tokens in a block of the cache.
+        apart: see `PagedRunner`.
     """
     device = decoder.embedding.device
     spans = []
@@ -110,12 +129,15 @@ def located(
     for chunk in chunks:
         each, tokens = chunk.sequence, chunk.tokens
         end = each.computed + tokens
-        spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
-        at += tokens
+        if not apart:
+            spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
+            at += tokens
         # As if each were another sequence's, so that all that decode are computed together: what
         # it looks at is written before anything is read.
-        for further in range(1, len(chunk.guessed) + 1):
-            spans.append(SequenceSpan(at, 1, end + further, each.blocks, block_size, device))
+        for length in range(each.computed if apart else end, end + len(chunk.guessed)):
+            spans.append(
+                SequenceSpan(at, 1, length + 1, each.blocks, block_size, device, copied=apart)
+            )
             at += 1
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)

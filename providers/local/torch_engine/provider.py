@@ -110,7 +110,9 @@ class TorchProvider(LocalProvider):
             folder = _converted(name, gguf)
         generates = not (is_embedder(folder) or is_reranker(folder))
         length = self._wanted_context_length(name)
-        return footprint.footprint(name, folder, self.config, length, generates=generates)
+        found = footprint.footprint(name, folder, self.config, length, generates=generates)
+        adapters = map(model_store.resolve_adapter, self._sources(name))
+        return footprint.with_adapters(found, list(adapters), self.config)
 
     def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
         """Weights and cache; what else is on a GPU can't be told apart from what others have."""

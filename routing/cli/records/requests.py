@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,14 +19,13 @@ from routing.cli.records.reading import (
     UntilOption,
     dollars_text,
     read,
-    since_of,
-    until_of,
 )
 from routing.cli.terminal import fail, print_, table
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from rich.text import Text
 
+    from llama_compat.exchange import Principal
     from routing.cli.records.reading import Recorded
     from routing.observability.records.record import Record
     from routing.observability.records.search import Numbered, RecordFilter
@@ -79,20 +78,28 @@ def requests(
 
     if context.invoked_subcommand is not None:
         return
-    from_then = since_of(since)
-    until_then = until_of(until, from_then)
+
+    def chosen_of(principals: Mapping[str, Principal]) -> RecordFilter:
+        try:
+            return search.filter_of(
+                principals,
+                since=since,
+                until=until,
+                keys=key,
+                teams=team,
+                model=model,
+                provider=provider,
+                status=status,
+                error=error,
+                text=text,
+            )
+        except search.WrongFilter as wrong:
+            fail(f"--{wrong.name}: {wrong}")
+
+    chosen_of({})  # what is said wrongly is said before anything is opened
 
     async def show(recorded: Recorded) -> None:
-        chosen = search.RecordFilter(
-            since=from_then.time,
-            until=None if until_then is None else until_then.time,
-            keys=recorded.keys(key, team),
-            model=model,
-            provider=provider,
-            status=_status(status),
-            error=error,
-            text=text,
-        )
+        chosen = chosen_of(recorded.principals)
         found = (await search.newest(recorded.storage, chosen, lines))[::-1]
         _print_lines(found, recorded, as_json=as_json)
         if follow:
@@ -120,30 +127,30 @@ def show(
     from routing.observability.records import search
     from routing.observability.records.export import exported
 
-    async def find(
-        recorded: Recorded,
-    ) -> tuple[Recorded, list[Numbered], tuple[bytes, bytes] | None]:
-        found = await search.of_request(recorded.storage, request_id)
-        body = await search.body_of(recorded.storage, found[0].record) if found else None
-        return recorded, found, body
+    async def find(recorded: Recorded) -> tuple[Recorded, search.Whole | None]:
+        return recorded, await search.whole(recorded.storage, request_id)
 
-    recorded, found, body = read(template, storage, find)
-    if not found:
+    recorded, found = read(template, storage, find)
+    if found is None:
         fail(
             f"No request '{request_id}' is recorded here. It may be of another storage (--template,"
             " --storage), too old, or not written yet: that takes a second."
         )
-    for each in found:
+    kept = found.kept
+    for each in found.found:
         members = exported(each.record)
         if as_json:
-            if body is not None:
-                request, reply = (part.decode(errors="replace") for part in body)
-                members = {**members, "request": request, "reply": reply}
+            if kept is not None:
+                members = {**members, **kept.shown()}
             typer.echo(msgspec.json.encode(members).decode())
         else:
             _show_one(members, recorded)
-    if body is not None and not as_json:
-        for title, part in zip(("Request", "Reply"), body, strict=True):
+    if kept is not None and not as_json:
+        if kept.headers:
+            print_("Headers:")
+            for name, value in kept.headers:
+                typer.echo(f"{name}: {value}")
+        for title, part in (("Request", kept.request), ("Reply", kept.reply)):
             print_(f"{title}:")
             typer.echo(_readable(part))
 
@@ -164,17 +171,6 @@ async def _follow(
         if new:
             last = new[-1].number
             _print_lines(new, recorded, as_json=as_json)
-
-
-def _status(text: str | None) -> int | None:
-    if text is None:
-        return None
-    from routing.observability.records.search import parse_status
-
-    try:
-        return parse_status(text)
-    except ValueError as error:
-        fail(f"--status: {error}")
 
 
 def _print_lines(found: Iterable[Numbered], recorded: Recorded, *, as_json: bool) -> None:

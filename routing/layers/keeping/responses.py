@@ -4,7 +4,7 @@ goes on from what is in the store, and what is answered goes there."""
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.fitting.fit import Fitted
+from llama_compat.hosted.parts import ReplyPart
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
@@ -38,6 +39,9 @@ from routing.request import Handler, Request
 from routing.storage.kept import KeptAPI
 from routing.storage.responses import Items, ResponseStore
 
+Equip = Callable[[Call, Route, list[ReplyPart]], Awaitable[Call]]
+"""Gives a call the tools that the server runs for it, as the layer behind does later."""
+
 
 class Responses:
     """Continues conversations from a store, and keeps the responses in it.
@@ -48,6 +52,7 @@ class Responses:
             WebSocket that a request comes on.
         background: those that nobody waits for.
         owner: whose chain it is.
+        equipped: tells what the server runs for a call; None where it runs nothing.
     """
 
     def __init__(
@@ -56,10 +61,12 @@ class Responses:
         store: ResponseStore | None,
         background: BackgroundResponses,
         owner: Owner,
+        equipped: Equip | None = None,
     ) -> None:
         self._next = next
         self._store = store
         self._background = background
+        self._equipped = equipped
         self._owner = owner
 
     def __call__(self, request: Request) -> Awaitable[Reply]:
@@ -118,7 +125,8 @@ class Responses:
                 code="unsupported_parameter",
             )
         self._background.check_room()
-        translation, fitted = await off_loop(call.size, _translated, call, route)
+        asked = call if self._equipped is None else await self._equipped(call, route, [])
+        translation, fitted = await off_loop(call.size, _translated, asked, route)
         queued = translation.queued(Labels(call.model, call.request_id))
         await turn.save(queued)
         request.goes_on = True

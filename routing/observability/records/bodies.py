@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json
+from routing.asgi import RawHeaders
+from routing.observability.records.headers import kept_headers
 
 REDACTED = b"[redacted]"
 
@@ -36,6 +38,7 @@ class Body(Struct):
         reply: how the answer began.
         request_cut, reply_cut: whether there was more.
         streamed: whether the answer is a stream of events.
+        headers: the request's, with names in lower case.
     """
 
     time: float
@@ -45,6 +48,7 @@ class Body(Struct):
     request_cut: bool
     reply_cut: bool
     streamed: bool
+    headers: RawHeaders = ()
 
 
 class Redaction:
@@ -65,7 +69,7 @@ class Redaction:
         return self._max_bytes + MARGIN_BYTES
 
     def row(self, body: Body) -> tuple[Any, ...]:
-        """`time`, `request_id`, `request`, `reply`: what is kept."""
+        """`time`, `request_id`, `request`, `reply`, `headers`: what is kept."""
         if body.streamed and self._patterns:
             # A stream's words come in pieces, in which no pattern would find anything.
             members = joined_events(body.reply)
@@ -74,7 +78,9 @@ class Redaction:
             reply = self._kept(encode_json(members), cut=False)
         else:
             reply = self._kept(body.reply, cut=body.reply_cut)
-        return body.time, body.request_id, self._kept(body.request, cut=body.request_cut), reply
+        request = self._kept(body.request, cut=body.request_cut)
+        headers = kept_headers(body.headers, self._redacted)
+        return body.time, body.request_id, request, reply, headers
 
     def _redacted_text(self, text: Any, *, cut: bool) -> Any:
         if not isinstance(text, str):

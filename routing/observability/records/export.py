@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from llama_compat.catalog.prices import NANO_DOLLARS
+from routing.observability.records.headers import read_headers
 from routing.observability.records.record import COLUMNS, Record
 from routing.observability.records.reports import PAGE, record_pages
 from routing.observability.records.trail import steps_of
@@ -63,8 +64,8 @@ async def export_bodies(storage: Storage, since: float) -> AsyncGenerator[str, N
     """
     last = 0
     while rows := await storage.fetch(
-        "SELECT id, time, request_id, request, reply FROM bodies WHERE id > ? AND time >= ?"
-        f" ORDER BY id LIMIT {PAGE // 10}",
+        "SELECT id, time, request_id, request, reply, headers FROM bodies"
+        f" WHERE id > ? AND time >= ? ORDER BY id LIMIT {PAGE // 10}",
         last,
         since,
     ):
@@ -76,8 +77,9 @@ async def export_bodies(storage: Storage, since: float) -> AsyncGenerator[str, N
                     "request_id": request_id,
                     "request": bytes(request).decode(errors="replace"),
                     "reply": bytes(reply).decode(errors="replace"),
+                    "headers": read_headers(headers),
                 }
-                for _, at, request_id, request, reply in rows
+                for _, at, request_id, request, reply, headers in rows
             ]
         )
 

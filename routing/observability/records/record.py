@@ -183,5 +183,6 @@ MIGRATIONS = Migrations(
             "ALTER TABLE records ADD COLUMN trail TEXT NOT NULL DEFAULT ''",
             "CREATE INDEX records_by_request ON records (request_id)",
         ),
+        ("ALTER TABLE bodies ADD COLUMN headers TEXT NOT NULL DEFAULT ''",),
     ],
 )

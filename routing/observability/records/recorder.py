@@ -71,7 +71,7 @@ BODIES_BATCH_BYTES = 4 * 1024 * 1024
 BODY_BYTES = 512
 """What a body takes beside its bytes, about."""
 
-_BODY_COLUMNS = ("time", "request_id", "request", "reply")
+_BODY_COLUMNS = ("time", "request_id", "request", "reply", "headers")
 
 
 def _adding(table: str, keys: Sequence[str]) -> str:
@@ -176,6 +176,7 @@ class Recorder:
                 request_cut=len(request.body) > enough,
                 reply_cut=sample.size > enough,
                 streamed=bool(record.stream),
+                headers=request.attempts.headers,
             )
         )
 
@@ -393,7 +394,8 @@ class Recorder:
 
 
 def _size(body: Body) -> int:
-    return len(body.request) + len(body.reply) + BODY_BYTES
+    headers = sum(len(name) + len(value) for name, value in body.headers)
+    return len(body.request) + len(body.reply) + headers + BODY_BYTES
 
 
 async def _forget(transaction: Transaction, table: str, column: str, before: float) -> int:

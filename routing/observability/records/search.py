@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
 from routing.access.keys.secret import PREFIX
+from routing.observability.records.headers import read_headers
 from routing.observability.records.record import COLUMNS, Record
+from routing.observability.records.reports import parse_since, parse_until
 from routing.storage.storage import Storage
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Principal
+
+Parsed = TypeVar("Parsed")
 
 MOST_FOUND = 1000
 """So many are found at a time at most."""
@@ -84,6 +88,66 @@ class RecordFilter(Struct, frozen=True):
     text: str | None = None
 
 
+class WrongFilter(ValueError):
+    """What somebody looks for is said wrongly.
+
+    Args:
+        name: of what: `since`, `until` or `status`.
+        message: what is wrong with it, to go on behind that name.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def filter_of(
+    principals: Mapping[str, Principal],
+    *,
+    since: str | None,
+    until: str | None = None,
+    keys: Sequence[str] | None = None,
+    teams: Sequence[str] | None = None,
+    model: str | None = None,
+    provider: str | None = None,
+    status: str | None = None,
+    error: str | None = None,
+    text: str | None = None,
+) -> RecordFilter:
+    """What somebody looks for by words, on the page and in a terminal alike.
+
+    Args:
+        principals: as in `key_ids`, and `keys` and `teams` too.
+        since, until: as in `7d`, `12h` or `2026-03-01`.
+        status: as in `parse_status`.
+        model, provider, error, text: as in `RecordFilter`; an empty one is none.
+
+    Raises:
+        WrongFilter: one of them can't be read.
+    """
+    from_then = None if not since else _parsed("since", parse_since, since).time
+    until_then = None if not until else _parsed("until", parse_until, until).time
+    if from_then is not None and until_then is not None and until_then <= from_then:
+        raise WrongFilter("until", f"{until} is before 'since': nothing lies between")
+    return RecordFilter(
+        since=from_then,
+        until=until_then,
+        keys=key_ids(principals, keys, teams),
+        model=model or None,
+        provider=provider or None,
+        status=_parsed("status", parse_status, status) if status else None,
+        error=error or None,
+        text=text or None,
+    )
+
+
+def _parsed(name: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise WrongFilter(name, str(error)) from None
+
+
 class Numbered(Struct, frozen=True):
     """A record, and its number: one that was written later has a larger one."""
 
@@ -141,8 +205,51 @@ async def newest_number(storage: Storage) -> int:
     return int(rows[0][0] or 0)
 
 
-async def body_of(storage: Storage, record: Record) -> tuple[bytes, bytes] | None:
-    """What is kept of the request's and the reply's body; None where nothing is.
+class Kept(Struct, frozen=True):
+    """What is kept of a request besides its record.
+
+    Attributes:
+        request, reply: the bodies, or their beginnings.
+        headers: the request's, of which secrets are covered.
+    """
+
+    request: bytes
+    reply: bytes
+    headers: list[tuple[str, str]]
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "headers": self.headers,
+            "request": self.request.decode(errors="replace"),
+            "reply": self.reply.decode(errors="replace"),
+        }
+
+
+class Whole(Struct, frozen=True):
+    """All that is recorded of a request.
+
+    Attributes:
+        found: its records: one, or several where clients chose an id twice; the newest first.
+        kept: what is kept besides of the newest; None where nothing is.
+    """
+
+    found: list[Numbered]
+    kept: Kept | None
+
+
+async def whole(storage: Storage, request_id: str) -> Whole | None:
+    """All that is recorded of a request; None where nothing is.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    found = await of_request(storage, request_id)
+    return Whole(found, await kept_of(storage, found[0].record)) if found else None
+
+
+async def kept_of(storage: Storage, record: Record) -> Kept | None:
+    """What is kept besides of the request of `record`; None where nothing is.
 
     By the time too, as several requests may have the same id.
 
@@ -150,12 +257,15 @@ async def body_of(storage: Storage, record: Record) -> tuple[bytes, bytes] | Non
         StorageError: it can't be read.
     """
     rows = await storage.fetch(
-        "SELECT request, reply FROM bodies WHERE request_id = ? AND time = ?"
+        "SELECT request, reply, headers FROM bodies WHERE request_id = ? AND time = ?"
         " ORDER BY id DESC LIMIT 1",
         record.request_id,
         record.time,
     )
-    return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+    if not rows:
+        return None
+    request, reply, headers = rows[0]
+    return Kept(bytes(request), bytes(reply), read_headers(headers))
 
 
 async def _found(

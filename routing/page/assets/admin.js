@@ -3,27 +3,30 @@
 import { Failure, adminKey, ask } from "./api.js";
 import { button, element, openDialog } from "./dom.js";
 import { keyForm } from "./key_form.js";
+import { WORDS } from "./strings.js";
+
+const TEXT = WORDS.admin;
 
 const HOW = `server:
   admin_key: "\${env.ADMIN_KEY}"
-  records: {}          # for the overview
-  stored_keys: true    # for keys
-  batches: {}          # for batches`;
+  records: {}          # ${TEXT.forOverview}
+  stored_keys: true    # ${TEXT.forKeys}
+  batches: {}          # ${TEXT.forBatches}`;
 
 /** Say in `main` why `title` can't be shown; `again` shows it. A wrong key is asked for once more. */
 export function explain(main, title, error, again) {
   if (!(error instanceof Failure)) throw error;
   const heading = element("h2", {}, title);
   if (error.status === 401) {
-    main.replaceChildren(heading, keyForm("Admin key", adminKey, again, error.message));
+    main.replaceChildren(heading, keyForm("admin", adminKey, again, error.message));
   } else if (error.code === "admin_disabled") {
     main.replaceChildren(
       heading,
-      element("p", {}, "This server has no admin key, so that nobody can see this. Its template turns it on:"),
+      element("p", {}, TEXT.disabled),
       element("pre", {}, HOW),
     );
   } else {
-    main.replaceChildren(heading, failure(error), button("Try again", again));
+    main.replaceChildren(heading, failure(error), button(TEXT.again, again));
   }
 }
 
@@ -32,11 +35,11 @@ export const failure = (error) =>
     "div",
     { class: "failure", role: "alert" },
     element("p", {}, error.message),
-    error.requestId && element("p", { class: "quiet" }, "Request ", element("a", { href: `#/requests/${encodeURIComponent(error.requestId)}` }, element("code", {}, error.requestId))),
+    error.requestId && element("p", { class: "quiet" }, TEXT.request, " ", element("a", { href: `#/requests/${encodeURIComponent(error.requestId)}` }, element("code", {}, error.requestId))),
   );
 
 /** A button that forgets the admin key. */
-export const leave = () => button("Forget the admin key", () => { adminKey.set(""); location.reload(); });
+export const leave = () => button(TEXT.forget, () => { adminKey.set(""); location.reload(); });
 
 /** Have the browser keep what the server answers at `path` as a file. */
 export async function download(path, name) {
@@ -52,6 +55,6 @@ export async function attempt(work) {
     await work();
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    const dialog = openDialog("That did not work", failure(error), button("Close", () => dialog.close()));
+    const dialog = openDialog(TEXT.failed, failure(error), button(TEXT.close, () => dialog.close()));
   }
 }

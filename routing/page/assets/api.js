@@ -1,5 +1,7 @@
 // Calls of this server, with keys that live as long as the tab.
 
+import { WORDS } from "./strings.js";
+
 /** What a server or the network says went wrong. */
 export class Failure extends Error {
   constructor(message, { status = 0, code = "", requestId = "" } = {}) {
@@ -26,8 +28,8 @@ function stored(name) {
  * @throws {Failure}
  * @throws {DOMException} `AbortError`, by `signal`.
  */
-export async function ask(path, { key = apiKey, method = "GET", body, signal } = {}) {
-  const headers = {};
+export async function ask(path, { key = apiKey, method = "GET", body, signal, headers: more = {} } = {}) {
+  const headers = { ...more };
   if (key.get()) headers.authorization = `Bearer ${key.get()}`;
   // A header holds no other letters than those of ASCII.
   if (key === adminKey && operator.get()) headers["x-llama-compat-operator"] = encodeURIComponent(operator.get());
@@ -37,7 +39,7 @@ export async function ask(path, { key = apiKey, method = "GET", body, signal } =
     response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure("The server can't be reached. Does it still run?");
+    throw new Failure(WORDS.api.unreachable);
   }
   if (!response.ok) throw await failureOf(response);
   return response;
@@ -74,7 +76,7 @@ export async function* events(response) {
         if (data === "[DONE]") return;
         if (data) yield JSON.parse(data);
       }
-      if (done) throw new Failure("The stream broke off before its end.");
+      if (done) throw new Failure(WORDS.api.brokenOff);
     }
   } finally {
     await reader.cancel().catch(() => {});

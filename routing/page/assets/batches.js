@@ -1,9 +1,13 @@
 // Batches of all keys: how far they have come, what they have cost, and when they will have ended.
 
-import { explain, failure, leave } from "./admin.js";
-import { Failure, askAdmin } from "./api.js";
-import { button, confirmed, dollars, element, number, openDialog, table } from "./dom.js";
+import { attempt, explain, leave } from "./admin.js";
+import { askAdmin } from "./api.js";
+import { button, confirmed, element, table } from "./dom.js";
+import { dateTime, number } from "./formats.js";
 import { every } from "./looking.js";
+import { WORDS } from "./strings.js";
+
+const TEXT = WORDS.batches;
 
 const LOOK_MS = 2000;
 
@@ -31,25 +35,21 @@ export async function batches(main) {
   };
 
   const cancel = async (batch) => {
-    if (!(await confirmed(`End ${batch.id}? What was answered is kept.`, "Cancel the batch"))) return;
-    try {
+    if (!(await confirmed(TEXT.askCancel(batch.id), TEXT.doCancel))) return;
+    await attempt(async () => {
       await askAdmin(`batches/${encodeURIComponent(batch.id)}/cancel`, { method: "POST" });
-      await look();
-    } catch (error) {
-      if (ended.signal.aborted) return;
-      if (!(error instanceof Failure)) throw error;
-      const dialog = openDialog("That did not work", failure(error), button("Close", () => dialog.close()));
-    }
+      if (!ended.signal.aborted) await look();
+    });
   };
 
   const show = async () => {
     try {
       await look();
     } catch (error) {
-      if (!ended.signal.aborted) explain(main, "Batches", error, show);
+      if (!ended.signal.aborted) explain(main, TEXT.title, error, show);
       return;
     }
-    main.replaceChildren(element("div", { class: "row head" }, element("h2", {}, "Batches"), leave()), place);
+    main.replaceChildren(element("div", { class: "row head" }, element("h2", {}, TEXT.title), leave()), place);
     every(LOOK_MS, look, ended.signal);
   };
 
@@ -58,26 +58,25 @@ export async function batches(main) {
 }
 
 const shown = ({ data, names }, cancel) =>
-  table("All batches",
-    ["Batch", "Key", "Model", "State", "Progress", "Failed", "Cost so far", "Begun", "Ends", "Do"],
+  table(TEXT.all, TEXT.heads,
     data.map((batch) => [
       element("code", {}, batch.id), names[batch.key] ?? batch.key, batch.model ?? "",
-      element("span", { class: batch.status === "failed" ? "problem" : "" }, batch.status.replace("_", " ")),
+      element("span", { class: batch.status === "failed" ? "problem" : "" }, TEXT.states[batch.status] ?? batch.status),
       progress(batch), failed(batch), cost(batch), time(batch.created_at), ends(batch),
       RUNNING.has(batch.status)
-        ? button("Cancel", () => cancel(batch), { class: "small danger", "aria-label": `Cancel ${batch.id}` })
+        ? button(TEXT.cancel, () => cancel(batch), { class: "small danger", "aria-label": TEXT.cancelOf(batch.id) })
         : "",
     ]),
-    { empty: "There are no batches yet." });
+    { empty: TEXT.none });
 
 /** A bar; one of which nobody knows how long it is while the input is being checked. */
 function progress({ id, status, request_counts: { total, completed, failed: bad } }) {
   const done = completed + bad;
   const bar = element("progress", {
-    "aria-label": `Progress of ${id}`,
+    "aria-label": TEXT.progressOf(id),
     ...(status === "validating" ? {} : { max: Math.max(total, 1), value: total ? done : 1 }),
   });
-  const words = status === "validating" ? "being checked" : `${number(done)} of ${number(total)}`;
+  const words = status === "validating" ? TEXT.checked : TEXT.done(done, total);
   return element("span", { class: "progress" }, bar, words);
 }
 
@@ -85,11 +84,11 @@ const failed = ({ request_counts: { failed: bad }, errors }) =>
   errors?.data?.length ? element("span", { class: "long" }, errors.data[0].message) : bad ? number(bad) : "";
 
 const cost = ({ cost_usd: spent, unpriced_requests: unpriced }) =>
-  `${dollars(spent)}${unpriced ? `, and ${number(unpriced)} of unknown price` : ""}`;
+  TEXT.cost(spent, unpriced);
 
 function ends({ ended_at: end, estimated_end_at: estimate }) {
   if (end) return time(end);
-  return estimate ? `about ${time(estimate)}` : "";
+  return estimate ? TEXT.about(time(estimate)) : "";
 }
 
-const time = (seconds) => new Date(seconds * 1000).toLocaleString("en", { hour12: false });
+const time = (seconds) => dateTime(seconds * 1000);

@@ -1,17 +1,10 @@
 // What a budget has come to, and what it will come to.
 
-import { dollars, element } from "./dom.js";
-import { bar, day } from "./figures.js";
+import { element } from "./dom.js";
+import { bar } from "./figures.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  of: (name) => `Budget of ${name}`,
-  used: (used, limit, period) => `${dollars(used)} of ${dollars(limit)} ${PERIOD[period]}`,
-  forecast: (amount, ends) => `about ${dollars(amount)} by ${day(ends)}`,
-  spentAt: (moment) => `spent about ${day(moment)}`,
-  isSpent: (ends) => (ends ? `spent until ${day(ends)}` : "spent"),
-};
-
-export const PERIOD = { day: "a day", week: "a week", month: "a month", ever: "for ever" };
+const TEXT = WORDS.budgets;
 
 // Cents are enough of what is more than a dollar, and a hundredth of a cent of the rest.
 const round = (amount) => (amount >= 1 ? Math.round(amount * 100) / 100 : Math.round(amount * 10000) / 10000);

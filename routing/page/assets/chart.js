@@ -1,6 +1,10 @@
 // Small charts in SVG, each with its numbers as a table beside it.
 
 import { element, table } from "./dom.js";
+import { LANGUAGE } from "./formats.js";
+import { WORDS } from "./strings.js";
+
+const TEXT = WORDS.chart;
 
 const WIDTH = 300, HEIGHT = 100, GAP = 0.15;
 
@@ -62,14 +66,14 @@ export function chart(title, points, { from, to, step }, series, shown) {
     { class: "chart" },
     element("h3", {}, title),
     element("p", { class: "legend" }, ...series.map(({ name, color }, order) => element("span", { class: `key k${color ?? order}` }, name))),
-    element("p", { class: "scale" }, top > Number.MIN_VALUE ? shown(top) : "nothing yet"),
+    element("p", { class: "scale" }, top > Number.MIN_VALUE ? shown(top) : TEXT.nothing),
     svg,
-    element("p", { class: "scale ends" }, element("span", {}, moment(from, step)), element("span", {}, "now")),
+    element("p", { class: "scale ends" }, element("span", {}, moment(from, step)), element("span", {}, TEXT.now)),
     element(
       "details",
       {},
-      element("summary", {}, "As a table"),
-      table(`${title}, in numbers`, ["From", ...series.map(({ name }) => name)],
+      element("summary", {}, TEXT.asTable),
+      table(TEXT.inNumbers(title), [TEXT.from, ...series.map(({ name }) => name)],
         points.map((point) => [moment(point.time, step), ...series.map(({ of }) => shown(of(point)))])),
     ),
   );
@@ -78,6 +82,6 @@ export function chart(title, points, { from, to, step }, series, shown) {
 export function moment(time, step) {
   const date = new Date(time * 1000);
   const day = { month: "short", day: "numeric" };
-  if (step >= 86400) return date.toLocaleDateString("en", { ...day, timeZone: "UTC" });
-  return date.toLocaleString("en", { ...day, hour: "2-digit", minute: "2-digit", hour12: false });
+  if (step >= 86400) return date.toLocaleDateString(LANGUAGE, { ...day, timeZone: "UTC" });
+  return date.toLocaleString(LANGUAGE, { ...day, hour: "2-digit", minute: "2-digit", hour12: false });
 }

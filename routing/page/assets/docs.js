@@ -3,8 +3,9 @@
 import { Failure, apiKey, ask } from "./api.js";
 import { button, element } from "./dom.js";
 import { keyForm } from "./key_form.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = { title: "API", again: "Try again", key: "API key", loading: "The API is being described …" };
+const TEXT = WORDS.docs;
 
 const main = document.getElementById("main");
 // Swagger UI has light colours alone.
@@ -20,17 +21,19 @@ async function show() {
     main.replaceChildren(
       element("h2", {}, TEXT.title),
       ...(error.status === 401
-        ? [keyForm(TEXT.key, apiKey, show, error.message)]
+        ? [keyForm("api", apiKey, show, error.message)]
         : [element("p", { class: "failure", role: "alert" }, error.message), button(TEXT.again, show)]));
     return;
   }
   const place = element("div", { id: "swagger-ui" });
   main.replaceChildren(place);
   globalThis.SwaggerUIBundle({
-    spec,
+    spec: asDrawn(spec),
     domNode: place,
     deepLinking: false,
     docExpansion: "list",
+    // There are more than a thousand schemas. Those of a call are shown with it.
+    defaultModelsExpandDepth: -1,
     presets: [globalThis.SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
     // What is tried out takes the key with it, as the page's own requests do.
@@ -40,5 +43,37 @@ async function show() {
     },
   });
 }
+
+/**
+ * The document as OpenAPI 3.0 would have it, for drawing alone: of one of 3.1 Swagger UI resolves
+ * every schema before it draws anything, which takes several seconds, and of this one those of a
+ * call when it is opened.
+ */
+function asDrawn(spec) {
+  return { ...older(spec), openapi: "3.0.3" };
+}
+
+function older(value) {
+  if (Array.isArray(value)) return value.map(older);
+  if (value === null || typeof value !== "object") return value;
+  const made = Object.fromEntries(Object.entries(value).map(([name, each]) => [name, older(each)]));
+  for (const kind of ["anyOf", "oneOf"]) {
+    if (!Array.isArray(value[kind]) || !value[kind].some(isNull)) continue;
+    const others = made[kind].filter((each) => !isNull(each));
+    delete made[kind];
+    // A reference has nothing beside it in 3.0.
+    if (others.length === 1 && !others[0].$ref) Object.assign(made, { ...others[0], ...made });
+    else if (others.length === 1) made.allOf = others;
+    else made[kind] = others;
+    made.nullable = true;
+  }
+  if ("const" in value && typeof value.const !== "object") {
+    delete made.const;
+    made.enum = [value.const];
+  }
+  return made;
+}
+
+const isNull = (schema) => schema !== null && schema.type === "null";
 
 show();

@@ -1,5 +1,7 @@
 // Elements, and what is said to people who listen.
 
+import { WORDS } from "./strings.js";
+
 /**
  * A new element.
  * @param {string} tag
@@ -26,7 +28,7 @@ export const button = (text, onclick, attributes = {}) =>
   element("button", { type: "button", onclick, ...attributes }, text);
 
 /** A table that scrolls by itself where it is too wide, by keyboard too. */
-export function table(caption, heads, rows, { empty = "Nothing yet." } = {}) {
+export function table(caption, heads, rows, { empty = WORDS.dom.empty } = {}) {
   if (!rows.length) {
     return element("section", { class: "table" }, element("h3", {}, caption), element("p", { class: "quiet" }, empty));
   }
@@ -60,10 +62,10 @@ export function announce(text) {
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    announce("Copied");
+    announce(WORDS.dom.copied);
     return true;
   } catch {
-    announce("The browser does not let this page copy; select the text instead");
+    announce(WORDS.dom.notCopied);
     return false;
   }
 }
@@ -91,23 +93,9 @@ export function confirmed(question, action) {
         "p",
         { class: "row" },
         button(action, () => { answer = true; dialog.close(); }, { class: "danger" }),
-        button("Cancel", () => dialog.close(), { autofocus: true }),
+        button(WORDS.dom.cancel, () => dialog.close(), { autofocus: true }),
       ),
     );
     dialog.addEventListener("close", () => resolve(answer));
   });
-}
-
-export const number = (value, digits = 0) =>
-  value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: digits });
-
-export function dollars(value) {
-  if (value === null || value === undefined) return "unknown";
-  const isWhole = value < 1 || Number.isInteger(value);
-  return `$${value.toLocaleString("en", { minimumFractionDigits: isWhole ? 0 : 2, maximumFractionDigits: value < 1 ? 6 : 2 })}`;
-}
-
-export function seconds(value) {
-  if (value === null || value === undefined) return "–";
-  return value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(value < 10 ? 2 : 1)} s`;
 }

@@ -2,6 +2,8 @@
 
 import { drawn } from "./chart.js";
 import { element } from "./dom.js";
+import { LANGUAGE, dateTime } from "./formats.js";
+import { WORDS } from "./strings.js";
 
 const NEAR = 0.8;
 const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60]];
@@ -54,9 +56,7 @@ export function when(moment) {
   const seconds = (then - Date.now()) / 1000;
   const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? ["minute", 60];
   const text = Math.abs(seconds) < 60
-    ? "just now"
-    : new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(Math.round(seconds / size), unit);
-  return element("time", { datetime: moment, title: then.toLocaleString("en", { hour12: false }) }, text);
+    ? WORDS.figures.now
+    : new Intl.RelativeTimeFormat(LANGUAGE, { numeric: "auto" }).format(Math.round(seconds / size), unit);
+  return element("time", { datetime: moment, title: dateTime(moment) }, text);
 }
-
-export const day = (moment) => new Date(moment).toLocaleDateString("en", { month: "short", day: "numeric", timeZone: "UTC" });

@@ -2,75 +2,17 @@
 
 import { attempt, download, explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
-import { PERIOD, budgetIn, budgetShown } from "./budgets.js";
+import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
-import { announce, button, confirmed, copy, dollars, element, labelled, number, openDialog } from "./dom.js";
+import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
 import { badge, bar, spark, when } from "./figures.js";
+import { dollars, number } from "./formats.js";
 import { every } from "./looking.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  title: "Keys and teams",
-  teams: "Teams",
-  keys: "Keys",
-  search: "Search",
-  searchHint: "name, key, team, model",
-  team: "Team",
-  allTeams: "all teams",
-  noTeam: "no team",
-  state: "State",
-  anyState: "any",
-  good: "good",
-  states: { good: "good", expired: "expired", revoked: "revoked", team_gone: "its team is gone" },
-  template: "template",
-  inTemplate: "in the template",
-  newKey: "New key",
-  export: "Export keys",
-  exportUsage: "Export spending",
-  none: "There are no keys yet.",
-  noneFound: "No key is like that.",
-  everybody: "There are no keys: everybody is let in.",
-  notStored: "This server stores no keys, so none can be made here: set server.stored_keys: true in its template.",
-  found: (shown, all) => (shown === all ? TEXT.ofTeam(all) : `${number(shown)} of ${TEXT.ofTeam(all)}`),
-  ofTeam: (count) => `${number(count)} ${count === 1 ? "key" : "keys"}`,
-  allModels: "all models",
-  noLimit: "no limits",
-  noBudget: "no budget",
-  unknown: "What is used is not known: the counters can't be asked.",
-  neverUsed: "not used",
-  used: "used ",
-  expires: "expires ",
-  revoked: "revoked ",
-  change: "Change",
-  rotate: "Rotate",
-  revoke: "Revoke",
-  cancel: "Cancel",
-  create: "Create",
-  close: "Close",
-  copy: "Copy",
-  spending: "Spending",
-  spendingOf: (name) => `Spending of ${name}, the last 30 days`,
-  noSpending: "Nothing was recorded in the last 30 days.",
-  cost: "US dollars",
-  requests: "requests",
-  resources: { requests: "requests a minute", tokens: "tokens a minute", concurrent: "at a time" },
-  limit: (used, limit, resource) => `${number(used)} of ${number(limit)} ${TEXT.resources[resource]}`,
-  limitOf: (resource, name) => `${TEXT.resources[resource]}, of ${name}`,
-  askRotate: (name) => `Replace the key of ${name}? The old one opens nothing any more.`,
-  askRevoke: (name) => `Let nobody in with the key of ${name} any more?`,
-  keyOf: (name) => `The key of ${name}`,
-  once: "It is shown this once and kept nowhere.",
-  changeOf: (name) => `Change ${name}`,
-  fields: {
-    name: "Name", team: "Team", models: "Models (patterns, with commas; empty: all)", modelsHint: "gpt-*, starter",
-    expires: "Expires", noLimit: "no limit", amount: "Budget in US dollars", none: "none", period: "Budget is for a",
-  },
-};
+const TEXT = WORDS.keys;
 
-const LIMITS = [
-  ["requests_per_minute", "Requests a minute"],
-  ["tokens_per_minute", "Tokens a minute"],
-  ["concurrent", "Requests at a time"],
-];
+const LIMITS = ["requests_per_minute", "tokens_per_minute", "concurrent"];
 const ORDER = ["good", "team_gone", "expired", "revoked"];
 const NO_TEAM = "\u0000";
 const DAYS = 30, DAY = 86400;
@@ -298,7 +240,7 @@ function showSecret({ name, key }) {
   const dialog = openDialog(
     TEXT.keyOf(name),
     element("p", {}, TEXT.once),
-    element("pre", { tabindex: "0", "aria-label": "Key", role: "region" }, key),
+    element("pre", { tabindex: "0", "aria-label": TEXT.key, role: "region" }, key),
     element("p", { class: "row" }, button(TEXT.copy, () => copy(key), { class: "primary" }), button(TEXT.close, () => dialog.close())),
   );
 }
@@ -316,9 +258,9 @@ function edit(key, teams, again) {
   team.value = key?.team ?? "";
   const [models, modelsLabel] = field(words.models, { value: key?.models.join(", ") ?? "", placeholder: words.modelsHint });
   const [expires, expiresLabel] = field(words.expires, { type: "date", value: key?.expires?.slice(0, 10) ?? "" });
-  const limits = LIMITS.map(([member, text]) => [member, ...field(text, { type: "number", min: 1, placeholder: words.noLimit, value: key?.limits?.[member] ?? "" })]);
+  const limits = LIMITS.map((member) => [member, ...field(words.limits[member], { type: "number", min: 1, placeholder: words.noLimit, value: key?.limits?.[member] ?? "" })]);
   const [amount, amountLabel] = field(words.amount, { type: "number", min: 0, step: "any", placeholder: words.none, value: key?.budget?.amount ?? "" });
-  const period = element("select", {}, ...Object.entries(PERIOD).map(([value, text]) => element("option", { value }, text.replace(/^a /, ""))));
+  const period = element("select", {}, ...Object.entries(words.periods).map(([value, text]) => element("option", { value }, text)));
   period.value = key?.budget?.period ?? "month";
   const problem = element("div", {});
   const grant = () => ({

@@ -2,17 +2,23 @@
 
 import { batches } from "./batches.js";
 import { element } from "./dom.js";
+import { LANGUAGE } from "./formats.js";
 import { keys } from "./keys.js";
 import { models } from "./models.js";
 import { overview } from "./overview.js";
 import { playground } from "./playground.js";
 import { requests } from "./requests.js";
+import { WORDS } from "./strings.js";
+import { template } from "./template.js";
 
-const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys };
+const TEXT = WORDS.page;
+
+const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys, "#/template": template };
 const FIRST = "#/playground";
 const THEME_KEY = "llama-compat-theme";
 
 const main = document.getElementById("main");
+const skip = document.querySelector(".skip");
 let leave = () => {};
 let turn = 0;
 
@@ -54,12 +60,24 @@ async function show({ byPerson = true } = {}) {
   else end();
 }
 
+/** The words of what is there whatever the view. */
+function setFrame() {
+  document.documentElement.lang = LANGUAGE;
+  skip.textContent = TEXT.skip;
+  const rooms = document.querySelector("nav");
+  rooms.setAttribute("aria-label", TEXT.views);
+  rooms.append(...Object.entries(TEXT.rooms).map(([href, text]) => element("a", { href }, text)));
+  document.querySelector(".theme span").textContent = TEXT.theme;
+}
+
 function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
   else delete document.documentElement.dataset.theme;
 }
 
+setFrame();
 const choice = document.getElementById("theme");
+choice.append(...Object.entries(TEXT.themes).map(([value, text]) => element("option", { value }, text)));
 choice.value = localStorage.getItem(THEME_KEY) ?? "";
 setTheme(choice.value);
 choice.addEventListener("change", () => {
@@ -67,7 +85,7 @@ choice.addEventListener("change", () => {
   setTheme(choice.value);
 });
 
-document.querySelector(".skip").addEventListener("click", (event) => {
+skip.addEventListener("click", (event) => {
   // The address says which view there is, so that a link into the page can't.
   event.preventDefault();
   main.focus();

@@ -140,7 +140,7 @@ function dressCode(code, isSettled) {
   const block = element(
     "div",
     { class: "code" },
-    element("div", { class: "code-head" }, element("span", {}, language), button(t("copy"), () => copy(text), { class: "small", "aria-label": t("markdown.copyCode") })),
+    element("div", { class: "code-head" }, element("span", {}, language), button(t("common.copy"), () => copy(text), { class: "small", "aria-label": t("markdown.copyCode") })),
   );
   pre.replaceWith(block);
   block.append(pre);

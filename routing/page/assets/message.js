@@ -1,6 +1,7 @@
 // How a message looks: text, thoughts, calls, images, and how sure the model was of each token.
 
-import { announce, button, copy, element, number, seconds } from "./dom.js";
+import { announce, button, copy, element } from "./dom.js";
+import { number, seconds } from "./formats.js";
 import { Markdown } from "./markdown.js";
 import { t } from "./strings.js";
 
@@ -87,7 +88,7 @@ export class MessageView {
     const { logprobs, content, figures, isJSON } = message;
     this.#foot.replaceChildren(
       ...words(figures, isJSON).map((each) => element("span", {}, each)),
-      content ? button(t("copy"), () => copy(content), { class: "small" }) : "",
+      content ? button(t("common.copy"), () => copy(content), { class: "small" }) : "",
     );
     if (logprobs?.length) this.#body.querySelector(":scope > .text")?.replaceWith(tokens(logprobs));
   }

@@ -2,74 +2,14 @@
 
 import { attempt, explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin, operator } from "./api.js";
-import { announce, button, confirmed, dollars, element, labelled, number, openDialog, seconds, table } from "./dom.js";
-import { badge, bar, when } from "./figures.js";
 import { drawn } from "./chart.js";
+import { announce, button, confirmed, element, labelled, openDialog, table } from "./dom.js";
+import { badge, bar, when } from "./figures.js";
+import { number, seconds } from "./formats.js";
 import { every } from "./looking.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  title: "Models and targets",
-  models: "Models",
-  search: "Search",
-  searchHint: "model, target, provider",
-  you: "Your name, for the record of who did what",
-  process: (pid) => `Health, cooldowns and what is drained are those of process ${pid}, which answered.`,
-  fleet: (count) => `${number(count)} gateways share cooldowns and what is drained; counts are those of the one that answered.`,
-  traffic: (minutes) => `Traffic is that of the last ${number(minutes)} minutes.`,
-  found: (shown, all) => (shown === all ? `${number(all)} models` : `${number(shown)} of ${number(all)} models`),
-  none: "No model is like that.",
-  alias: (names) => `also ${names.join(", ")}`,
-  ends: (date) => `shut down on ${date}`,
-  ended: (date) => `was shut down on ${date}`,
-  instead: (text, name) => `${text}: ${name} instead`,
-  holds: (tokens) => `holds ${number(tokens)} tokens`,
-  says: (tokens) => `says up to ${number(tokens)}`,
-  reads: (kinds) => `reads ${kinds.join(", ")}`,
-  makes: (kinds) => `gives ${kinds.join(", ")}`,
-  abilities: { reasoning: "reasons", tools: "calls tools", structured_output: "keeps to a schema" },
-  unknownFacts: "nothing is known of it",
-  everybody: "for everybody",
-  nobody: "no key opens it",
-  keys: (count, names) => `for ${count === 1 ? "the key" : `${number(count)} keys:`} ${names.join(", ")}${count > names.length ? ", …" : ""}`,
-  balance: { weighted: "by weight", least_busy: "to the least busy", fastest: "to the fastest", sticky: "sticky", round_robin: "one after the other", prefix: "by prompt" },
-  targetsOf: (model) => `Targets of ${model}`,
-  picture: (model) => `How the requests for ${model} are spread over its targets`,
-  well: "well",
-  failed: (count) => `failed ${number(count)} in a row`,
-  cools: (time) => `left alone for ${time}`,
-  drained: "drained",
-  standby: (priority) => `standby ${priority}`,
-  weight: (weight) => `weight ${number(weight, 2)}`,
-  share: (share, requests, failed) => `${number(share * 100)} % of the traffic: ${number(requests)} ${requests === 1 ? "request" : "requests"}${failed ? `, ${number(failed)} failed` : ""}`,
-  noTraffic: "no traffic now",
-  shareOf: (target, model) => `Traffic of ${target} for ${model}`,
-  price: ({ input, output }) => `${dollars(input)} in, ${dollars(output)} out for a million tokens`,
-  unpriced: "price unknown",
-  figures: { running: "running", elsewhere: "elsewhere", waiting: "waiting", asked: "asked", errors: "errors", last: "last error", content: "first content", whole: "whole reply" },
-  engine: { running: "in the batch", waiting: "waiting", cache: "from cache", generated: "generated", preempted: "preempted", blocks: (used, total) => `${number(used)} of ${number(total)} KV blocks` , blocksOf: (target) => `KV blocks of ${target}` },
-  drain: "Drain",
-  open: "Open",
-  try: "Try",
-  askDrain: (target) => `Send nothing to ${target} until it is opened again? What runs there goes on.`,
-  cancel: "Cancel",
-  drainDone: (target) => `${target} is drained`,
-  openDone: (target) => `${target} is open`,
-  tryTitle: (target) => `Try ${target}`,
-  prompt: "Prompt",
-  firstPrompt: "Say hello in one sentence.",
-  kind: "As",
-  kinds: { chat: "a chat", embedding: "an embedding" },
-  ask: "Ask",
-  asking: "It is being asked …",
-  answered: (time) => `It answered in ${time}.`,
-  refused: (status, code, time) => `${status}${code ? ` ${code}` : ""} after ${time}.`,
-  close: "Close",
-  reply: "Reply",
-  engines: "Local engines",
-  audit: "What was done",
-  auditHeads: ["When", "Who", "What", "To what", "More"],
-  nothingDone: "Nothing was done yet.",
-};
+const TEXT = WORDS.models;
 
 const LOOK_MS = 3000;
 const SOON_DAYS = 90, DAY_MS = 86400000;

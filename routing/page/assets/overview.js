@@ -4,27 +4,14 @@ import { explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
-import { dollars, element, labelled, number, seconds, table } from "./dom.js";
+import { element, labelled, table } from "./dom.js";
 import { when } from "./figures.js";
+import { dateTime, dollars, number, seconds } from "./formats.js";
 import { every } from "./looking.js";
 import { requestLink } from "./requests.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  title: "Overview",
-  last: "The last",
-  spans: { "1h": "hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days", "90d": "90 days" },
-  figures: { requests: "Requests", errors: "Errors", input: "Input tokens", output: "Output tokens", cost: "Cost", mean: "Mean latency" },
-  same: (span) => `as in the ${span} before`,
-  more: (share, span) => `${share} more than the ${span} before`,
-  less: (share, span) => `${share} less than the ${span} before`,
-  fresh: (span) => `none in the ${span} before`,
-  noBefore: "no records of the time before",
-  budgets: "Budgets",
-  team: (id) => `team ${id}`,
-  topErrors: "Top errors",
-  errorHeads: ["Error", "Requests", "Model", "Provider", "Last", "What was said last", "Request"],
-  noErrors: "Nothing went wrong.",
-};
+const TEXT = WORDS.overview;
 
 const LIVE_MS = 2000;
 const HISTORY_MS = 15000;
@@ -32,17 +19,17 @@ const HISTORY_MS = 15000;
 const SPAN_KEY = "llama-compat-span";
 
 // Errors have the second colour in every chart.
-const errors = { name: "errors", kind: "bar", color: 1, of: (point) => point.errors };
+const errors = { name: TEXT.series.errors, kind: "bar", color: 1, of: (point) => point.errors };
 const bar = (name, member) => ({ name, kind: "bar", of: (point) => point[member] });
 const line = (name, member) => ({ name, kind: "line", of: (point) => point[member] });
 
 const CHARTS = [
-  ["Requests", [{ name: "well", kind: "bar", of: (point) => point.requests - point.errors }, errors], number],
-  ["Errors", [errors], number],
-  ["Tokens", [bar("input", "input_tokens"), bar("output", "output_tokens")], number],
-  ["Cost", [bar("US dollars", "cost")], dollars],
-  ["Latency of whole replies", [line("median", "median"), line("95 %", "p95"), line("mean", "mean")], seconds],
-  ["Latency of first contents", [line("median", "first_content")], seconds],
+  [TEXT.charts.requests, [{ name: TEXT.series.well, kind: "bar", of: (point) => point.requests - point.errors }, errors], number],
+  [TEXT.charts.errors, [errors], number],
+  [TEXT.charts.tokens, [bar(TEXT.series.input, "input_tokens"), bar(TEXT.series.output, "output_tokens")], number],
+  [TEXT.charts.cost, [bar(TEXT.series.dollars, "cost")], dollars],
+  [TEXT.charts.whole, [line(TEXT.series.median, "median"), line(TEXT.series.most, "p95"), line(TEXT.series.mean, "mean")], seconds],
+  [TEXT.charts.first, [line(TEXT.series.median, "first_content")], seconds],
 ];
 
 /** Show it in `main`; what it gives ends it. */
@@ -147,51 +134,46 @@ class Overview {
     if (this.told === before) return;
     const { process, requests, targets, engines, names } = told;
     keepingScroll(this.now, () => this.now.replaceChildren(
-      table(`Running now (process ${process})`,
-        ["Request", "Model", "Target", "Key", "API", "For", "Sent", "Attempts", "Guardrails"],
+      table(TEXT.running(process), TEXT.runningHeads,
         requests.map((each) => [
           element("code", {}, each.request_id), each.model, each.target, names[each.key] ?? each.key, `${each.api} ${each.operation}`,
-          seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : "waiting", each.attempts, each.guardrails,
+          seconds(each.seconds), each.sent_bytes ? `${number(each.sent_bytes)} B` : TEXT.waiting, each.attempts, each.guardrails,
         ]),
-        { empty: "No requests are running." }),
-      table("Targets",
-        ["Target", "State", "Running", "Waiting", "Attempts", "Errors", "Last error", "First content", "Whole reply"],
+        { empty: TEXT.noneRunning }),
+      table(TEXT.targets, TEXT.targetHeads,
         targets.map((each) => [
           each.id, state(each), each.in_flight, each.waiting, number(each.attempts), number(each.errors), each.last_error ?? "",
           seconds(each.first_content_seconds), seconds(each.whole_reply_seconds),
         ]),
-        { empty: "No model has been asked yet." }),
-      table("Engines",
-        ["Model", "Running", "Waiting", "KV blocks", "Prompt tokens", "From cache", "Generated", "Steps", "Preempted"],
+        { empty: TEXT.noTargets }),
+      table(TEXT.engines, TEXT.engineHeads,
         engines.map((each) => [
           `${each.provider}/${each.model}${each.place ? `@${each.place}` : ""}`, each.running, each.waiting, blocks(each),
           ...["prompt_tokens", "cached_tokens", "generated_tokens", "steps", "preempted"].map((name) => number(each[name])),
         ]),
-        { empty: "No models run here." }),
+        { empty: TEXT.noEngines }),
     ));
   }
 
   #showErrors({ data, names }) {
     keepingScroll(this.errors, () => this.errors.replaceChildren(
-      table("Last errors",
-        ["When", "Request", "Status", "Error", "Model", "Target", "Key", "Message"],
+      table(TEXT.lastErrors, TEXT.lastErrorHeads,
         data.map((each) => [
-          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), requestLink(each.request_id), each.status,
+          dateTime(each.time * 1000), requestLink(each.request_id), each.status,
           each.error, each.model, each.target, names[each.key] ?? each.key, element("span", { class: "long" }, each.message),
         ]),
-        { empty: "Nothing went wrong." }),
+        { empty: TEXT.noErrors }),
     ));
   }
 
   #showVerdicts({ data, names }) {
     keepingScroll(this.verdicts, () => this.verdicts.replaceChildren(
-      table("Last verdicts of guardrails",
-        ["When", "Request", "Verdicts", "Status", "Model", "Key", "API"],
+      table(TEXT.verdicts, TEXT.verdictHeads,
         data.map((each) => [
-          new Date(each.time * 1000).toLocaleString("en", { hour12: false }), requestLink(each.request_id),
+          dateTime(each.time * 1000), requestLink(each.request_id),
           each.guardrails, each.status, each.model, names[each.key] ?? each.key, each.api,
         ]),
-        { empty: "No guardrail has found anything." }),
+        { empty: TEXT.noVerdicts }),
     ));
   }
 }
@@ -238,20 +220,19 @@ const topErrors = (errors) =>
 
 const urgency = ({ used, limit, forecast }) => (limit ? Math.max(used, forecast ?? 0) / limit : 1);
 const groupTable = (group, uses, names) =>
-  table(`By ${group}`,
-    [group[0].toUpperCase() + group.slice(1), "Requests", "Errors", "Tokens", "Cost", "Mean"],
+  table(TEXT.groups[group].by, [TEXT.groups[group].one, ...TEXT.groupHeads],
     uses.map((use) => [
-      names[use.name] ?? (use.name || "none"), number(use.requests), number(use.errors),
+      names[use.name] ?? (use.name || TEXT.noName), number(use.requests), number(use.errors),
       number(use.input_tokens + use.output_tokens), dollars(use.cost), seconds(use.mean),
     ]));
 
 function state({ cooling_seconds: cooling, recent_failures: failures }) {
-  if (cooling > 0) return `left alone for ${seconds(cooling)}`;
-  return failures ? `failed ${failures} in a row` : "well";
+  if (cooling > 0) return TEXT.cooling(cooling);
+  return failures ? TEXT.failing(failures) : TEXT.well;
 }
 
 const blocks = ({ used_blocks: used, total_blocks: total }) =>
-  total ? `${number(used)} of ${number(total)} (${number((used / total) * 100)} %)` : "–";
+  total ? TEXT.blocks(used, total) : "–";
 
 // Which tables are open, and how far they are scrolled, outlives that they are made anew.
 

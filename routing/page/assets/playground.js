@@ -27,7 +27,7 @@ export async function playground(main) {
     main.replaceChildren(
       element("h2", {}, t("playground.title")),
       error.status === 401
-        ? keyForm(t("playground.key"), apiKey, again, error.message)
+        ? keyForm("api", apiKey, again, error.message)
         : element("div", { class: "failure", role: "alert" }, element("p", {}, error.message), button(t("playground.again"), again)),
     );
     return () => {};

@@ -3,47 +3,15 @@
 import { explain } from "./admin.js";
 import { askAdmin } from "./api.js";
 import { drawn } from "./chart.js";
-import { button, copy, dollars, element, labelled, number, openDialog, seconds, table } from "./dom.js";
+import { button, copy, element, labelled, openDialog, table } from "./dom.js";
 import { badge } from "./figures.js";
+import { dateTime, dollars, number, seconds } from "./formats.js";
 import { asKept, handOver } from "./handover.js";
 import { shown } from "./message.js";
 import { snippets } from "./snippets.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  title: "Request",
-  all: "All requests",
-  facts: "What became of it",
-  timeline: "Timeline",
-  timelineHeads: ["Target", "Why", "Outcome", "Began after", "First content after", "Ended after", "Error"],
-  whole: "the whole request",
-  queue: "here, before a target was asked",
-  waiting: "until the first content",
-  sending: "until the end",
-  conversation: "Conversation",
-  bodies: "Bodies",
-  request: "What was sent",
-  reply: "What was answered",
-  nobodyAsked: "No target was asked.",
-  cut: "What was kept of the bodies is their beginning: server.records.body_max_bytes of the template says how much.",
-  noBodies: "Bodies were not kept: server.records.record_bodies of the template says whose are.",
-  several: (count) => `${number(count)} requests had this id; this is the last one.`,
-  code: "As code",
-  replay: "Again in the playground",
-  beside: "Beside another model",
-  copy: "Copy",
-  close: "Close",
-  language: "Language",
-  image: (url) => `[image: ${url}]`,
-  names: {
-    time: "When", key: "Key", api: "API", model: "Model", served: "Served by", target: "Target",
-    status: "Status", error: "Error", message: "Said", finish: "Ended because", tokens: "Tokens in",
-    output: "Tokens out", cached: "Read from the cache", written: "Written to the cache", reasoning: "Reasoning",
-    cost: "Cost", first: "First content", took: "Took", overhead: "Of that here", guardrails: "Guardrails",
-  },
-  estimated: "estimated",
-  streamed: "streamed",
-  cancelled: "the client left",
-};
+const TEXT = WORDS.request;
 
 const WIDTH = 1000, ROW = 22;
 
@@ -73,17 +41,18 @@ export async function oneRequest(main, requestId, ended) {
     facts(record, told.names),
     timeline(record),
     ...(told.chat ? [conversation(told)] : []),
+    headers(told),
     bodies(told),
   );
 }
 
 function facts(record, names) {
-  const { names: words } = TEXT;
+  const words = TEXT.names;
   const told = [
     [words.status, badge(record.status, record.status >= 400 ? "bad" : "well")],
     [words.error, record.error],
     [words.message, record.message],
-    [words.time, new Date(record.time).toLocaleString("en", { hour12: false })],
+    [words.time, dateTime(record.time)],
     [words.model, record.model],
     [words.target, record.target],
     [words.served, record.served],
@@ -162,6 +131,17 @@ function withoutForeignImages(message) {
   const content = message.content.map((part) =>
     part.type === "image_url" && !part.image_url.url.startsWith("data:") ? { type: "text", text: TEXT.image(part.image_url.url) } : part);
   return { ...message, content };
+}
+
+/** Those that were sent; what may be a secret is covered before it is kept. */
+function headers({ headers: sent }) {
+  if (!sent?.length) return "";
+  return element(
+    "details",
+    { class: "panel" },
+    element("summary", {}, TEXT.headers),
+    table(TEXT.headers, TEXT.headerHeads, sent.map(([name, value]) => [element("code", {}, name), element("span", { class: "long" }, value)])),
+  );
 }
 
 function bodies({ request, reply }) {

@@ -2,34 +2,14 @@
 
 import { explain, failure, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
-import { announce, button, dollars, element, labelled, number, seconds } from "./dom.js";
+import { announce, button, element, labelled } from "./dom.js";
 import { badge } from "./figures.js";
+import { LANGUAGE, dateTime, dollars, number, seconds } from "./formats.js";
 import { every } from "./looking.js";
 import { oneRequest } from "./request.js";
+import { WORDS } from "./strings.js";
 
-const TEXT = {
-  title: "Requests",
-  caption: "Requests, the newest first",
-  heads: ["When", "Request", "Model", "Target", "Key", "API", "Status", "Tokens", "Cost", "First content", "Took"],
-  fields: {
-    since: "Since", until: "Until", model: "Model", provider: "Provider", key: "Key", team: "Team",
-    status: "Status", error: "Error", text: "Text",
-  },
-  hints: {
-    since: "24h, 7d", until: "now", model: "any", provider: "any", key: "name or id",
-    team: "any", status: "429, 4xx", error: "timeout, any", text: "id, error",
-  },
-  apply: "Show these",
-  clear: "All of the last day",
-  follow: "Follow what comes",
-  older: "Older ones",
-  none: "No such requests were recorded.",
-  noMore: "There are no older ones like these.",
-  came: (count) => (count === 1 ? "One request more" : `${number(count)} requests more`),
-  left: "left",
-  cached: "cache",
-  attempts: (count) => `${number(count)} attempts`,
-};
+const TEXT = WORDS.requests;
 
 const NAMES = Object.keys(TEXT.fields);
 const LIVE_MS = 2000;
@@ -176,12 +156,12 @@ function rowOf(each, names) {
   const when = new Date(each.time);
   const tokens = each.input_tokens === null ? "–" : `${number(each.input_tokens)} → ${number(each.output_tokens)}`;
   const isToday = when.toDateString() === new Date().toDateString();
-  const day = isToday ? "" : `${when.toLocaleDateString("en", { month: "short", day: "numeric" })} `;
+  const day = isToday ? "" : `${when.toLocaleDateString(LANGUAGE, { month: "short", day: "numeric" })} `;
   return element(
     "tr",
     { "data-number": each.number },
     ...[
-      element("time", { datetime: each.time, title: when.toLocaleString("en", { hour12: false }) }, `${day}${when.toLocaleTimeString("en", { hour12: false })}`),
+      element("time", { datetime: each.time, title: dateTime(each.time) }, `${day}${when.toLocaleTimeString(LANGUAGE, { hour12: false })}`),
       requestLink(each.request_id),
       each.model,
       [each.target || (each.provider === "llama-compat-cache" ? TEXT.cached : ""), each.attempts > 1 && ` (${TEXT.attempts(each.attempts)})`],

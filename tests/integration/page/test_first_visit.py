@@ -52,7 +52,7 @@ def test_the_api_takes_the_key_with_it(page: Page, operated: ServerProcess) -> N
     page.get_by_role("button", name="Use this key").click()
     expect(page.get_by_label("Model")).to_be_visible()
     page.get_by_role("link", name="API").click()
-    expect(page.locator(MODELS)).to_be_visible(timeout=60_000)
+    expect(page.locator(MODELS)).to_be_visible(timeout=30_000)
     # It is tried out with the key too.
     page.locator("[data-path='/version']").click()
     page.get_by_role("button", name="Try it out").click()
@@ -69,11 +69,11 @@ def test_the_api_asks_for_a_key_where_there_is_none(page: Page, operated: Server
     audit(page)
     page.get_by_label("API key").fill(API_KEY)
     page.keyboard.press("Enter")
-    expect(page.locator(MODELS)).to_be_visible(timeout=60_000)
+    expect(page.locator(MODELS)).to_be_visible(timeout=30_000)
 
 
 def test_the_api_is_there_at_once_where_no_key_is_needed(page: Page, server: ServerProcess) -> None:
     page.goto(f"{server.url}/docs")
-    expect(page.locator(MODELS)).to_be_visible(timeout=60_000)
+    expect(page.locator(MODELS)).to_be_visible(timeout=30_000)
     page.get_by_role("link", name="Back to the page").click()
     expect(page.get_by_label("Model")).to_be_visible()

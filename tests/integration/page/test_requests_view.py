@@ -102,6 +102,18 @@ def rows_are(page: Page, *expected: str) -> None:
     expect(page.locator("tbody td:nth-child(2)")).to_have_text(list(expected))
 
 
+def test_headers_are_shown_without_what_may_be_a_key(page: Page, server: ServerProcess) -> None:
+    headers = dict(told(server, "requests/plain")["headers"])
+    assert headers["authorization"] == "[covered]"
+    assert headers["content-type"] == "application/json"
+    assert API_KEY not in str(told(server, "requests/plain"))
+    opened(page, server, "/requests/plain")
+    page.get_by_text("Headers", exact=True).first.click()
+    row = page.get_by_role("row", name="authorization")
+    expect(row).to_contain_text("[covered]")
+    expect(page.get_by_role("row", name="x-request-id")).to_contain_text("plain")
+
+
 def test_the_newest_is_the_first(page: Page, server: ServerProcess, shot: Shot) -> None:
     opened(page, server, "/requests")
     rows_are(page, "from-claude", "failed", "second-try", "plain")

@@ -137,8 +137,10 @@ class _Conversation:
         calls = [_parse_call(block) for block in blocks if block["type"] == "tool_use"]
         if not calls:
             return blocks
-        found = self._recollection.recall(self.place, calls)
-        has_thoughts = any(_is_thought(block) for block in blocks)
+        thoughts = [block for block in blocks if _is_thought(block)]
+        signatures = [_signature(block) for block in thoughts]
+        found = self._recollection.recall(self.place, calls, list(filter(None, signatures)))
+        has_thoughts = bool(thoughts)
         if found.is_foreign:
             others = [block for block in blocks if not _is_thought(block)]
             return others if has_thoughts else blocks
@@ -167,6 +169,11 @@ def _with_thoughts(blocks: list[Block], turn: KeptTurn) -> list[Block]:
 
 def _is_thought(block: Block) -> bool:
     return block["type"] in _THOUGHTS
+
+
+def _signature(block: Block) -> str:
+    signature = block.get("signature" if block["type"] == "thinking" else "data")
+    return signature if isinstance(signature, str) else ""
 
 
 def _parse_call(block: Block) -> AnyToolCall:

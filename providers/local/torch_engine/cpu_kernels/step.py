@@ -26,15 +26,17 @@ class CPUKernels:
     Args:
         decoder: the model, which `supports`.
         block_size: tokens in a block of the cache.
+        apart: see `ForwardStep`.
     """
 
-    def __init__(self, decoder: Decoder, block_size: int) -> None:
+    def __init__(self, decoder: Decoder, block_size: int, *, apart: bool = False) -> None:
         epsilon = decoder.norm.epsilon
         sizes = {"kv_heads": decoder.kv_heads, "head_dim": decoder.head_dim}
         # All layers are alike in this.
         norms_heads = any(layer.query_norm is not None for layer in decoder.layers)
         norms_results = any(layer.attention_norm is not None for layer in decoder.layers)
         self._decoder = decoder
+        self.apart = apart
         self.block_size = block_size
         self.group = decoder.heads // decoder.kv_heads
         self.norm = rows.norm.compiled(epsilon=epsilon, adds=False)
@@ -127,7 +129,7 @@ class CPUStep(TorchStep):
         slots: torch.Tensor,
         spans: Sequence[Span],
     ) -> None:
-        super().__init__(decoder, positions, slots, spans)
+        super().__init__(decoder, positions, slots, spans, apart=kernels.apart)
         self._kernels = kernels
         self._decoding: DecodingSpans | None = None
         if len(spans) == 1 and isinstance(spans[0], DecodingSpans):
@@ -137,10 +139,10 @@ class CPUStep(TorchStep):
     def layer(
         self, layer: Layer, hidden: torch.Tensor, product: torch.Tensor | None, cached: torch.Tensor
     ) -> torch.Tensor:
-        """See `Step`; in one kernel where all sequences decode."""
+        """See `Step`; in one kernel where all sequences decode, and none has an adapter."""
         weights = self._kernels.weights.get(layer)
         spans = self._decoding
-        if weights is None or spans is None:
+        if weights is None or spans is None or self.adapted is not None:
             return super().layer(layer, hidden, product, cached)
         if self._room is None:
             heads = self._decoder.heads * self._decoder.head_dim

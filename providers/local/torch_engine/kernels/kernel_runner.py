@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
 from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
@@ -66,7 +67,7 @@ class KernelRunner:
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
             if size is None:
-                return self._compute(inputs)
+                return self._compute(inputs, AdaptedRows.of(chunks, inputs.token_ids.device))
             recorded = self._graphs[size]
             recorded.graph.replay()
             return recorded.logits[: len(chunks)]
@@ -96,10 +97,14 @@ class KernelRunner:
         """The smallest graph for these chunks, if there is one."""
         if not self._graphs or any(chunk.tokens != 1 or chunk.logits != 1 for chunk in chunks):
             return None
+        # Graphs are recorded of the model alone.
+        if any(chunk.sequence.adapter is not None for chunk in chunks):
+            return None
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
-    def _compute(self, inputs: Inputs) -> torch.Tensor:
+    def _compute(self, inputs: Inputs, adapted: AdaptedRows | None = None) -> torch.Tensor:
         step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
+        step.adapted = adapted
         hidden = self._decoder.hidden_states(inputs.token_ids, step, self._cache)
         if inputs.rows is not None:
             hidden = hidden.index_select(0, inputs.rows)

@@ -6,6 +6,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,19 @@ def footprint(
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
     beside = 0 if place == "cpu" else CUDA_BYTES
     return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)
+
+
+def with_adapters(model: Footprint, folders: Sequence[Path], config: TorchConfig) -> Footprint:
+    """What a model takes with its adapters, which are in these folders; what can't be read takes
+    nothing, and is refused when it is loaded."""
+    taken = 0
+    for folder in folders:
+        with suppress(OSError, ValueError, KeyError, TypeError, struct.error):
+            taken += sum(math.prod(shape) for _, shape in _shapes(folder))
+    dtype = choose_dtype(config.dtype, choose_device(config.device))
+    more = taken * dtype.itemsize
+    needs = {device: size + more for device, size in model.needs.items()}
+    return model._replace(needs=needs, weights=model.weights + more)
 
 
 def count_weights(folder: Path) -> WeightCounts:

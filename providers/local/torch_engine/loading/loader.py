@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.engine import LocalModel
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
+from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
@@ -77,6 +79,7 @@ class LoadedModel:
         kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
         long_rope: what long sequences turn by, where that is something else.
         cache_bytes: what the KV cache takes; None where it grows with each sequence.
+        adapters: reads adapters for it; None where it runs on transformers' own code.
     """
 
     config: TorchConfig
@@ -91,6 +94,7 @@ class LoadedModel:
     kernels: str
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
+    adapters: AdapterReader | None = None
 
 
 def load(
@@ -147,6 +151,8 @@ def _load(
             name, folder, read.positions, config, wanted_length, device, dtype, read.unbatched
         )
     context_length = _context_length(name, read.positions, wanted_length)
+    if config.deterministic:
+        _check_deterministic(name, device, dtype, read.unbatched)
     limits = StepLimits(
         sequences=config.max_sequences if unbatched is None else 1,
         tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
@@ -155,12 +161,14 @@ def _load(
     runner: Runner
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
+    adapters: AdapterReader | None = None
     if unbatched is None:
         quantization = chosen_quantization(name, config, device, dtype)
-        decoder = _decoder(name, folder, device, dtype, quantization)
+        decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
         if quantization == "int8" and kept is None:
             _keep_beside_weights(folder, read)
         vocab_size = len(decoder.embedding)
+        adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
         runner, blocks, kernels, long_rope, cache_bytes = paged(
             name, decoder, context_length, limits, config
         )
@@ -191,6 +199,7 @@ def _load(
         kernels=kernels,
         long_rope=long_rope,
         cache_bytes=cache_bytes,
+        adapters=adapters,
     )
 
 
@@ -204,6 +213,14 @@ def _explained(name: str, folder: Path) -> Iterator[None]:
             f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"
             " again or name another folder in the template."
         ) from error
+
+
+def _text_config(name: str, folder: Path) -> Any:
+    """transformers' config of a model's text."""
+    from transformers import AutoConfig
+
+    with _explained(name, folder):
+        return AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
 
 
 def _auto_class(name: str, folder: Path) -> Any:
@@ -253,8 +270,13 @@ def _decoder(
     device: torch.device,
     dtype: torch.dtype,
     quantization: str,
+    *,
+    apart: bool = False,
 ) -> Decoder:
     """The model, made of its weights; those of 8 bits are kept beside it."""
+    make = linear.MAKES[quantization]
+    if apart and quantization == "none":
+        make = linear.in_pairs
     if quantization == "int8":
         from providers.local.torch_engine.loading import weight_cache
 
@@ -263,7 +285,7 @@ def _decoder(
             return kept
     module = _module(name, folder, device, dtype)
     with torch.inference_mode():
-        decoder = decoder_of(module, linear.MAKES[quantization])
+        decoder = decoder_of(module, make)
     if quantization == "int8":
         weight_cache.write(folder, decoder)
     return decoder
@@ -325,6 +347,29 @@ def _unbatched(
     if way is not Way.pieces:
         log.warning("%s computes %s: it can't go on otherwise", name, way.words)
     return UnbatchedRunner(model, way, vocab_size), vocab_size
+
+
+def _check_deterministic(
+    name: str, device: torch.device, dtype: torch.dtype, unbatched: str | None
+) -> None:
+    """See that nothing a step computes depends on what else is in it.
+
+    Raises:
+        ProviderStartError: that can't be had here.
+    """
+    missing = None
+    if device.type != "cpu" or dtype != torch.float32:
+        missing = f"it would run on '{device}' in {str(dtype).removeprefix('torch.')}"
+    elif unbatched is not None:
+        missing = f"it would run on transformers' own code, since {unbatched}"
+    elif not linear.has_onednn():
+        missing = "this CPU's products of matrices change with the number of rows"
+    if missing is not None:
+        raise ProviderStartError(
+            f"The model '{name}' can't be 'deterministic', as {missing}: that is for x86 CPUs, in"
+            " float32 or with weights of 8 or 16 bits, and for models that run in batches. Leave"
+            " 'deterministic' out of the template, or set 'device: cpu'."
+        )
 
 
 def chosen_quantization(

@@ -107,9 +107,10 @@ def paged(
     elif chosen == "llvm":
         from providers.local.torch_engine.cpu_kernels.step import CPUKernels
 
-        runner = PagedRunner(decoder, cache, CPUKernels(decoder, BLOCK_SIZE))
+        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=config.deterministic)
+        runner = PagedRunner(decoder, cache, kernels, apart=config.deterministic)
     else:
-        runner = PagedRunner(decoder, cache)
+        runner = PagedRunner(decoder, cache, apart=config.deterministic)
     blocks = BlockManager(total, BLOCK_SIZE)
     return Paged(runner, blocks, chosen, long_rope, total * block_bytes)
 

@@ -50,7 +50,7 @@ def decoder_of(model: Any, make: linear.Make) -> Decoder:
         rope = names.index(kinds[index]) if len(names) > 1 else 0
         if not turned[index]:
             rope = len(ropes) - 1
-        order = _pairwise(head_dim, ropes[rope])
+        order = pairwise(head_dim, ropes[rope])
         window = config.sliding_window if kinds[index] == "sliding_attention" else None
         reader = _Reader(config, own, make, order, residuals)
         made = reader.layer(module, rope, window)
@@ -97,7 +97,7 @@ class _Reader(NamedTuple):
         config: of the text.
         own: what the architecture has of its own.
         make: of the matrix products.
-        order: of a head's dimensions, see `_pairwise`.
+        order: of a head's dimensions, see `pairwise`.
         residuals: what is multiplied by it is what attention and MLP add.
     """
 
@@ -145,7 +145,7 @@ class _Reader(NamedTuple):
                 continue
             norm = _norm(module, self.config, self.own)
             is_row = len(norm.weight) != len(self.order)
-            weight = _reorder(norm.weight, self.order)
+            weight = in_order(norm.weight, self.order)
             found[f"{what}_row_norm" if is_row else f"{what}_norm"] = Norm(
                 weight, norm.epsilon, norm.dtype
             )
@@ -162,10 +162,10 @@ class _Reader(NamedTuple):
             projections = (attention.q_proj, attention.k_proj, attention.v_proj)
             weights = tuple(each.weight.detach() for each in projections)
             biases = tuple(each.bias.detach() for each in projections if each.bias is not None)
-        weight = torch.cat([*(_reorder(each, self.order) for each in weights[:2]), weights[2]])
+        weight = torch.cat([*(in_order(each, self.order) for each in weights[:2]), weights[2]])
         bias = None
         if biases:
-            bias = torch.cat([*(_reorder(each, self.order) for each in biases[:2]), biases[2]])
+            bias = torch.cat([*(in_order(each, self.order) for each in biases[:2]), biases[2]])
         return self.make(weight, bias)
 
     def _mlp(self, mlp: Any) -> GatedMLP:
@@ -270,7 +270,7 @@ def _turned(config: Any, ropes: list[Rope]) -> list[bool]:
     return [bool(each) for each in turned]
 
 
-def _pairwise(head_dim: int, rope: Rope) -> torch.Tensor:
+def pairwise(head_dim: int, rope: Rope) -> torch.Tensor:
     """The order of a head's dimensions in which those that turn together lie side by side.
 
     transformers has the first half of them and then the second.
@@ -280,7 +280,7 @@ def _pairwise(head_dim: int, rope: Rope) -> torch.Tensor:
     return torch.cat([pairs, torch.arange(rope.dimensions, head_dim, device=device)])
 
 
-def _reorder(weight: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+def in_order(weight: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """The rows of `weight` `[heads * head_dim, ...]`, each head's in `order`."""
     return weight.unflatten(0, (-1, len(order)))[:, order].flatten(0, 1)
 

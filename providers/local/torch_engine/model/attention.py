@@ -53,6 +53,8 @@ class SequenceSpan:
         blocks: of the cache, in order.
         block_size: tokens in each.
         device: of the cache.
+        copied: whether keys and values are read from a copy wherever they lie, so that what is
+            computed does not depend on that.
     """
 
     def __init__(
@@ -63,7 +65,10 @@ class SequenceSpan:
         blocks: Sequence[int],
         block_size: int,
         device: torch.device,
+        *,
+        copied: bool = False,
     ) -> None:
+        self._copied = copied
         self.rows = slice(start, start + tokens)
         self.tokens = tokens
         self.length = length
@@ -76,7 +81,9 @@ class SequenceSpan:
     def _slots(self) -> torch.Tensor | None:
         """Of the sequence's tokens; None where its blocks lie side by side."""
         blocks = self.blocks[: -(-self.length // self._block_size)]
-        if all(block + 1 == following for block, following in pairwise(blocks)):
+        if not self._copied and all(
+            block + 1 == following for block, following in pairwise(blocks)
+        ):
             return None
         firsts = torch.tensor(blocks) * self._block_size
         slots = (firsts[:, None] + torch.arange(self._block_size)).flatten()

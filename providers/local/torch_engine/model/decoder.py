@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +20,9 @@ from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.linear import Linear
 from providers.local.torch_engine.model.rope_lengths import LongRope
+
+if TYPE_CHECKING:
+    from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 
 
 @dataclass(eq=False)
@@ -230,12 +234,22 @@ class Decoder:
         """The logits of rows of `hidden_states`: float32, `[rows, vocab_size]`."""
         logits = self.head(step.norm(hidden, self.norm)).float()
         if self.soft_cap is not None:
-            logits = torch.tanh(logits / self.soft_cap) * self.soft_cap
+            # Whole vectors are computed otherwise than what is left over of them.
+            for rows in logits.split(1) if step.apart else (logits,):
+                rows.copy_(torch.tanh(rows / self.soft_cap) * self.soft_cap)
         return logits
 
 
 class ForwardStep(ABC):
-    """What happens to the tokens of one step between the matrix products."""
+    """What happens to the tokens of one step between the matrix products.
+
+    Attributes:
+        adapted: those that have adapters; None where no token has.
+        apart: whether what a token gets is the same to the bit whatever else is in the step.
+    """
+
+    adapted: AdaptedRows | None = None
+    apart: bool = False
 
     def layer(
         self,
@@ -261,14 +275,32 @@ class ForwardStep(ABC):
         else:
             normed = self._added(product, hidden, layer.input_norm)
         qkv = layer.qkv(normed)
+        if self.adapted is not None:
+            self.adapted.add(layer, "qkv", normed, qkv)
         self._norm_rows(qkv, layer)
         queries = self.turn_and_write(qkv, layer, cached)
-        attended = layer.out(self.attend(queries, cached, layer))
+        found = self.attend(queries, cached, layer)
+        attended = layer.out(found)
+        if self.adapted is not None:
+            self.adapted.add(layer, "out", found, attended)
         if layer.attention_norm is not None:
             attended = self.norm(attended, layer.attention_norm)
         normed = self._added(attended, hidden, layer.mlp_input_norm)
-        added = layer.mlp(normed, self.gated)
+        added = self._mlp(layer, normed)
         return added if layer.mlp_norm is None else self.norm(added, layer.mlp_norm)
+
+    def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+        mlp = layer.mlp
+        if isinstance(mlp, Experts):
+            return mlp(x, self.gated, apart=self.apart)
+        if self.adapted is None:
+            return mlp(x, self.gated)
+        gate_up = mlp.gate_up(x)
+        self.adapted.add(layer, "gate_up", x, gate_up)
+        gated = self.gated(gate_up)
+        found = mlp.down(gated)
+        self.adapted.add(layer, "down", gated, found)
+        return found
 
     def _added(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm | None) -> torch.Tensor:
         """Add `x` to `hidden`, in place; what the next product takes of it."""

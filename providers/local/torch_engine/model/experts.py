@@ -48,9 +48,18 @@ class Experts:
     shared: GatedMLP | None = None
     shared_gate: Rows | None = None
 
-    def __call__(self, x: torch.Tensor, gate: Gate) -> torch.Tensor:
-        """What `x`, `[tokens, hidden]`, comes to."""
-        shares, chosen = self.choose(x)
+    def __call__(self, x: torch.Tensor, gate: Gate, *, apart: bool = False) -> torch.Tensor:
+        """What `x`, `[tokens, hidden]`, comes to.
+
+        Args:
+            x: the tokens.
+            gate: of the experts.
+            apart: whether each token's is the same to the bit whatever others there are.
+        """
+        if apart:
+            shares, chosen = map(torch.cat, zip(*map(self.choose, x.split(1)), strict=True))
+        else:
+            shares, chosen = self.choose(x)
         found = torch.zeros_like(x)
         for number in chosen.unique().tolist():
             tokens, places = (chosen == number).nonzero(as_tuple=True)
@@ -59,7 +68,8 @@ class Experts:
         if self.shared is not None:
             computed = self.shared(x, gate)
             if self.shared_gate is not None:
-                computed = computed * self.shared_gate(x).sigmoid()
+                rows = x.split(1) if apart else (x,)
+                computed *= torch.cat([self.shared_gate(each).sigmoid() for each in rows])
             found += computed
         return found
 

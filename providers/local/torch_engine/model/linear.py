@@ -23,16 +23,27 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     """The weight as it is; on a CPU in float32 in oneDNN's own layout.
 
     PyTorch's own product of a row takes one core, and of some rows it lays the weights out again
-    each time. oneDNN's is also the same for a row in any batch, to the bit.
+    each time. oneDNN's is also the same for a row in any batch of two or more, to the bit; alone it
+    is another where there are many inputs.
     """
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not _has_onednn():
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not has_onednn():
         return lambda x: functional.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
     product = torch.ops.mkldnn._linear_pointwise
     return lambda x: product(x, packed, bias, "none", [], "")
 
 
-def _has_onednn() -> bool:
+def in_pairs(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """As `plain`, and a row that is alone is the same to the bit as beside others."""
+    product = plain(weight, bias)
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        return product(x) if len(x) != 1 else product(x.expand(2, -1).contiguous())[:1]
+
+    return multiply
+
+
+def has_onednn() -> bool:
     """Whether there is oneDNN where this was measured, on x86."""
     return (
         platform.machine().lower() in ("x86_64", "amd64")

@@ -36,6 +36,9 @@ class TorchStep(ForwardStep):
         positions: of the tokens in their sequences, `[tokens]`, int64.
         slots: of the tokens in the cache, `[tokens]`, int64.
         spans: of all of them.
+        apart: see `ForwardStep`. PyTorch computes vectors of some numbers otherwise than those that
+            are left over, and which are depends on how many rows there are: so each row is computed
+            by itself.
     """
 
     def __init__(
@@ -44,7 +47,10 @@ class TorchStep(ForwardStep):
         positions: torch.Tensor,
         slots: torch.Tensor,
         spans: Sequence[Span],
+        *,
+        apart: bool = False,
     ) -> None:
+        self.apart = apart
         self._decoder = decoder
         self._slots = slots
         self._spans = spans
@@ -57,11 +63,18 @@ class TorchStep(ForwardStep):
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         """See `ForwardStep`."""
-        return norm(x)
+        return self._by_row(norm, x)
 
     def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
         """See `ForwardStep`."""
-        return norm(hidden.add_(x))
+        return self._by_row(norm, hidden.add_(x))
+
+    def _by_row(
+        self, compute: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+    ) -> torch.Tensor:
+        if not self.apart or len(x) < 2:
+            return compute(x)
+        return torch.cat([compute(row) for row in x.split(1)])
 
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """See `ForwardStep`."""
@@ -69,7 +82,10 @@ class TorchStep(ForwardStep):
         heads = qkv.unflatten(-1, (-1, decoder.head_dim))
         turned = decoder.heads + decoder.kv_heads
         self._norm_heads(heads, layer)
-        decoder.ropes[layer.rope].apply(heads[:, :turned], self._rotations[layer.rope])
+        step = 1 if self.apart else max(1, len(heads))
+        rotations = self._rotations[layer.rope].split(step)
+        for rows, turns in zip(heads[:, :turned].split(step), rotations, strict=True):
+            decoder.ropes[layer.rope].apply(rows, turns)
         if (scales := self._query_scales[layer.rope]) is not None:
             heads[:, : decoder.heads] *= scales.to(heads.dtype)
         cached.index_copy_(0, self._slots, heads[:, decoder.heads :])
@@ -80,8 +96,8 @@ class TorchStep(ForwardStep):
         count = self._decoder.heads
         if layer.query_norm is not None and layer.key_norm is not None:
             queries, keys = heads[:, :count], heads[:, count : count + self._decoder.kv_heads]
-            queries.copy_(layer.query_norm(queries))
-            keys.copy_(layer.key_norm(keys))
+            queries.copy_(self._by_row(layer.query_norm, queries))
+            keys.copy_(self._by_row(layer.key_norm, keys))
 
     def attend(self, queries: torch.Tensor, cached: torch.Tensor, layer: Layer) -> torch.Tensor:
         """See `ForwardStep`."""
@@ -91,6 +107,9 @@ class TorchStep(ForwardStep):
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See `ForwardStep`."""
+        return self._by_row(self._gated, gate_up)
+
+    def _gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         if self._activation is None:
             return clamped_swiglu(gate, up)

@@ -11,6 +11,7 @@ from providers.local.sequence import Deliver, LocalSequence
 from providers.local.torch_engine.scheduling.speculation import Guesses
 
 if TYPE_CHECKING:
+    from providers.local.torch_engine.adapters.low_rank import TorchAdapter
     from providers.local.torch_engine.scheduling.sampler import TokenCounts
 
 
@@ -23,10 +24,14 @@ class TorchSequence(LocalSequence):
         turns_from: the row of the rotations that its first token turns by; see `LongRope`.
         counts: of its tokens, kept by the sampler where penalties need them.
         guesses: of what comes next, where the engine speculates.
+        adapter: what it is computed with besides the model's own weights.
     """
 
-    def __init__(self, generation: Generation, deliver: Deliver) -> None:
+    def __init__(
+        self, generation: Generation, deliver: Deliver, adapter: TorchAdapter | None = None
+    ) -> None:
         super().__init__(generation, deliver)
+        self.adapter = adapter
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []
         self.turns_from = 0
@@ -56,19 +61,20 @@ class TorchSequence(LocalSequence):
     def block_hash(self, index: int, block_size: int) -> bytes:
         """What the full block `index` is known by: its tokens and all those before it.
 
-        And what they turn by, of which their keys tell.
+        And what they turn by, and the adapter, of which their keys tell.
         """
         while len(self.hashes) <= index:
-            before = self.hashes[-1] if self.hashes else _root(self.generation.sampling.cache_salt)
+            before = self.hashes[-1] if self.hashes else self._root()
             start = len(self.hashes) * block_size
             tokens = array("q", [self.turns_from, *self.token_ids[start : start + block_size]])
             self.hashes.append(_hash(before + tokens.tobytes(), b"block"))
         return self.hashes[index]
 
-
-def _root(salt: str | None) -> bytes:
-    """What stands before a sequence's first block."""
-    return b"" if salt is None else _hash(salt.encode("utf-8", "surrogatepass"), b"cache_salt")
+    def _root(self) -> bytes:
+        """What stands before its first block."""
+        salt = self.generation.sampling.cache_salt
+        root = b"" if salt is None else _hash(salt.encode("utf-8", "surrogatepass"), b"cache_salt")
+        return root if self.adapter is None else _hash(root + self.adapter.key, b"adapter")
 
 
 def _hash(data: bytes, kind: bytes) -> bytes:

@@ -32,7 +32,7 @@ from routing.batches.files import HIDDEN, FileStore, file_not_found
 from routing.ingress.apis.batches import body_of, parse_metadata
 from routing.runtime import runtime_of
 from routing.tools.file_search import MAX_QUERY
-from routing.vector_stores.entries import AddedFile
+from routing.vector_stores.entries.rows import AddedFile
 
 if TYPE_CHECKING:
     from routing.vector_stores.service import VectorStores

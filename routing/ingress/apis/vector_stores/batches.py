@@ -19,14 +19,14 @@ from routing.ingress.apis.vector_stores.asked import (
     values_of,
 )
 from routing.ingress.disconnect import ClientGone
-from routing.vector_stores.entries import FileBatchRow
+from routing.vector_stores.entries.rows import FileBatchRow
 
 if TYPE_CHECKING:
     from routing.vector_stores.service import VectorStores
 
 
 async def _shown(stores: VectorStores, batch: FileBatchRow) -> dict[str, Any]:
-    return batch.shown(await stores.entries.batch_counts(batch))
+    return batch.shown(await stores.batches.counts(batch))
 
 
 async def create_file_batch(request: Request, vector_store_id: str) -> Response:
@@ -57,7 +57,7 @@ async def retrieve_file_batch(
 ) -> dict[str, Any]:
     """How far the files of a batch have come."""
     stores = stores_of(request)
-    batch = await stores.entries.batch(owner_of(request), vector_store_id, batch_id)
+    batch = await stores.batches.get(owner_of(request), vector_store_id, batch_id)
     return await _shown(stores, batch)
 
 
@@ -66,8 +66,8 @@ async def cancel_file_batch(
 ) -> dict[str, Any]:
     """Work no more on the files of a batch; those that are done stay in the store."""
     stores = stores_of(request)
-    batch = await stores.entries.batch(owner_of(request), vector_store_id, batch_id)
-    batch = await stores.entries.cancel(batch)
+    batch = await stores.batches.get(owner_of(request), vector_store_id, batch_id)
+    batch = await stores.batches.cancel(batch)
     stores.wake()
     return await _shown(stores, batch)
 
@@ -84,7 +84,7 @@ async def list_batch_files(
 ) -> dict[str, Any]:
     """The files of a batch."""
     stores, owner = stores_of(request), owner_of(request)
-    batch = await stores.entries.batch(owner, vector_store_id, batch_id)
+    batch = await stores.batches.get(owner, vector_store_id, batch_id)
     found, more = await stores.entries.page(
         owner,
         vector_store_id,

@@ -24,7 +24,7 @@ from routing.ingress.apis.vector_stores.asked import (
 )
 from routing.ingress.disconnect import ClientGone
 from routing.vector_stores.chunking import TextChunk
-from routing.vector_stores.entries import EntryRow
+from routing.vector_stores.entries.rows import EntryRow
 
 
 async def add_store_file(request: Request, vector_store_id: str) -> Response:

@@ -137,7 +137,7 @@ async def test_a_seal_of_thoughts_that_are_changed_is_none() -> None:
     ]
     message = await read(said(*events), guard_of(mode="redact"))
     thought, text = message.parts
-    assert thought == ReasoningContent("Mail <EMAIL_1>", None, "anthropic")
+    assert thought == ReasoningContent("Mail <EMAIL_1>")
     assert text == TextContent("Done.")
     message = await read(said(*events), guard_of(mode="monitor"))
     assert message.parts[0] == ReasoningContent("Mail a@example.com", "seal", "anthropic")

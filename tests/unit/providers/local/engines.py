@@ -197,6 +197,7 @@ async def generate(
     logprobs: int | None = None,
     prompt_logprobs: bool = False,
     constraint: Constraint | None = None,
+    adapter: str | None = None,
     **sampling: Any,
 ) -> Result:
     """The tokens that follow `prompt_ids`, greedily unless told otherwise, with the end token."""
@@ -208,6 +209,7 @@ async def generate(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         constraint=constraint,
+        adapter=adapter,
     )
     result = Result()
     async for outputs in engine.generate(generation):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from llama_compat.dialects.openai_responses.client_events import WARM_UP
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Reply
+from llama_compat.guardrails.settings import CheckSettings
 from routing.layers.mirrors import MAX_RUNNING, MIRROR, Mirrors
 from routing.request import Handler, Request
 from tests.unit.routing.observability.records.test_ledger import BODY, ended
@@ -132,3 +133,17 @@ async def test_they_are_bounded_and_end_with_the_server() -> None:
     await copies.layer.stop()
     assert len(copies.ended) == MAX_RUNNING
     assert all(each.cancelled for each in copies.ended)
+
+
+async def test_a_copy_has_to_pass_what_its_request_has_to() -> None:
+    async def answer(copy: Request) -> Reply:
+        return Reply(BODY)
+
+    check = CheckSettings(name="size", scan="input", max_characters=9)
+    copies = Copies(answer)
+    copies.layer._checks = lambda call, route: [check]
+    copy = await copies.copy()
+    assert copy.call is not None
+    assert copy.call.principal.id == MIRROR.id
+    assert copy.call.principal.guardrails == (check,)
+    assert copy.principal == copy.call.principal

@@ -103,35 +103,66 @@ def test_the_whole_page_is_small() -> None:
     assert sum(len(gzip.compress(each.read_bytes())) for each in scripts) < 300_000
 
 
-CHATTING = (
-    *("attachments", "branches", "chat", "column", "markdown"),
-    *("message", "playground", "presets", "settings", "sharing"),
-)
-"""The modules whose words are all in `strings.js`."""
-
-
 SAID = re.compile(
-    r'(?:element\("(?:p|span|h2|h3|summary|button|option)", \{[^}]*\}, '
-    r'|button\(|labelled\(|announce\()"([^"]*[a-z]{2}[^"]*)"'
+    r'(?:element\("(?:p|span|h2|h3|summary|button|option|th|dt)", \{[^}]*\}, '
+    r"|button\(|labelled\(|announce\(|openDialog\(|confirmed\(|table\(|new Failure\("
+    r'|(?:placeholder|title|empty|"aria-label"): |textContent = )["`]([^"`$]*[A-Za-z]{2}[^"`]*)["`]'
 )
 """Where a module says words itself."""
 
+SPOKEN = re.compile(r'"[A-Z][a-z]+(?: [a-z]+)*[.?!…]?"|"[a-z]+(?: [a-z]+){2,}"')
+"""What looks like words for people, wherever it stands."""
 
-def test_what_is_said_is_in_one_file() -> None:
+NO_WORDS = {
+    *("Authorization", "Bearer", "Enter", "BaseLayout", "None", "True", "False", "Bytes"),
+    # What a browser, or another program, knows by these.
+    *("Failure", "Content-Type", "If-Match"),
+}
+
+
+def code_of(name: str) -> str:
+    """A module without its comments."""
+    text = (FOLDER / f"{name}.js").read_text("utf-8")
+    return re.sub(r"/\*.*?\*/|(?<![:\"'\\])//[^\n]*", "", text, flags=re.S)
+
+
+def modules() -> list[str]:
+    return sorted(each.stem for each in FOLDER.glob("*.js") if each.stem != "strings")
+
+
+@pytest.mark.parametrize("name", modules())
+def test_no_module_has_words_of_its_own(name: str) -> None:
+    code = code_of(name)
+    assert SAID.findall(code) == []
+    markup = (
+        r'class: "[^"]*"|"rel", "[^"]*"|import [^\n]*|(?:querySelector\w*|closest|matches)\([^)]*\)'
+    )
+    own = re.sub(markup, "", code)
+    assert {each.strip('"') for each in SPOKEN.findall(own)} - NO_WORDS == set()
+
+
+def test_each_word_is_said_somewhere() -> None:
     strings = (FOLDER / "strings.js").read_text("utf-8")
-    known = set(re.findall(r'^  "([\w.]+)":', strings, re.M))
-    asked: set[str] = set()
-    for name in CHATTING:
-        text = (FOLDER / f"{name}.js").read_text("utf-8")
-        code = re.sub(r"/\*.*?\*/|(?<![:\"'])//[^\n]*", "", text, flags=re.S)
-        asked |= set(re.findall(r'"([a-z]+\.[a-zA-Z]+)"', code)) & {*known} | set(
-            re.findall(r'\bt\("([\w.]+)"', code)
+    rooms = re.findall(r"^  (\w+): \{(.*?)(?:^  \}| \}),$", strings, re.M | re.S)
+    assert len(rooms) > 15
+    code = "".join(code_of(name) for name in modules())
+    # Of some the name is put together.
+    made = {"message": {"user", "assistant", "tool"}}
+    for room, content in rooms:
+        names = set(re.findall(r"^    (\w+): ", content, re.M)) or set(
+            re.findall(r"(\w+): ", content)
         )
-        said = SAID.findall(code)
-        assert said == [], name
-    assert asked <= known, asked - known
-    unused = {each for each in known - asked if not each.startswith("message.")}
-    assert unused == set()
+        assert names, room
+        flat = {name for name in names if f'"{room}.{name}"' in code}
+        used = {
+            name
+            for each in modules()
+            if f"WORDS.{room}" in code_of(each)
+            for name in names
+            if re.search(rf"(?:TEXT|WORDS\.{room}|words)\.{name}\b", code_of(each))
+        }
+        inside = {name for name in names if f"WORDS.{room}.{name}" in content}
+        assert names - flat - used - inside - made.get(room, set()) == set(), room
 
 
 def test_a_plain_gateway_does_not_import_what_only_the_page_asks_for() -> None:

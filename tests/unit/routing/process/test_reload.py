@@ -25,6 +25,7 @@ from tests.conftest import needs_torch
 from tests.integration.server_process import write_template
 
 LIVE = {
+    "admin",
     "admin_key",
     "metrics_key",
     "api_keys",

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from llama_compat.distribution import FilesSettings, VectorStoresSettings
-from routing.batches.files import FileStore
 from tests import postgres
 
 pytest.importorskip("numpy", reason="needs the extra 'vector-stores'")
@@ -22,74 +17,10 @@ from routing.vector_stores.candidates import (
     HeldVectors,
     PostgresCandidates,
     Visible,
-    candidates_of,
     normalized,
     words_of,
 )
-from routing.vector_stores.chunking import TextChunk
-from routing.vector_stores.entries import AddedFile, Entries, EntryLost, EntryRow, KeyIsFull
-from routing.vector_stores.stores import StoreTable
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Kept:
-    """Stores in one database.
-
-    Args:
-        stores: they.
-    """
-
-    def __init__(self, stores: StoreTable) -> None:
-        self.stores = stores
-        self.candidates = candidates_of(stores.storage, stores.settings.memory_bytes)
-        self.entries = Entries(stores, self.candidates, "one")
-
-    async def put(self, owner: str, name: str, texts: Sequence[str]) -> Visible:
-        """A file with these pieces, in a store of its own."""
-        store = await self.stores.create(
-            owner, name=name, description=None, metadata={}, expires_days=None
-        )
-        await self.entries.add(owner, store.id, [AddedFile(name, f"{name}.txt", {}, 800, 400)])
-        (entry,) = await self.entries.claim(1)
-        await self.write(entry, texts)
-        await self.entries.completed(entry)
-        return Visible(entry.entry, len(texts), store.id)
-
-    async def write(self, entry: EntryRow, texts: Sequence[str], number: int = 0) -> None:
-        vectors = normalized([vector(text) for text in texts])
-        await self.entries.write(entry, number, [TextChunk(0, text) for text in texts], vectors)
-
-    async def texts(self, chunks: Sequence[int]) -> list[str]:
-        rows = await self.stores.storage.fetch("SELECT id, text FROM vector_store_chunks")
-        texts = dict(rows)
-        return [texts[chunk] for chunk in chunks]
-
-
-def vector(text: str) -> list[float]:
-    """How many there are of each of three letters."""
-    return [float(text.count(letter)) for letter in "abc"]
-
-
-@asynccontextmanager
-async def kept(address: str, folder: Path, clock: Clock, **settings: int) -> AsyncIterator[Kept]:
-    files = FileStore(FilesSettings(path=str(folder / "files")), address, sweeps=False)
-    stores = StoreTable(
-        VectorStoresSettings(embedding_model="m", **settings), files, address, clock
-    )
-    await stores.storage.start()
-    try:
-        made = Kept(stores)
-        await made.candidates.start()
-        yield made
-    finally:
-        await stores.storage.stop()
-        await files.storage.stop()
+from tests.unit.routing.vector_stores.kept import Clock, kept
 
 
 async def test_rare_words_count_more(address: str, tmp_path: Path) -> None:
@@ -210,100 +141,3 @@ async def test_pgvector_finds_the_same_as_numpy(
         assert [round(each, 4) for _, each in by_pgvector] == [
             round(each, 4) for _, each in by_numpy
         ]
-
-
-async def test_a_file_is_one_workers(address: str, tmp_path: Path) -> None:
-    clock = Clock()
-    async with kept(address, tmp_path, clock) as here:
-        two = Entries(here.stores, here.candidates, "two")
-        store = await here.stores.create(
-            "key-a", name="", description=None, metadata={}, expires_days=None
-        )
-        added = [AddedFile(f"f{n}", "f.txt", {}, 800, 400) for n in range(10)]
-        await here.entries.add("key-a", store.id, added)
-        taken = await asyncio.gather(
-            *(each.claim(2) for _ in range(5) for each in (here.entries, two))
-        )
-        files = [entry.file for entries in taken for entry in entries]
-        assert sorted(files) == sorted(set(files))
-        while more := await here.entries.claim(10):
-            files += [entry.file for entry in more]
-        assert sorted(files) == [f"f{n}" for n in range(10)]
-        # Nobody says a word for as long as a lease lasts.
-        clock.now += 16
-        (again, *_) = await two.claim(10)
-        first = next(each for entries in taken for each in entries if each.entry == again.entry)
-        owner = here.entries if first in taken[0] else None
-        if owner is not None:
-            with pytest.raises(EntryLost):
-                await here.write(again, ["late"])
-
-
-async def test_nothing_is_written_of_what_was_taken_out(address: str, tmp_path: Path) -> None:
-    async with kept(address, tmp_path, Clock()) as here:
-        store = await here.stores.create(
-            "key-a", name="", description=None, metadata={}, expires_days=None
-        )
-        await here.entries.add("key-a", store.id, [AddedFile("f", "f.txt", {}, 800, 400)])
-        (entry,) = await here.entries.claim(1)
-        await here.write(entry, ["one"])
-        await here.entries.file_is_gone("f")
-        with pytest.raises(EntryLost):
-            await here.write(entry, ["two"], 1)
-        with pytest.raises(EntryLost):
-            await here.entries.completed(entry)
-        assert await here.entries.keep([entry.entry]) == set()
-        while await here.entries.tidy():
-            pass
-        for table in ("vector_store_chunks", "vector_store_files"):
-            assert await here.stores.storage.fetch(f"SELECT * FROM {table}") == []
-
-
-async def test_who_comes_after_goes_on(address: str, tmp_path: Path) -> None:
-    clock = Clock()
-    async with kept(address, tmp_path, clock) as here:
-        store = await here.stores.create(
-            "key-a", name="", description=None, metadata={}, expires_days=None
-        )
-        await here.entries.add("key-a", store.id, [AddedFile("f", "f.txt", {}, 800, 400)])
-        (entry,) = await here.entries.claim(1)
-        await here.write(entry, ["one", "two"])
-        clock.now += 16
-        two = Entries(here.stores, here.candidates, "two")
-        (entry,) = await two.claim(1)
-        assert entry.attempts == 2
-        whole = [TextChunk(0, text) for text in ("one", "two", "three")]
-        assert await two.done_before(entry, whole) == 2
-        # Somebody reads the file otherwise than who was there before.
-        assert await two.done_before(entry, [TextChunk(0, "other")]) == 0
-        assert await here.stores.storage.fetch("SELECT * FROM vector_store_chunks") == []
-
-
-async def test_a_key_has_bounds(address: str, tmp_path: Path) -> None:
-    async with kept(address, tmp_path, Clock(), max_key_chunks=3) as here:
-        await here.put("key-a", "f", ["one", "two"])
-        store = await here.stores.create(
-            "key-a", name="", description=None, metadata={}, expires_days=None
-        )
-        await here.entries.add("key-a", store.id, [AddedFile("g", "g.txt", {}, 800, 400)])
-        (entry,) = await here.entries.claim(1)
-        await here.write(entry, ["three"])
-        with pytest.raises(KeyIsFull, match="3 pieces"):
-            await here.write(entry, ["four"], 1)
-        await here.put("key-b", "h", ["others have their own"])
-
-
-async def test_stores_expire_when_they_are_not_used(address: str, tmp_path: Path) -> None:
-    clock = Clock()
-    async with kept(address, tmp_path, clock) as here:
-        store = await here.stores.create(
-            "key-a", name="", description=None, metadata={}, expires_days=1
-        )
-        clock.now += 80_000
-        await here.stores.used([await here.stores.get("key-a", store.id)])
-        clock.now += 80_000
-        store = await here.stores.get("key-a", store.id)
-        assert not store.has_expired(clock.now)
-        clock.now += 86_400
-        assert store.has_expired(clock.now)
-        await here.stores.expire()

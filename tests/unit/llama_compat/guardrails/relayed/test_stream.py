@@ -156,6 +156,32 @@ def test_a_seal_of_thoughts_that_are_changed_is_none() -> None:
     assert sealed in relayed(wire, events, guard_of(mode="monitor"))
 
 
+def test_what_holds_a_thought_itself_stays() -> None:
+    item = {
+        "id": "rs_1",
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": f"Mail {MAIL}."}],
+        "encrypted_content": "of the thoughts",
+    }
+    events = [
+        {
+            "type": "response.reasoning_summary_text.delta",
+            "item_id": "rs_1",
+            "output_index": 0,
+            "summary_index": 0,
+            "delta": f"Mail {MAIL}.",
+        },
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+    ]
+    shown = relayed(
+        WIRES["responses"],
+        [b"data: %b\n\n" % json.dumps(each).encode() for each in events],
+        guard_of(mode="redact"),
+    )
+    assert MAIL.encode() not in shown
+    assert b'"encrypted_content":"of the thoughts"' in shown.replace(b'": "', b'":"')
+
+
 @pytest.mark.parametrize(
     "odd",
     [

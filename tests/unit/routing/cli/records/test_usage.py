@@ -170,6 +170,7 @@ def test_export_of_bodies(address: str) -> None:
         "request_id": "r1",
         "request": "asks",
         "reply": "says",
+        "headers": [],
     }
 
 

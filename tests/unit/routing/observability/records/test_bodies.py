@@ -29,7 +29,7 @@ def kept(
 ) -> tuple[bytes, bytes]:
     redaction = Redaction(patterns or [], max_bytes)
     body = Body(1.5, "req", request, reply, request_cut=cut, reply_cut=cut, streamed=streamed)
-    time, request_id, kept_request, kept_reply = redaction.row(body)
+    time, request_id, kept_request, kept_reply, _ = redaction.row(body)
     assert (time, request_id) == (1.5, "req")
     return kept_request, kept_reply
 

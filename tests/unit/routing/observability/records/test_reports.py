@@ -229,6 +229,7 @@ async def test_bodies(address: str) -> None:
         "request_id": "r1",
         "request": "asks",
         "reply": "says \ufffd",
+        "headers": [],
     }
 
 

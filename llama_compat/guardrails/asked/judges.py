@@ -1,4 +1,4 @@
-"""Models that judge texts: how each is asked, and what it answers with."""
+"""Models that judge texts or pictures: how each is asked, and what it answers with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.guardrails.settings import JudgeFormatName, Place
+from llama_compat.guardrails.settings import JudgeFormatName, PictureFormatName, Place
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 
 class JudgeFormat(Struct, frozen=True):
@@ -95,3 +95,54 @@ JUDGES: Mapping[JudgeFormatName, JudgeFormat] = {
     "gpt_oss_safeguard": JudgeFormat(_by_policy, _one_or_zero, 2048),
 }
 """The formats, by what templates call them."""
+
+
+class PictureFormat(Struct, frozen=True):
+    """One way to ask a model about a picture.
+
+    Attributes:
+        messages: what it is asked, given the rules and the picture's URL.
+        finds, max_tokens: as of `JudgeFormat`.
+    """
+
+    messages: Callable[[str, str], Messages]
+    finds: Callable[[str], bool | None]
+    max_tokens: int
+
+
+def _shown(url: str, *texts: str) -> Mapping[str, Any]:
+    parts: list[Mapping[str, Any]] = [{"type": "image_url", "image_url": {"url": url}}]
+    return {
+        "role": "user",
+        "content": [*parts, *({"type": "text", "text": text} for text in texts)],
+    }
+
+
+def _guarded_picture(_: str, url: str) -> Messages:
+    # https://www.llama.com/docs/model-cards-and-prompt-formats/llama-guard-4: a turn of the user
+    return [_shown(url, "-")]
+
+
+def _shield_gemma_picture(policy: str, url: str) -> Messages:
+    # https://ai.google.dev/gemma/docs/shieldgemma/model_card_2
+    question = (
+        "You are a policy expert trying to help determine whether an user provided image is in"
+        " violation of the defined safety policies.\n\n"
+        f"Our safety principle is defined in the below:\n\n{policy}\n\n"
+        "Does the image violate the above principle? Your answer must start with 'Yes' or 'No'. And"
+        " then walk through step by step to be sure we answer correctly."
+    )
+    return [_shown(url, question)]
+
+
+def _picture_by_policy(policy: str, url: str) -> Messages:
+    rules = f"{policy}\n\nAnswer with 1 where the picture is against this policy, otherwise 0."
+    return [{"role": "system", "content": rules}, _shown(url, "Judge this picture.")]
+
+
+PICTURE_JUDGES: Mapping[PictureFormatName, PictureFormat] = {
+    "llama_guard": PictureFormat(_guarded_picture, _safe_or_not, 64),
+    "shield_gemma": PictureFormat(_shield_gemma_picture, _yes_or_no, 8),
+    "policy": PictureFormat(_picture_by_policy, _one_or_zero, 2048),
+}
+"""The formats for pictures, by what templates call them."""
