@@ -33,43 +33,18 @@ from transformers import AutoModelForCausalLM
 
 from bench.load.llama_servers import LlamaServer, our_server
 from bench.machine import write_results
-from bench.served import Served, serve
+from bench.served import serve
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, on_device
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
+from routing.cli.machine.measuring import metrics
 
 CONCURRENCY = (1, 8)
 CLIENTS = 32
 """Of the server, whose provider runs as many at a time."""
-
-
-def metrics(requests: Sequence[Served]) -> dict[str, float]:
-    """What `vllm bench serve` reports of the same requests."""
-    began = min(request.sent for request in requests)
-    seconds = max(request.tokens[-1] for request in requests) - began
-    ttft = [request.tokens[0] - request.sent for request in requests]
-    tpot = [
-        (request.tokens[-1] - request.tokens[0]) / (len(request.tokens) - 1) for request in requests
-    ]
-    itl = [
-        after - before
-        for request in requests
-        for before, after in zip(request.tokens, request.tokens[1:], strict=False)
-    ]
-    tokens = sum(len(request.tokens) for request in requests)
-    found = {
-        "request_throughput": len(requests) / seconds,
-        "output_throughput": tokens / seconds,
-    }
-    for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", itl)):
-        ordered = sorted(values)
-        found[f"mean_{name}_ms"] = statistics.mean(values) * 1000
-        found[f"median_{name}_ms"] = statistics.median(values) * 1000
-        found[f"p99_{name}_ms"] = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1000
-    return {name: round(value, 3) for name, value in found.items()}
 
 
 def prompts_of(count: int, length: int, vocab_size: int, seed: int) -> list[list[int]]:

@@ -35,9 +35,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench.engine import metrics, prompts_of
+from bench.engine import prompts_of
 from bench.machine import write_results
-from bench.served import Served, serve
+from bench.served import serve
 from providers.local.engine import LocalModel
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
@@ -47,6 +47,7 @@ from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
+from routing.cli.machine.measuring import Served, metrics
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama 3.1 8b": {

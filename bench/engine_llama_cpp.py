@@ -35,13 +35,14 @@ from bench.load.llama_servers import (
     xllamacpp,
 )
 from bench.machine import write_results
-from bench.served import Served, serve
+from bench.served import serve
 from providers.local.engine import Engine
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import cpu_cores, load, open_model
 from providers.local.models.store import resolve_gguf
 from providers.local.waiting import WAITING
+from routing.cli.machine.measuring import Served
 
 CONCURRENCY = (1, 4, 8)
 SEQUENTIAL = (4,)

@@ -28,13 +28,14 @@ from typing import Any
 import msgspec
 
 from bench.machine import write_results
-from bench.served import Served, serve
+from bench.served import serve
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.engine import Ended, Generation, Output, Sampled
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import load, open_model
 from providers.local.models.store import resolve_gguf
+from routing.cli.machine.measuring import Served
 
 STREAMS = (1, 8)
 PROMPT = 64

@@ -36,12 +36,12 @@ from bench.engine_llama_cpp import (
 )
 from bench.load.llama_servers import CONTEXT, SLOTS, LlamaServer, xllamacpp
 from bench.machine import write_results
-from bench.served import Served
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
+from routing.cli.machine.measuring import Served
 
 CONCURRENCY = (1, 8)
 PREFILLED = 512

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopPSamplingStrategy
 from providers.local.engine import Engine, Generation, Sampled
-
-
-class Served(NamedTuple):
-    """One request: when it was sent, and when each of its tokens came, in seconds."""
-
-    sent: float
-    tokens: list[float]
+from routing.cli.machine.measuring import Served
 
 
 async def serve(
-    engine: Engine, prompt: Sequence[int], output_tokens: int, temperature: float = 0.0
+    engine: Engine,
+    prompt: Sequence[int],
+    output_tokens: int,
+    temperature: float = 0.0,
+    into: Served | None = None,
 ) -> Served:
     """One request of the engine as its event loop sees it; greedy where the temperature is 0.
 
-    End tokens are ignored.
+    End tokens are ignored. What has come of one that is broken off is in `into`.
     """
     sampling = SamplingParams(GreedySamplingStrategy(), ignore_eos=True)
     if temperature:
         strategy = TopPSamplingStrategy(temperature, 1.0)
         sampling = SamplingParams(strategy, ignore_eos=True, seed=1)
-    served = Served(time.perf_counter(), [])
+    served = Served(time.perf_counter(), []) if into is None else into
     async for outputs in engine.generate(Generation(tuple(prompt), sampling, output_tokens)):
         now = time.perf_counter()
         served.tokens.extend(now for output in outputs if isinstance(output, Sampled))

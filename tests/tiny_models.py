@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,35 +173,67 @@ def make_speaking_model(
 def make_embedder(
     folder: Path,
     *,
+    kind: str = "bert",
     pooling: str = "mean_tokens",
     normalize: bool = True,
     positions: int = 64,
+    dense: int | None = None,
+    config: Mapping[str, Any] | None = None,
     **steps: Any,
 ) -> Path:
-    """Write a random BERT as sentence-transformers does to `folder`, which is returned."""
+    """Write a random model as sentence-transformers does to `folder`, which is returned.
+
+    Args:
+        folder: where to.
+        kind: its `model_type`.
+        pooling: how vectors are made of states.
+        normalize: whether they have length 1.
+        positions: how long a text can be.
+        dense: numbers of a vector behind a dense layer; None for no such layer.
+        config: in place of members of the model's config.
+        steps: in place of members of the pooling's config.
+    """
     import torch
     import transformers
+    from safetensors.torch import save_file
 
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=word_piece_tokenizer(), pad_token="<|endoftext|>"
     )
     fast.save_pretrained(folder)
     torch.manual_seed(3)
-    config = transformers.BertConfig(
-        vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=64, max_position_embeddings=positions,
-    )  # fmt: skip
-    transformers.BertModel(config).save_pretrained(folder)
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
-    paths = ["", "1_Pooling", "2_Normalize"]
+    settings: dict[str, Any] = {
+        "vocab_size": len(fast),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": positions,
+        "pad_token_id": fast.pad_token_id,
+    }
+    made = transformers.AutoConfig.for_model(kind, **settings | dict(config or {}))
+    transformers.AutoModel.from_config(made).save_pretrained(folder)
+    layers = ["Dense"] * (dense is not None)
+    kinds = ["Transformer", "Pooling", *layers, *(["Normalize"] if normalize else [])]
     modules = [
-        {"idx": index, "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (kind, path) in enumerate(zip(kinds, paths, strict=False))
+        {
+            "idx": index,
+            "path": "" if index == 0 else f"{index}_{step}",
+            "type": f"sentence_transformers.models.{step}",
+        }
+        for index, step in enumerate(kinds)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
-    settings = {"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings | steps))
+    pooled = {"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooled | steps))
+    if dense is not None:
+        layer = {"in_features": 32, "out_features": dense, "bias": True}
+        layer["activation_function"] = "torch.nn.modules.activation.Tanh"
+        (folder / "2_Dense").mkdir()
+        (folder / "2_Dense" / "config.json").write_text(json.dumps(layer))
+        weights = {"linear.weight": torch.randn(dense, 32), "linear.bias": torch.randn(dense)}
+        save_file(weights, folder / "2_Dense" / "model.safetensors")
     return folder
 
 

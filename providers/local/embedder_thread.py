@@ -39,7 +39,17 @@ class EmbedderThread(BatchThread):
                 f"'dimensions' is {request.dimensions}, but the vectors of the model"
                 f" '{self._name}' have {self._size} numbers.",
             )
+        if request.dimensions is not None and (why := self._why_not(request.dimensions)):
+            raise invalid_parameter(
+                "dimensions",
+                f"'dimensions' is {request.dimensions}, but the model '{self._name}' {why}. Leave"
+                f" it out for vectors of {self._size} numbers.",
+            )
         return await self.in_thread(self._embed, request)
+
+    def _why_not(self, dimensions: int) -> str | None:
+        """What the model has against vectors of so many numbers; nothing, if nobody knows."""
+        return None
 
     # In the thread --------------------------------------------------------------------------------
 

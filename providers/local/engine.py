@@ -6,7 +6,7 @@ All that is text (chat templates, tool calls, stop strings) is the business of `
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from llama_compat.prefixes.held import HeldPrompts
@@ -106,6 +106,7 @@ class LocalModel:
         context_length: how many tokens a sequence can have.
         stop_tokens: the tokens that end a reply, and what they say.
         tool_format: how it writes tool calls; None if it can't, or nothing tells.
+        defaults: how its makers want it sampled, where a request does not say.
     """
 
     name: str
@@ -115,6 +116,7 @@ class LocalModel:
     context_length: int
     stop_tokens: Mapping[int, StopReason]
     tool_format: ToolFormat | None
+    defaults: SamplingParams = field(default_factory=SamplingParams)
 
 
 class Constraint(Protocol):

@@ -51,6 +51,7 @@ from providers.local.engine import (
     Stats,
 )
 from providers.local.limits import check_token_ids, max_tokens
+from providers.local.models.defaults import with_defaults
 from providers.local.prompts.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
 from providers.local.replies.call_rules import CallRules, before_reply, call_rules
 from providers.local.replies.grammar import Grammars
@@ -438,7 +439,8 @@ class LocalProvider(
     async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt; events and errors as in `Provider.completion`."""
         engine = self._engine(request.model)
-        model, sampling = engine.model, request.sampling
+        model, sampling = engine.model, with_defaults(request.sampling, engine.model.defaults)
+        request = structs.replace(request, sampling=sampling)
         check_token_ids(sampling, model)
         prompt_ids = await self._prompt(text_prompt, model, request, self.config.control_tokens)
         generation = Generation(
@@ -466,7 +468,8 @@ class LocalProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message; events and errors as in `Provider.chat_completion`."""
         engine = self._engine(request.model)
-        model, sampling = engine.model, request.sampling
+        model, sampling = engine.model, with_defaults(request.sampling, engine.model.defaults)
+        request = structs.replace(request, sampling=sampling)
         rules = call_rules(request)
         check_token_ids(sampling, model)
         prompt = await self._prompt(chat_prompt, model, request, rules, self.config.control_tokens)

@@ -13,6 +13,7 @@ import typer
 from llama_compat import __version__
 from routing.cli import completion, keys, pulling
 from routing.cli.deploying import deploy
+from routing.cli.machine.bench import bench
 from routing.cli.machine.doctor import doctor
 from routing.cli.machine.init import init
 from routing.cli.terminal import fail as _fail
@@ -36,6 +37,7 @@ app.add_typer(keys.app, name="keys")
 
 app.command()(init)
 app.command()(doctor)
+app.command()(bench)
 
 app.command()(deploy)
 
@@ -153,17 +155,24 @@ def pull(
     model: Annotated[
         str,
         typer.Argument(
-            help="'starter', 'starter.gguf', hf:ORG/NAME or hf:ORG/NAME:FILE.gguf.",
+            help="'starter', 'starter.gguf', hf:ORG/NAME, hf:ORG/NAME:FILE.gguf or ollama:NAME.",
             autocompletion=completion.pulled_models,
         ),
     ],
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say how large it is, and whether and how it would run."),
+    ] = False,
 ) -> None:
-    """Bring a model onto this machine."""
+    """Bring a model onto this machine, and say first what it is and whether it fits."""
     from providers.base import ProviderStartError
     from providers.local.models import store
 
+    if dry_run:
+        pulling.foretell(model)
+        return
     try:
-        folder = store.resolve(model)
+        folder = store.folder_of(model)
     except ProviderStartError:
         pulling.pull(model)
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from routing.cli.commands import app
+from routing.cli.pulling import size_of
 from routing.cli.terminal import fail, print_, table
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def rm(
         removed = remove(model)
     except ProviderStartError as error:
         fail(error)
-    typer.echo(f"{model} is removed: {_bytes(removed.size)} are free again")
+    typer.echo(f"{model} is removed: {size_of(removed.size)} are free again")
 
 
 def _show_local(pattern: str, *, as_json: bool) -> None:
@@ -102,12 +103,8 @@ def _show_local(pattern: str, *, as_json: bool) -> None:
             engine = "nothing here: these weights are not read"
         else:
             engine = "local::torch"
-        shown.add_row(each.name, _bytes(each.size), _tokens(each.context), weights, engine)
+        shown.add_row(each.name, size_of(each.size), _tokens(each.context), weights, engine)
     print_(shown)
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def _fits(model: KnownModel, pattern: str) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from llama_compat.distribution import Distribution
+    from providers.local.models.forecast import ModelForecast
 
 
 def pull(model: str) -> None:
@@ -27,7 +28,7 @@ def pull(model: str) -> None:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with progress_bars() as progress:
-            folder = store.pull(model, progress)
+            folder = store.pull(model, progress, show_forecast)
         typer.echo(f"{model} is ready in {folder}")
     except ProviderStartError as error:
         fail(error)
@@ -35,6 +36,48 @@ def pull(model: str) -> None:
         fail(f"Stopped. To go on: llama-compat pull {model}", 130)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def foretell(model: str) -> None:
+    """Say what is known of a model, of which only its settings are fetched; or why not, and end."""
+    from providers.base import ProviderStartError
+    from providers.local.models import store
+
+    try:
+        with progress_bars() as progress:
+            forecast = store.foretell(model, progress)
+    except ProviderStartError as error:
+        fail(error)
+    show_forecast(forecast)
+
+
+def show_forecast(forecast: ModelForecast) -> None:
+    """Say what a model will be on this machine."""
+    facts = [f"{size_of(forecast.size)} to fetch"]
+    if forecast.parameters is not None:
+        facts.append(f"{count_of(forecast.parameters)} parameters")
+    if forecast.context is not None:
+        facts.append(f"a context of {forecast.context:,} tokens")
+    typer.echo(f"{forecast.name}: {', '.join(facts)}")
+    typer.echo(f"  {forecast.engine or 'no engine here'}: {forecast.how}")
+    for need in forecast.needs:
+        free = "" if need.free is None else f", {size_of(need.free)} are free"
+        word = {None: "takes", True: "fits", False: "DOES NOT FIT"}[need.fits]
+        usual = " (the default)" if need.usual and len(forecast.needs) > 1 else ""
+        typer.echo(
+            f"  {word} on {need.device} in {need.numbers}{usual}: {size_of(need.bytes)} of memory"
+            f"{free}"
+        )
+
+
+def size_of(count: int) -> str:
+    """Bytes, as people say them."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def count_of(count: int) -> str:
+    """A number of parameters, as people say it."""
+    return f"{count / 1e9:.3g}B" if count >= 1e9 else f"{count / 1e6:.3g}M"
 
 
 def pull_missing(distribution: Distribution, *, asked_to: bool) -> None:

@@ -25,6 +25,7 @@ from providers.local.llama_cpp_engine.slots import Slots
 from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
 from providers.local.llama_cpp_engine.trial import try_out
 from providers.local.memory import available_memory
+from providers.local.models.defaults import defaults_beside
 from providers.local.prompts.end_tokens import known_end_tokens
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ def load(
         context_length=length,
         stop_tokens=_stop_tokens(model, vocabulary),
         tool_format=_tool_format(config.tool_format, name, path, model),
+        defaults=defaults_beside(path),
     )
     return LoadedLlama(
         config=config,

@@ -10,6 +10,8 @@ from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.models import store as model_store
+from providers.local.models.defaults import context_beside
+from providers.local.models.folders import ModelStoreError
 from providers.local.models.gguf_header import parts_of, read_header
 from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
@@ -58,7 +60,7 @@ class _CacheFacts:
 class LlamaCppProvider(LocalProvider):
     """Generates with GGUF models that lie on this machine, and embeds with those that are for that.
 
-    A model's name is a file's path, `hf:ORG/NAME:FILE.gguf` or `starter.gguf`.
+    A model's name is a file's path, `hf:ORG/NAME:FILE.gguf`, `ollama:NAME:TAG` or `starter.gguf`.
     """
 
     Config: ClassVar[type[ProviderConfig]] = LlamaCppConfig
@@ -106,24 +108,10 @@ class LlamaCppProvider(LocalProvider):
                 f"It can't be told what the model '{name}' in {path} takes of memory: {error}. Pull"
                 " it again, or name another file in the template."
             ) from error
-        facts = _CacheFacts.of(header)
-        wanted = self._wanted_context_length(name)
-        length = min(filter(None, (facts.context_length, wanted)), default=1)
-        config, spare = self.config, _ROUNDED_CELLS * facts.token_bytes
-        kv_cache: int | None = None
-        if facts.embeds:
-            from providers.local.llama_cpp_engine.embedder import MAX_TOKENS
-
-            cache = min(length, MAX_TOKENS) * facts.token_bytes
-        else:
-            allowed = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
-            most = length * config.max_sequences * facts.token_bytes
-            # As much as the context takes that the template asks for, or else of one token.
-            least = (1 if wanted is None else length) * facts.token_bytes
-            cache = kv_cache = int(max(least, min(allowed, most)))
         adapters = map(model_store.resolve_gguf, self._sources(name))
-        weights += sum(each.stat().st_size for each in adapters)
-        return Footprint(self._placed(weights + cache + spare, facts.layers), weights, kv_cache)
+        beside = sum(each.stat().st_size for each in adapters)
+        wanted = self._wanted_context_length(name)
+        return footprint_of(header, weights, self.config, wanted, beside)
 
     def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
         """Its weights, and the cache that it was given."""
@@ -133,17 +121,15 @@ class LlamaCppProvider(LocalProvider):
             device: engine.taken_bytes * size // whole for device, size in footprint.needs.items()
         }
 
-    def _placed(self, size: int, layers: int) -> Sizes:
-        """So many bytes, where the layers go."""
-        from providers.local.llama_cpp_engine.bindings import offloads
-
-        on_gpu = self.config.n_gpu_layers if offloads() else 0
-        if not on_gpu:
-            return {"cpu": size}
-        if on_gpu < 0 or on_gpu > layers:  # what is behind the last layer goes with all of them
-            return {"cuda:0": size}
-        part = size * on_gpu // (layers + 1)
-        return {"cuda:0": part, "cpu": size - part}
+    def _wanted_context_length(self, name: str) -> int | None:
+        """As the template says, or else as who made the model does."""
+        wanted = super()._wanted_context_length(name)
+        if wanted is not None:
+            return wanted
+        try:
+            return context_beside(model_store.resolve_gguf(name))
+        except ModelStoreError:
+            return None  # who opens it says so
 
     def _find_adapters(self) -> None:
         for adapter in self.config.lora:
@@ -152,3 +138,50 @@ class LlamaCppProvider(LocalProvider):
                     f"The provider '{self.id}' finds no LoRA adapter at {adapter.path.absolute()}:"
                     " give the path of a GGUF file, or leave 'lora' out."
                 )
+
+
+def footprint_of(
+    header: Mapping[str, Any],
+    weights: int,
+    config: LlamaCppConfig,
+    wanted: int | None,
+    beside: int = 0,
+) -> Footprint:
+    """What a file takes.
+
+    Args:
+        header: the keys of its header.
+        weights: its bytes, with those of its further parts.
+        config: the provider's settings.
+        wanted: the tokens of its context, if the template says so.
+        beside: bytes of its adapters.
+    """
+    facts = _CacheFacts.of(header)
+    length = min(filter(None, (facts.context_length, wanted)), default=1)
+    spare = _ROUNDED_CELLS * facts.token_bytes
+    kv_cache: int | None = None
+    if facts.embeds:
+        from providers.local.llama_cpp_engine.embedder import MAX_TOKENS
+
+        cache = min(length, MAX_TOKENS) * facts.token_bytes
+    else:
+        allowed = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
+        most = length * config.max_sequences * facts.token_bytes
+        # As much as the context takes that the template asks for, or else of one token.
+        least = (1 if wanted is None else length) * facts.token_bytes
+        cache = kv_cache = int(max(least, min(allowed, most)))
+    weights += beside
+    return Footprint(_placed(weights + cache + spare, facts.layers, config), weights, kv_cache)
+
+
+def _placed(size: int, layers: int, config: LlamaCppConfig) -> Sizes:
+    """So many bytes, where the layers go."""
+    from providers.local.llama_cpp_engine.bindings import offloads
+
+    on_gpu = config.n_gpu_layers if offloads() else 0
+    if not on_gpu:
+        return {"cpu": size}
+    if on_gpu < 0 or on_gpu > layers:  # what is behind the last layer goes with all of them
+        return {"cuda:0": size}
+    part = size * on_gpu // (layers + 1)
+    return {"cuda:0": part, "cpu": size - part}

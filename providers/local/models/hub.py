@@ -1,23 +1,31 @@
-"""A model of Hugging Face: its newest revision, file by file, by the hub's own library.
+"""A model of Hugging Face, or of a mirror of it (`HF_ENDPOINT`): its newest revision, file by file.
 
-It is a folder of weights, settings and tokenizer, or a single GGUF file, which has all in one.
+It is a folder of weights, settings and tokenizer, or a single GGUF file, which has all in one. What
+the hub is asked goes through its own library; files are fetched by `ranged`, as the library begins
+a file anew that it was stopped in.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from providers.local.models import forecast, ranged
 from providers.local.models.folders import (
     ModelStoreError,
     Progress,
-    bytes_under,
     file_size,
     partial_folder,
     publish,
 )
-from providers.local.models.programs import run_python
+from providers.local.models.forecast import ModelForecast, WeightShapes
+from providers.local.models.gguf_header import read_remote_header
+from providers.local.models.ranged import WantedFile
 from providers.requirements import require
 
 HF_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
@@ -26,57 +34,171 @@ HF_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 HF_FILES_LEFT_OUT = ["*/*", "consolidated*"]
 """The same weights again, in other formats."""
 
+STEPS = ["[0-9]_*/config.json", "[0-9]_*/model.safetensors"]
+"""What a sentence-transformers repository has beside those: the steps behind its transformer."""
+
 FIRST = "00001"
 
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 """How the name of a GGUF ends that was cut into parts."""
 
+_WEIGHTS = ".safetensors"
+_AT_ONCE = 8
 
-def pull_from_hub(name: str, folder: Path, progress: Progress) -> None:
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a repository: its bytes, and their digest as `ranged` wants it."""
+
+    size: int
+    digest: str | None
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """What is fetched of a repository.
+
+    Attributes:
+        name: `ORG/NAME`, or `ORG/NAME:FILE.gguf`.
+        repository: `ORG/NAME`.
+        file: the GGUF, or the first of its parts; empty for a model folder.
+        revision: of all files.
+        files: by path.
+    """
+
+    name: str
+    repository: str
+    file: str
+    revision: str
+    files: Mapping[str, HubFile]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(each.size for each in self.files.values())
+
+    def wanted(self, names: Iterable[str], folder: Path) -> list[WantedFile]:
+        """Those files of it, as they are fetched."""
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers
+
+        headers = build_hf_headers()
+        return [
+            WantedFile(
+                hf_hub_url(self.repository, name, revision=self.revision),
+                str(folder / name),
+                self.files[name].size,
+                self.files[name].digest,
+                headers,
+            )
+            for name in names
+        ]
+
+
+def pull_from_hub(
+    name: str, folder: Path, progress: Progress, announce: forecast.Announce | None = None
+) -> None:
     """Make the folder `folder` of the model `name`; the caller holds the model's lock.
 
     Args:
         name: `ORG/NAME`, or `ORG/NAME:FILE.gguf` for that file alone.
         folder: where to.
         progress: is told how far it is.
+        announce: is told what is known of it before its weights are fetched.
 
     Raises:
         ModelStoreError: it can't be had whole; what has arrived is kept.
     """
-    require(["huggingface_hub"], "to pull from Hugging Face")
-    repository, _, file = name.partition(":")
-    partial = partial_folder("hf--" + re.sub("[/:]", "--", name))
-    for part in partial.rglob("*.incomplete"):
-        part.unlink()  # parts of files, which the library does not go on with
-    progress("Listing its files")
-    revision, listed = _files_on_hub(repository, f"then run: llama-compat pull hf:{name}")
-    sizes = _gguf_files(repository, file, listed) if file else _model_files(repository, listed)
-    # A process of its own can be stopped at any moment; the library's threads could not.
-    failure = run_python(
-        "huggingface_hub:snapshot_download",
-        {
-            "repo_id": repository,
-            "revision": revision,
-            "local_dir": str(partial),
-            "allow_patterns": list(sizes),
-        },
-        lambda: progress("Downloading", bytes_under(partial), sum(sizes.values())),
-        {"HF_HUB_DISABLE_PROGRESS_BARS": "1"},
-    )
-    # The library may be content with a folder that it could not complete, so the sizes decide.
-    missing = [name for name, size in sizes.items() if file_size(partial / name) != size]
-    if failure is not None or missing:
-        raise ModelStoreError(
-            f"The download of {name} is not complete:"
-            f" {failure or 'missing are ' + ', '.join(missing) + '.'} What has arrived is kept; to"
-            f" go on, run: llama-compat pull hf:{name}"
-        )
-    shutil.rmtree(partial / ".cache", ignore_errors=True)
+    model, partial = _look_up(name, progress)
+    if announce is not None:
+        announce(_forecast(model, partial, progress))
+    _fetch(model, model.files, partial, "Downloading", progress)
     publish(partial, folder)
 
 
-def _files_on_hub(repository: str, again: str) -> tuple[str, dict[str, int]]:
-    """The newest revision of a repository, and the sizes in bytes of its files, by path.
+def forecast_from_hub(name: str, progress: Progress) -> ModelForecast:
+    """What is known of the model `name` without its weights; its settings are fetched.
+
+    Raises:
+        ModelStoreError: it can't be had.
+    """
+    model, partial = _look_up(name, progress)
+    return _forecast(model, partial, progress)
+
+
+def _look_up(name: str, progress: Progress) -> tuple[HubModel, Path]:
+    require(["huggingface_hub"], "to pull from Hugging Face")
+    repository, _, file = name.partition(":")
+    partial = partial_folder("hf--" + re.sub("[/:]", "--", name))
+    # What earlier versions left there, by the hub's library.
+    shutil.rmtree(partial / ".cache", ignore_errors=True)
+    progress("Listing its files")
+    revision, listed = _files_on_hub(repository, f"then run: llama-compat pull hf:{name}")
+    files = _gguf_files(repository, file, listed) if file else _model_files(repository, listed)
+    return HubModel(name, repository, file, revision, files), partial
+
+
+def _fetch(
+    model: HubModel, names: Iterable[str], partial: Path, step: str, progress: Progress
+) -> None:
+    wanted = model.wanted(names, partial)
+    total = sum(each.size for each in wanted)
+    failure = ranged.fetch(wanted, lambda done: progress(step, done, total))
+    missing = [
+        name
+        for name, each in zip(names, wanted, strict=True)
+        if file_size(Path(each.path)) != each.size
+    ]
+    if failure is not None or missing:
+        raise ModelStoreError(
+            f"The download of {model.name} is not complete:"
+            f" {failure or 'missing are ' + ', '.join(missing) + '.'} What has arrived is kept; to"
+            f" go on, run: llama-compat pull hf:{model.name}"
+        )
+
+
+# What it is ---------------------------------------------------------------------------------------
+
+
+def _forecast(model: HubModel, partial: Path, progress: Progress) -> ModelForecast:
+    name = f"hf:{model.name}"
+    if model.file:
+        progress("Reading its header")
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                headers = list(pool.map(read_remote_header, model.wanted(model.files, Path())))
+        except ValueError:
+            headers = []  # who loads it says what is wrong with it
+        return forecast.of_gguf(name, model.file, model.size, headers)
+    settings = [each for each in model.files if not each.endswith(_WEIGHTS)]
+    _fetch(model, settings, partial, "Reading its settings", progress)
+    return forecast.of_folder(name, partial, model.size, _shapes(model))
+
+
+def _shapes(model: HubModel) -> WeightShapes | None:
+    """What the weights' headers say; None where they can't be asked."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+
+    def read(name: str) -> Mapping[str, Any]:
+        found = api.parse_safetensors_file_metadata(model.repository, name, revision=model.revision)
+        return dict(found.tensors)
+
+    names = [each for each in model.files if each.endswith(_WEIGHTS)]
+    try:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = list(pool.map(read, names))
+    except Exception:  # whatever the library makes of a file that is none
+        return None
+    return WeightShapes({name: each.shape for tensors in found for name, each in tensors.items()})
+
+
+# What there is ------------------------------------------------------------------------------------
+
+
+def _files_on_hub(repository: str, again: str) -> tuple[str, dict[str, HubFile]]:
+    """The newest revision of a repository, and its files, by path.
 
     Raises:
         ModelStoreError: it can't be asked; `again` is what to do when that is mended.
@@ -102,29 +224,44 @@ def _files_on_hub(repository: str, again: str) -> tuple[str, dict[str, int]]:
             f"Hugging Face can't be reached ({_first_line(error)}): check the network, and"
             f" HF_ENDPOINT and HF_HUB_OFFLINE if you set them, {again}"
         ) from error
-    sizes = {file.rfilename: file.size or 0 for file in model.siblings or ()}
-    return model.sha or "main", sizes
+    found = {
+        each.rfilename: HubFile(each.size or 0, _digest(each)) for each in model.siblings or ()
+    }
+    return model.sha or "main", found
 
 
-def _model_files(repository: str, listed: dict[str, int]) -> dict[str, int]:
-    """Of the `listed` files those that a model folder has, with their sizes."""
+def _digest(file: Any) -> str | None:
+    """Of large files the hub says the hash of what is in them, of small ones git's."""
+    if file.lfs is not None:
+        return f"sha256:{file.lfs['sha256']}"
+    return f"git:{file.blob_id}" if file.blob_id else None
+
+
+def _model_files(repository: str, listed: Mapping[str, HubFile]) -> dict[str, HubFile]:
+    """Of the `listed` files those that a model folder has."""
     from huggingface_hub.utils import filter_repo_objects
 
-    names = filter_repo_objects(
-        list(listed), allow_patterns=HF_FILES, ignore_patterns=HF_FILES_LEFT_OUT
-    )
-    sizes = {name: listed[name] for name in names}
-    if not any(name.endswith(".safetensors") for name in sizes):
+    names = [
+        *filter_repo_objects(
+            list(listed), allow_patterns=HF_FILES, ignore_patterns=HF_FILES_LEFT_OUT
+        ),
+        *(filter_repo_objects(list(listed), allow_patterns=STEPS) if _has_steps(listed) else ()),
+    ]
+    if not any(name.endswith(_WEIGHTS) for name in names):
         raise ModelStoreError(
             f"{repository} has no safetensors weights, the only ones that are loaded here: choose a"
             " repository that has them, or a GGUF file of it:"
             f" llama-compat pull hf:{repository}:FILE.gguf"
         )
-    return sizes
+    return {name: listed[name] for name in names}
 
 
-def _gguf_files(repository: str, file: str, listed: dict[str, int]) -> dict[str, int]:
-    """The size of one GGUF file, or of all the parts of which it is the first."""
+def _has_steps(listed: Mapping[str, HubFile]) -> bool:
+    return "modules.json" in listed
+
+
+def _gguf_files(repository: str, file: str, listed: Mapping[str, HubFile]) -> dict[str, HubFile]:
+    """One GGUF file, or all the parts of which it is the first."""
     split = _PART.search(file)
     names = [file]
     if split:

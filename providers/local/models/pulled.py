@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from providers.local.models.folders import (
     ModelStoreError,
@@ -14,6 +13,9 @@ from providers.local.models.folders import (
     partial_folder,
     store_folder,
 )
+from providers.local.models.forecast import config_in, context_in, context_of
+from providers.local.models.gguf_header import read_header
+from providers.local.models.ollama import OllamaName
 from providers.local.models.quantized import method_of, settings_of
 from providers.local.models.store import STARTER_FOLDER, STARTER_GGUF, locked, place_of
 
@@ -25,7 +27,7 @@ class Pulled(NamedTuple):
         name: by which templates and `pull` know it.
         folder: where it is.
         size: its bytes on disk, with what engines keep beside it.
-        context: tokens that it holds; None where its files don't say, or are GGUF.
+        context: tokens that it holds; None where its files don't say.
         is_gguf: whether `local::llama_cpp` runs it; else `local::torch` does.
         quantized_by: what quantized its weights, as its config calls it; None where nothing did,
             or it is GGUF.
@@ -53,7 +55,9 @@ def remove(name: str) -> Pulled:
     Raises:
         ModelStoreError: it is not in the store, or can't be removed.
     """
-    place_of(name)
+    if (place := place_of(name)) is not None:
+        # Names that say the same in other words are of one model.
+        name = next((each.name for each in pulled() if each.folder == place), name)
     with locked(name, lambda step, done=0, total=None: None):
         there = {each.name: each for each in pulled()}
         if name not in there:
@@ -79,6 +83,9 @@ def _found(models: Path) -> Iterator[Pulled]:
             yield _pulled(name, models / name, is_gguf=name == STARTER_GGUF)
     for folder in models.glob("hf/*/*"):
         yield _pulled(f"hf:{folder.parent.name}/{folder.name}", folder, is_gguf=False)
+    for folder in models.glob("ollama/*/*/*"):
+        called = OllamaName(folder.parent.parent.name, folder.parent.name, folder.name)
+        yield _pulled(str(called), folder, is_gguf=True)
     for folder in models.glob("gguf/*/*/*"):
         repository = f"{folder.parent.parent.name}/{folder.parent.name}"
         # The folder's name has no slashes; the file's may.
@@ -88,24 +95,17 @@ def _found(models: Path) -> Iterator[Pulled]:
 
 
 def _pulled(name: str, folder: Path, *, is_gguf: bool) -> Pulled:
-    config = {} if is_gguf else _config(folder / "config.json")
-    settings = settings_of(config)
+    if is_gguf:
+        return Pulled(name, folder, bytes_under(folder), _gguf_context(folder), is_gguf)
+    settings = settings_of(config_in(folder))
     method = None if settings is None else method_of(settings)
-    return Pulled(name, folder, bytes_under(folder), _context(config), is_gguf, method)
+    return Pulled(name, folder, bytes_under(folder), context_of(folder), is_gguf, method)
 
 
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        members = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return members if isinstance(members, dict) else {}
-
-
-def _context(config: dict[str, Any]) -> int | None:
-    inner = config.get("text_config")
-    for holder in (config, inner if isinstance(inner, dict) else {}):
-        found = holder.get("max_position_embeddings")
-        if found:
-            return found if isinstance(found, int) else None
+def _gguf_context(folder: Path) -> int | None:
+    for file in sorted(folder.rglob("*.gguf"))[:1]:
+        try:
+            return context_in(read_header(file))
+        except (OSError, ValueError):
+            return None  # who loads it says what is wrong with it
     return None

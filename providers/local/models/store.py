@@ -1,14 +1,15 @@
 """Where models lie on this machine, and how they get there.
 
 A model is a folder in Hugging Face's layout (config, tokenizer, safetensors), named `starter`,
-`hf:ORG/NAME` or by its path; or it is a GGUF file, named `starter.gguf`, `hf:ORG/NAME:FILE.gguf` or
-by its path. All but paths are pulled into the store, which is `$LLAMA_COMPAT_HOME`, or
-`llama-compat` in the user's cache folder:
+`hf:ORG/NAME` or by its path; or it is a GGUF file, named `starter.gguf`, `hf:ORG/NAME:FILE.gguf`,
+as Ollama names it (`ollama:NAME:TAG`), or by its path. All but paths are pulled into the store,
+which is `$LLAMA_COMPAT_HOME`, or `llama-compat` in the user's cache folder:
 
     models/starter/         models that are complete; nothing else is ever used
     models/starter.gguf/
     models/hf/ORG/NAME/
     models/gguf/ORG/NAME/FILE.gguf/
+    models/ollama/library/NAME/TAG/
     partial/                downloads and conversions under way
     locks/                  one lock file a model: a second pull waits for the first
     kernels/                machine code that was compiled for models
@@ -29,7 +30,14 @@ from pathlib import Path
 import filelock
 
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
-from providers.local.models.hub import pull_from_hub
+from providers.local.models.forecast import Announce, ModelForecast
+from providers.local.models.hub import forecast_from_hub, pull_from_hub
+from providers.local.models.ollama import (
+    PREFIX,
+    OllamaName,
+    forecast_from_ollama,
+    pull_from_ollama,
+)
 from providers.local.models.wheel import (
     GGUF_NAME,
     STARTER,
@@ -39,6 +47,7 @@ from providers.local.models.wheel import (
 )
 from providers.requirements import require
 
+_HUB = "hf:"
 _HUB_NAME = re.compile(
     r"hf:(?P<repository>\w[\w.-]*/\w[\w.-]*)(?::(?P<file>\w[\w.-]*(?:/\w[\w.-]*)*\.gguf))?",
     re.ASCII,
@@ -48,6 +57,7 @@ CONVERTER_MODULES = ("torch", "transformers", "accelerate", "gguf", "safetensors
 
 
 STARTER_FOLDER, STARTER_GGUF = "starter", "starter.gguf"
+STARTER_SIZE = "135 million parameters and a context of 8,192 tokens"
 
 
 def resolve(name: str) -> Path:
@@ -82,14 +92,26 @@ def resolve_gguf(name: str) -> Path:
     if _is_gguf(name):
         folder = place_of(name)
         assert folder is not None
-        return _pulled(name, folder) / (GGUF_NAME if name == STARTER_GGUF else name.split(":")[2])
+        is_alone = name == STARTER_GGUF or name.startswith(PREFIX)
+        return _pulled(name, folder) / (GGUF_NAME if is_alone else name.split(":")[2])
     file = Path(name).expanduser()
     if not file.is_file():
         raise ModelStoreError(
             f"There is no GGUF file at {file.absolute()}: give the path of one,"
-            " 'hf:ORG/NAME:FILE.gguf', or 'starter.gguf' (llama-compat pull starter.gguf)."
+            " 'hf:ORG/NAME:FILE.gguf', 'ollama:NAME', or 'starter.gguf' (llama-compat pull"
+            " starter.gguf)."
         )
     return file
+
+
+def folder_of(name: str) -> Path:
+    """Where a model is that is on this machine, whichever engine runs it.
+
+    Raises:
+        ModelStoreError: it is not; the message says how to get it.
+    """
+    folder = place_of(name)
+    return resolve(name) if folder is None else _pulled(name, folder)
 
 
 def resolve_adapter(name: str) -> Path:
@@ -119,30 +141,61 @@ def is_missing(name: str) -> bool:
     return folder is not None and not folder.is_dir()
 
 
-def pull(name: str, progress: Progress) -> Path:
+def pull(name: str, progress: Progress, announce: Announce | None = None) -> Path:
     """Bring a model that has a name, and no path, into the store; the folder.
 
     A model that is there already is left as it is. Two pulls of one model take turns.
+
+    Args:
+        name: of the model.
+        progress: is told how far it is.
+        announce: is told what is known of a model of others before its weights are fetched.
 
     Raises:
         ModelStoreError: it can't be had; nothing half-written is left in its place.
         ProviderStartError: a package that is needed for it is missing.
     """
-    folder = place_of(name)
-    if folder is None:
-        raise ModelStoreError(
-            f"'{name}' can't be pulled: give 'starter' or 'starter.gguf', or 'hf:ORG/NAME' or"
-            " 'hf:ORG/NAME:FILE.gguf' for a model on Hugging Face. A folder or file of your own"
-            " needs no pull; name its path in the template."
-        )
+    folder = _place_in_store(name)
     try:
-        _bring(name, folder, progress)
+        _bring(name, folder, progress, announce)
     except OSError as error:
         raise _not_writable(name, error) from error
     return folder
 
 
-def _bring(name: str, folder: Path, progress: Progress) -> None:
+def foretell(name: str, progress: Progress) -> ModelForecast:
+    """What is known of a model of others without its weights.
+
+    Raises:
+        ModelStoreError: it can't be asked for.
+        ProviderStartError: a package that is needed for it is missing.
+    """
+    _place_in_store(name)
+    try:
+        with locked(name, progress):
+            if name.startswith(PREFIX):
+                return forecast_from_ollama(OllamaName.of(name), progress)
+            if name.startswith(_HUB):
+                return forecast_from_hub(name.removeprefix(_HUB), progress)
+    except OSError as error:
+        raise _not_writable(name, error) from error
+    raise ModelStoreError(
+        f"There is nothing to ask of '{name}', which has {STARTER_SIZE}: llama-compat pull {name}"
+    )
+
+
+def _place_in_store(name: str) -> Path:
+    folder = place_of(name)
+    if folder is None:
+        raise ModelStoreError(
+            f"'{name}' can't be pulled: give 'starter' or 'starter.gguf', 'hf:ORG/NAME' or"
+            " 'hf:ORG/NAME:FILE.gguf' for a model on Hugging Face, or 'ollama:NAME' for one of"
+            " Ollama's. A folder or file of your own needs no pull; name its path in the template."
+        )
+    return folder
+
+
+def _bring(name: str, folder: Path, progress: Progress, announce: Announce | None = None) -> None:
     with locked(name, progress):
         if folder.is_dir():
             return
@@ -153,12 +206,16 @@ def _bring(name: str, folder: Path, progress: Progress) -> None:
             source = folder.with_name(STARTER_GGUF)
             _bring(STARTER_GGUF, source, progress)
             convert(source / GGUF_NAME, folder, convert_in_own_process, progress)
+        elif name.startswith(PREFIX):
+            pull_from_ollama(OllamaName.of(name), folder, progress, announce)
         else:
-            pull_from_hub(name.removeprefix("hf:"), folder, progress)
+            pull_from_hub(name.removeprefix(_HUB), folder, progress, announce)
 
 
 def _is_gguf(name: str) -> bool:
-    return name == STARTER_GGUF or (name.startswith("hf:") and ":" in name[3:])
+    if name == STARTER_GGUF or name.startswith(PREFIX):
+        return True
+    return name.startswith(_HUB) and ":" in name.removeprefix(_HUB)
 
 
 def place_of(name: str) -> Path | None:
@@ -170,7 +227,9 @@ def place_of(name: str) -> Path | None:
     models = store_folder() / "models"
     if name in (STARTER_FOLDER, STARTER_GGUF):
         return models / name
-    if not name.startswith("hf:"):
+    if name.startswith(PREFIX):
+        return OllamaName.of(name).within(models)
+    if not name.startswith(_HUB):
         return None
     match = _HUB_NAME.fullmatch(name)
     if match is None:

@@ -1,13 +1,11 @@
 """Texts made into vectors by a sentence-transformers folder.
 
-Such a folder has a transformer, a `modules.json` that names the steps behind it, and a folder for
-each: pooling and, for most, normalisation. Source: https://sbert.net/docs/sentence_transformer.
+Such a folder has a transformer, and a `modules.json` that names the steps behind it; see `pooling`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.loading.checkpoint import read_model
+from providers.local.torch_engine.pooling import Steps, read_steps, settings_in
 
 BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
 """Tokens that are run at once, padding included; a CPU's models wait for each other meanwhile."""
@@ -31,29 +30,11 @@ BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
 UNUSED = ("pooler",)
 """Parts of transformers' models that come after the states that are pooled here."""
 
-Pooling = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""`[texts, tokens, hidden]` and a mask `[texts, tokens]` to `[texts, hidden]`."""
+_PADDED_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"})
+"""The positions of these begin behind that of padding, so that fewer are left."""
 
-
-def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    weights = mask.unsqueeze(-1).to(states.dtype)
-    return (states * weights).sum(1) / weights.sum(1)
-
-
-def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return states[:, 0]
-
-
-def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
-
-
-POOLINGS: dict[str, Pooling] = {
-    "pooling_mode_mean_tokens": _mean,
-    "pooling_mode_cls_token": _first,
-    "pooling_mode_lasttoken": _last,
-}
-"""By the word in the pooling's config."""
+_NO_LIMIT = 1_000_000
+"""A tokenizer that knows of no limit says a number that is larger."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +45,8 @@ class LoadedEmbedder:
         name: the provider's name for it.
         model: transformers' module, on its device and in evaluation mode.
         tokenizer: of the `tokenizers` library.
-        pooling: makes one vector of a text's.
-        normalize: whether vectors have length 1.
+        steps: what is done with its states.
+        size: how many numbers a vector has.
         max_tokens: that a text can have.
         max_characters: that a text can have if its tokens are the longest.
     """
@@ -73,15 +54,10 @@ class LoadedEmbedder:
     name: str
     model: Any
     tokenizer: Any
-    pooling: Pooling
-    normalize: bool
+    steps: Steps
+    size: int
     max_tokens: int
     max_characters: int
-
-
-def is_embedder(folder: Path) -> bool:
-    """Whether `folder` is of this kind."""
-    return (folder / "modules.json").is_file()
 
 
 def load_embedder(
@@ -106,7 +82,7 @@ def load_embedder(
     device = choose_device(config.device)
     transformers_logging.disable_progress_bar()
     try:
-        pooling, normalize = _steps(folder)
+        steps = read_steps(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = where(
             read_model, AutoModel, folder, spare=UNUSED, dtype=choose_dtype(config.dtype, device)
@@ -120,42 +96,34 @@ def load_embedder(
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = config.control_tokens != "all"
-    limits = [
-        _settings(folder / "sentence_bert_config.json").get("max_seq_length"),
-        getattr(model.config, "max_position_embeddings", None),
-        context_length,
-    ]
-    known = [limit for limit in limits if limit is not None]
-    max_tokens = min(known, default=512)
+    max_tokens = longest_text(
+        model.config,
+        [
+            settings_in(folder / "sentence_bert_config.json").get("max_seq_length"),
+            tokenizer.model_max_length,
+            context_length,
+        ],
+    )
     longest_token = max(len(token.encode()) for token in backend.get_vocab())
+    size = len(steps.dense[-1].weight) if steps.dense else int(model.config.hidden_size)
     return LoadedEmbedder(
         name,
         model.to(device).eval(),
         backend,
-        pooling,
-        normalize,
+        steps,
+        size,
         max_tokens,
         max_tokens * longest_token,
     )
 
 
-def _steps(folder: Path) -> tuple[Pooling, bool]:
-    steps = json.loads((folder / "modules.json").read_text("utf-8"))
-    kinds = [str(step["type"]).rpartition(".")[2] for step in steps]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ValueError(f"its steps are {', '.join(kinds)}, of which some are not known here")
-    settings = _settings(folder / steps[1]["path"] / "config.json")
-    modes = [mode for mode, is_on in settings.items() if mode.startswith("pooling_mode_") and is_on]
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise ValueError(f"its pooling is {' and '.join(modes) or 'none'}, which is not known here")
-    return POOLINGS[modes[0]], "Normalize" in kinds
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+def longest_text(config: Any, limits: Sequence[int | None]) -> int:
+    """How many tokens a text can have: as many as there are positions, and no limit is exceeded."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and config.model_type in _PADDED_POSITIONS:
+        positions -= (config.pad_token_id or 0) + 1
+    known = [each for each in (positions, *limits) if each is not None and each < _NO_LIMIT]
+    return min(known, default=512)
 
 
 class TorchEmbedder(EmbedderThread):
@@ -167,10 +135,24 @@ class TorchEmbedder(EmbedderThread):
     """
 
     def __init__(self, loaded: LoadedEmbedder, max_waiting: int) -> None:
-        super().__init__(loaded.name, int(loaded.model.config.hidden_size), max_waiting)
+        super().__init__(loaded.name, loaded.size, max_waiting)
         self.loaded = loaded
 
+    def _why_not(self, dimensions: int) -> str | None:
+        steps = self.loaded.steps
+        if dimensions == self.loaded.size:
+            return None
+        if not steps.may_be_cut:
+            return (
+                "was not trained for vectors that are cut, as its config.json would say with"
+                " 'matryoshka_dimensions'"
+            )
+        if steps.sizes and dimensions not in steps.sizes:
+            return f"was trained for vectors of {', '.join(map(str, steps.sizes))} numbers"
+        return None
+
     def _encode(self, index: int, text: str) -> list[int]:
+        text = self.loaded.steps.prompt + text
         if len(text) > self.loaded.max_characters:
             raise self._too_long(index, f"{len(text)} characters, too many for")
         token_ids: list[int] = self.loaded.tokenizer.encode_batch_fast([text])[0].ids
@@ -207,10 +189,13 @@ class TorchEmbedder(EmbedderThread):
         lengths = torch.tensor([len(each) for each in batch], device=device)
         mask = (torch.arange(longest, device=device) < lengths[:, None]).long()
         output = self.loaded.model(input_ids=token_ids, attention_mask=mask)
-        vectors = self.loaded.pooling(output.last_hidden_state, mask).float()
+        steps = self.loaded.steps
+        vectors = steps.pooling(output.last_hidden_state, mask).float()
+        for dense in steps.dense:
+            vectors = dense(vectors)
         if dimensions is not None:
             vectors = vectors[:, :dimensions]
-        if self.loaded.normalize:
+        if steps.normalize:
             vectors = functional.normalize(vectors, dim=-1)
         return map(tuple, vectors.cpu().tolist())
 

@@ -12,6 +12,7 @@ from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
 from providers.local.residency.ledger import Sizes
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
+from providers.local.torch_engine.kinds import is_embedder, is_reranker
 from providers.local.waiting import bounded_waiting
 from providers.requirements import require
 
@@ -41,7 +42,6 @@ class TorchProvider(LocalProvider):
 
     def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
         gguf, folder = self._found(name)
-        from providers.local.torch_engine import embedder, reranker
         from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread
         from providers.local.torch_engine.engine import TorchEngine
         from providers.local.torch_engine.loading.loader import load
@@ -51,10 +51,14 @@ class TorchProvider(LocalProvider):
         config = self._config_of(name)
         # Where memory is shared, others answer while this one is loaded.
         where = on_cpu_thread if self._residency is None else aside
-        if reranker.is_reranker(folder):
+        if is_reranker(folder):
+            from providers.local.torch_engine import reranker
+
             ranking = reranker.load_reranker(name, folder, config, context_length, where)
             return reranker.TorchReranker(ranking, config.max_waiting)
-        if embedder.is_embedder(folder):
+        if is_embedder(folder):
+            from providers.local.torch_engine import embedder
+
             loaded = embedder.load_embedder(name, folder, config, context_length, where)
             return embedder.TorchEmbedder(loaded, config.max_waiting)
         engine = TorchEngine(load(name, folder, config, context_length, where=where))
@@ -76,14 +80,13 @@ class TorchProvider(LocalProvider):
                 import torch
 
             from providers.local.torch_engine import engine as _engine
-            from providers.local.torch_engine import reranker as _reranker
             from providers.local.torch_engine.cpu_thread import on_cpu_thread
         except (ImportError, OSError) as error:
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs ({error}): pip install"
                 " --force-reinstall 'llama-compat[torch]'"
             ) from error
-        del _engine, _reranker
+        del _engine
         if self.config.threads is not None:
             # libgomp counts for each thread by itself.
             on_cpu_thread(torch.set_num_threads, self.config.threads)
@@ -101,12 +104,11 @@ class TorchProvider(LocalProvider):
     def footprint(self, name: str) -> Footprint:
         """By its files; see `loading.footprint`."""
         gguf, folder = self._found(name)
-        from providers.local.torch_engine import embedder, reranker
         from providers.local.torch_engine.loading import footprint
 
         if gguf:
             folder = _converted(name, gguf)
-        generates = not (embedder.is_embedder(folder) or reranker.is_reranker(folder))
+        generates = not (is_embedder(folder) or is_reranker(folder))
         length = self._wanted_context_length(name)
         found = footprint.footprint(name, folder, self.config, length, generates=generates)
         adapters = map(model_store.resolve_adapter, self._sources(name))

@@ -7,7 +7,6 @@ function, as https://sbert.net/docs/cross_encoder does it for one label; the ord
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,15 +25,8 @@ from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.embedder import BATCH_TOKENS, batches
+from providers.local.torch_engine.embedder import BATCH_TOKENS, batches, longest_text
 from providers.local.torch_engine.loading.checkpoint import read_model
-
-_HEAD = "ForSequenceClassification"
-_NO_LIMIT = 1_000_000
-"""A tokenizer that knows of no limit says a number that is larger."""
-
-_PADDED_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"})
-"""The positions of these begin behind that of padding, so that fewer are left."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +50,6 @@ class LoadedReranker:
     has_types: bool
     max_tokens: int
     max_characters: int
-
-
-def is_reranker(folder: Path) -> bool:
-    """Whether `folder` is of this kind."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return False
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        return False  # who loads it says what is wrong with it
-    kinds = config.get("architectures") or [""]
-    labels = config.get("num_labels", len(config.get("id2label") or (0, 1)))
-    return str(kinds[0]).endswith(_HEAD) and labels == 1
 
 
 def load_reranker(
@@ -110,13 +88,7 @@ def load_reranker(
     backend.no_truncation()
     backend.encode_special_tokens = config.control_tokens != "all"
     padding = model.config.pad_token_id or 0
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is not None and model.config.model_type in _PADDED_POSITIONS:
-        positions -= padding + 1
-    limits = [positions, tokenizer.model_max_length, context_length]
-    max_tokens = min(limit for limit in limits if limit is not None)
-    if max_tokens > _NO_LIMIT:
-        max_tokens = 512
+    max_tokens = longest_text(model.config, [tokenizer.model_max_length, context_length])
     longest_token = max(len(token.encode()) for token in backend.get_vocab())
     return LoadedReranker(
         name,

@@ -40,7 +40,7 @@ class HubTokenizer:
     def chat_template(self) -> str | None:
         """The source of the chat template; of all of them, where there are several."""
         templates = self._tokenizer.chat_template
-        if isinstance(templates, dict):
+        if isinstance(templates, Mapping):
             return "\n".join(templates.values())
         return templates or None
 

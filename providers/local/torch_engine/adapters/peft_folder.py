@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,12 @@ class AdapterReader:
     Attributes:
         model: the provider's name for it, for messages.
         decoder: its weights.
-        config: transformers' config of its text.
+        config: makes transformers' config of its text, which not every model has an adapter for.
     """
 
     model: str
     decoder: Decoder
-    config: Any
+    config: Callable[[], Any]
 
     def read(self, source: str, folder: Path) -> TorchAdapter:
         """The adapter in `folder`.
@@ -143,7 +143,7 @@ class AdapterReader:
             raise ValueError(
                 f"it adapts experts (layers.{number}.{module}), which is not supported"
             )
-        decoder, config = self.decoder, self.config
+        decoder, config = self.decoder, self.config()
         hidden, heads = decoder.embedding.shape[1], decoder.heads * decoder.head_dim
         keys = decoder.kv_heads * decoder.head_dim
         inner = config.intermediate_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
-from providers.local.torch_engine.loading import weight_cache
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
 
@@ -46,6 +45,7 @@ def footprint(
     context_length: int | None,
     *,
     generates: bool,
+    counts: WeightCounts | None = None,
 ) -> Footprint:
     """What the model in `folder` takes.
 
@@ -55,6 +55,7 @@ def footprint(
         config: the provider's settings.
         context_length: the most tokens of a sequence, if the template says so.
         generates: whether it has a KV cache.
+        counts: of its weights, where those are not in the folder yet.
 
     Raises:
         ProviderStartError: its files make no sense.
@@ -63,7 +64,7 @@ def footprint(
     dtype = choose_dtype(config.dtype, device)
     place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
     try:
-        counts = count_weights(folder)
+        counts = counts or count_weights(folder)
         architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
@@ -78,9 +79,12 @@ def footprint(
     if why_not(architecture) is None:
         quantization = chosen_quantization(name, config, device, dtype)
         stays = weight_bytes(counts, dtype, quantization)
-        kept = weight_cache.file_in(folder)
-        if quantization == "int8" and kept.is_file():
-            loading = kept.stat().st_size
+        if quantization == "int8":
+            from providers.local.torch_engine.loading import weight_cache  # for x86 alone
+
+            kept = weight_cache.file_in(folder)
+            if kept.is_file():
+                loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
     beside = 0 if place == "cpu" else CUDA_BYTES
     return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)
@@ -114,11 +118,14 @@ def count_weights(folder: Path) -> WeightCounts:
         return WeightCounts(sum(sizes) // 2, 0)
     quantized = quantized_in(folder)
     if quantized is None:
-        found = {name: tensor.numbers for name, tensor in tensors.items()}
-    else:
-        found = numbers_in(tensors, quantized)
-    tables = [numbers for name, numbers in found.items() if name.endswith("embed_tokens.weight")]
-    return WeightCounts(sum(found.values()), max(tables, default=0))
+        return counts_of({name: tensor.numbers for name, tensor in tensors.items()})
+    return counts_of(numbers_in(tensors, quantized))
+
+
+def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
+    """How many numbers there are, by how many each tensor of a name has."""
+    tables = [count for name, count in numbers.items() if name.endswith("embed_tokens.weight")]
+    return WeightCounts(sum(numbers.values()), max(tables, default=0))
 
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:

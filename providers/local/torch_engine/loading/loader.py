@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoTokenizer,
-    GenerationConfig,
-)
-from transformers.utils import logging as transformers_logging
 
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
@@ -33,22 +24,25 @@ from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
-from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
+from providers.local.torch_engine.loading.reading import (
+    FolderReading,
+    ReadTokenizer,
+    keep_reading,
+    kept_reading,
+    read_folder,
+)
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.rope_lengths import LongRope
-from providers.local.torch_engine.model.unbatched import (
-    UnbatchedModel,
-    UnbatchedRunner,
-    Way,
-    find_way,
-)
 from providers.local.torch_engine.model_runner import Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
+
+if TYPE_CHECKING:
+    from providers.local.torch_engine.model.unbatched import UnbatchedRunner
 
 log = logging.getLogger(__name__)
 
@@ -135,31 +129,30 @@ def _load(
     device: torch.device,
 ) -> LoadedModel:
     dtype = choose_dtype(config.dtype, device)
-    transformers_logging.disable_progress_bar()
     with _explained(name, folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
-        generation = _generation_config(folder)
-    if not tokenizer.is_fast:
+        kept = kept_reading(folder)
+        read = kept or read_folder(folder)
+    if read is None:
         raise ProviderStartError(
             f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
             " there with transformers' AutoTokenizer, or choose another model."
         )
+    if read.takes_pictures:
+        log.warning("%s takes text alone here, and no pictures", name)
+    tokenizer = read.tokenizer
     hub_tokenizer = HubTokenizer(tokenizer)
     vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
-    stop_tokens = _stop_tokens(
-        (generation, architecture, architecture.get_text_config(), tokenizer), vocabulary
-    )
-    reason = why_not(architecture)
+    ends = dict.fromkeys(read.end_tokens, StopReason.end_of_turn)
+    stop_tokens = ends | known_end_tokens(vocabulary)
     quantization, kernels = "none", "sdpa"
     unbatched = None
-    if reason is not None:
+    if read.unbatched is not None:
         unbatched = _unbatched(
-            name, folder, architecture, config, wanted_length, device, dtype, reason
+            name, folder, read.positions, config, wanted_length, device, dtype, read.unbatched
         )
-    context_length = _context_length(name, architecture, wanted_length)
+    context_length = _context_length(name, read.positions, wanted_length)
     if config.deterministic:
-        _check_deterministic(name, device, dtype, reason)
+        _check_deterministic(name, device, dtype, read.unbatched)
     limits = StepLimits(
         sequences=config.max_sequences if unbatched is None else 1,
         tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
@@ -171,12 +164,11 @@ def _load(
     adapters: AdapterReader | None = None
     if unbatched is None:
         quantization = chosen_quantization(name, config, device, dtype)
-        kind = _auto_class(name, folder, architecture)
-        decoder = _decoder(
-            name, folder, kind, device, dtype, quantization, apart=config.deterministic
-        )
+        decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
+        if quantization == "int8" and kept is None:
+            _keep_beside_weights(folder, read)
         vocab_size = len(decoder.embedding)
-        adapters = AdapterReader(name, decoder, architecture.get_text_config())
+        adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
         runner, blocks, kernels, long_rope, cache_bytes = paged(
             name, decoder, context_length, limits, config
         )
@@ -223,11 +215,27 @@ def _explained(name: str, folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _auto_class(name: str, folder: Path, architecture: Any) -> Any:
+def _text_config(name: str, folder: Path) -> Any:
+    """transformers' config of a model's text."""
+    from transformers import AutoConfig
+
+    with _explained(name, folder):
+        return AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+
+
+def _auto_class(name: str, folder: Path) -> Any:
     """The class that makes the model; of one that takes pictures too, one that takes text alone."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+    )
+
+    with _explained(name, folder):
+        architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
     takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-    if takes_pictures:
-        log.warning("%s takes text alone here, and no pictures", name)
     if type(architecture) in MODEL_FOR_CAUSAL_LM_MAPPING and not (
         # Then its config is a part of another's, and has no such class of its own.
         takes_pictures and type(architecture.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING
@@ -242,8 +250,9 @@ def _auto_class(name: str, folder: Path, architecture: Any) -> Any:
     )
 
 
-def _module(name: str, folder: Path, kind: Any, device: torch.device, dtype: torch.dtype) -> Any:
+def _module(name: str, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """transformers' own model."""
+    kind = _auto_class(name, folder)
     with _explained(name, folder):
         module = read_model(kind, folder, dtype=dtype)
     try:
@@ -258,7 +267,6 @@ def _module(name: str, folder: Path, kind: Any, device: torch.device, dtype: tor
 def _decoder(
     name: str,
     folder: Path,
-    kind: Any,
     device: torch.device,
     dtype: torch.dtype,
     quantization: str,
@@ -275,7 +283,7 @@ def _decoder(
         kept = weight_cache.read(folder)
         if kept is not None:
             return kept
-    module = _module(name, folder, kind, device, dtype)
+    module = _module(name, folder, device, dtype)
     with torch.inference_mode():
         decoder = decoder_of(module, make)
     if quantization == "int8":
@@ -283,10 +291,18 @@ def _decoder(
     return decoder
 
 
+def _keep_beside_weights(folder: Path, read: FolderReading) -> None:
+    """Keep what was read, where the weights are kept: without these it would save nothing."""
+    from providers.local.torch_engine.loading import weight_cache
+
+    if weight_cache.file_in(folder).is_file():
+        keep_reading(folder, read)
+
+
 def _unbatched(
     name: str,
     folder: Path,
-    architecture: Any,
+    positions: int | None,
     config: TorchConfig,
     wanted_length: int | None,
     device: torch.device,
@@ -294,19 +310,26 @@ def _unbatched(
     reason: str,
 ) -> tuple[UnbatchedRunner, int]:
     """What runs transformers' own model, as it is for this reason, and how many tokens it knows."""
+    from providers.local.torch_engine.model.unbatched import (
+        UnbatchedModel,
+        UnbatchedRunner,
+        Way,
+        find_way,
+    )
+
     if config.quantization not in ("auto", "none"):
         raise ProviderStartError(
             f"The model '{name}' can't be quantized to {config.quantization}, since {reason}: set"
             " 'quantization: none' in the template."
         )
-    module = _module(name, folder, _auto_class(name, folder, architecture), device, dtype)
+    module = _module(name, folder, device, dtype)
     log.warning(
         "%s runs on transformers' own code, one request at a time and without a prefix cache,"
         " since %s",
         name,
         reason,
     )
-    context_length = _context_length(name, architecture, wanted_length)
+    context_length = _context_length(name, positions, wanted_length)
     if context_length > LONGEST_UNBATCHED:
         raise ProviderStartError(
             f"The model '{name}' in {folder} says that its context has {context_length} tokens,"
@@ -376,8 +399,7 @@ def chosen_quantization(
     return config.quantization
 
 
-def _context_length(name: str, architecture: Any, wanted: int | None) -> int:
-    own = getattr(architecture.get_text_config(), "max_position_embeddings", None)
+def _context_length(name: str, own: int | None, wanted: int | None) -> int:
     known = [length for length in (own, wanted) if length is not None]
     if not known:
         raise ProviderStartError(
@@ -387,25 +409,12 @@ def _context_length(name: str, architecture: Any, wanted: int | None) -> int:
     return min(known)
 
 
-def _generation_config(folder: Path) -> GenerationConfig | None:
-    if not (folder / "generation_config.json").exists():
-        return None
-    return GenerationConfig.from_pretrained(folder, local_files_only=True)
-
-
-def _stop_tokens(sources: Sequence[Any], vocabulary: HubVocabulary) -> dict[int, StopReason]:
-    stop_tokens = {
-        token_id: StopReason.end_of_turn
-        for source in sources
-        for token_id in _as_list(getattr(source, "eos_token_id", None))
-    }
-    return stop_tokens | known_end_tokens(vocabulary)
-
-
-def _tool_format(wanted: str, name: str, folder: Path, tokenizer: Any) -> ToolFormat | None:
+def _tool_format(
+    wanted: str, name: str, folder: Path, tokenizer: ReadTokenizer
+) -> ToolFormat | None:
     if wanted == "auto":
         templates = tokenizer.chat_template or ""
-        if isinstance(templates, dict):
+        if not isinstance(templates, str):
             templates = "\n".join(templates.values())
         # The folder may have any name; the config still has the one that the model was given.
         config = json.loads((folder / "config.json").read_text("utf-8"))
@@ -413,12 +422,6 @@ def _tool_format(wanted: str, name: str, folder: Path, tokenizer: Any) -> ToolFo
         names = " ".join([name, str(folder), *map(str, given)])
         wanted = guess_tool_format(chat_template=templates, model=names) or "none"
     return FORMATS.get(wanted)
-
-
-def _as_list(value: int | list[int] | None) -> list[int]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
 
 
 def _first_sentence(error: Exception) -> str:

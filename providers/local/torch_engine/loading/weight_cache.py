@@ -7,7 +7,6 @@ made anew when the model's files, this code or transformers have changed, and wh
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -28,6 +26,7 @@ from providers.local.torch_engine import formats
 from providers.local.torch_engine.cpu_kernels import products
 from providers.local.torch_engine.cpu_kernels.products import Int8Linear
 from providers.local.torch_engine.loading import architectures, weights
+from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
 from providers.local.torch_engine.model import experts, gated_mlp
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
@@ -111,13 +110,9 @@ def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
-    status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
-    files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
     modules = (architectures, decoder_module, experts, gated_mlp, products, weights)
-    paths = [Path(str(module.__file__)) for module in modules]
-    paths += sorted(Path(str(formats.__file__)).parent.glob("*.py"))
-    code = b"".join(path.read_bytes() for path in paths)
-    return json.dumps([files, hashlib.sha256(code).hexdigest(), transformers.__version__])
+    files = [str(each.__file__) for each in modules]
+    return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])
 
 
 def _described(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -6,14 +6,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from llama_compat.distribution import Distribution
+from routing.cli import app
 from routing.cli.pulling import wanted_models
 from tests.conftest import needs_torch
 from tests.integration.server_process import write_template
 from tests.local_server import serving
-from tests.unit.providers.local.models.test_store import Hub
+from tests.tiny_models import make_model
+from tests.unit.providers.local.models.test_store import Hub, hub
 from tests.unit.routing.cli.terminals import COMMAND, Terminal
+
+__all__ = ["hub"]
 
 
 @pytest.fixture
@@ -90,3 +95,29 @@ def test_on_a_terminal_it_is_offered(template: Path) -> None:
     terminal.type("n\n")
     terminal.read_until("Later: llama-compat pull hf:org/name")
     assert terminal.wait() == 1
+
+
+@needs_torch
+@pytest.mark.engine
+def test_what_a_person_wants_to_know_first(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path / "home"))
+    folder = make_model(tmp_path / "made")
+    hub.files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    result = CliRunner().invoke(app, ["pull", "hf:org/name", "--dry-run"])
+    assert result.exit_code == 0, result.output
+    size = sum(map(len, hub.files.values()))
+    said = result.stdout.splitlines()
+    assert (
+        f"hf:org/name: {size / 1e6:.0f} MB to fetch, 0.125M parameters, a context of 512 tokens"
+        in said
+    )
+    assert "  local::torch: in batches" in said
+    assert [line for line in said if line.startswith("  fits on ") and "are free" in line]
+    assert not list((tmp_path / "home").rglob("*.safetensors*"))
+    result = CliRunner().invoke(app, ["pull", "hf:org/name"])
+    assert "  local::torch: in batches" in result.stdout
+    assert "hf:org/name is ready in" in result.stdout
+    result = CliRunner().invoke(app, ["pull", "starter", "--dry-run"])
+    assert (result.exit_code, "135 million parameters" in result.stderr) == (1, True)

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -454,12 +455,16 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 class Hub:
     """The part of Hugging Face's API that a download uses, with one repository, `org/name`.
 
+    It sends ranges as RFC 9110 has it, and says the digest of each file.
+
     Attributes:
         files: path -> content.
         access: status of requests that ask for access.
         listed: sizes in place of the true ones, by path.
-        asked: the files that were asked for.
+        asked: the files that were asked for, each with where from.
         hold: half of the weights is sent at once, the rest when it is set.
+        breaks: how many replies with weights end in the middle.
+        knows_ranges: whether it does; others send all there is.
     """
 
     def __init__(self) -> None:
@@ -472,9 +477,11 @@ class Hub:
         }
         self.access = 200
         self.listed: dict[str, int] = {}
-        self.asked: list[str] = []
+        self.asked: list[tuple[str, int]] = []
         self.hold = threading.Event()
         self.hold.set()
+        self.breaks = 0
+        self.knows_ranges = True
 
     def answer(self, handler: Handler) -> None:
         path = urlsplit(handler.path).path
@@ -482,37 +489,59 @@ class Hub:
             code = {403: "GatedRepo", 404: "RepoNotFound"}.get(self.access, "")
             send(handler, self.access, b"{}", **{"x-error-code": code})
         elif path in ("/api/models/org/name", f"/api/models/org/name/revision/{REVISION}"):
-            sizes = {name: len(body) for name, body in self.files.items()} | self.listed
-            siblings = [{"rfilename": name, "size": size} for name, size in sizes.items()]
+            siblings = [self._sibling(name, body) for name, body in self.files.items()]
             model = {"id": "org/name", "sha": REVISION, "siblings": siblings}
             send(handler, 200, json.dumps(model).encode())
-        elif path == f"/api/models/org/name/tree/{REVISION}":
-            tree = [
-                {"type": "file", "path": name, "size": len(body), "oid": blob(body)}
-                for name, body in self.files.items()
-            ]
-            send(handler, 200, json.dumps(tree).encode())
         elif path.startswith(f"/org/name/resolve/{REVISION}/"):
             self._send_file(handler, path.split(f"{REVISION}/")[1])
         else:
             send(handler, 404, b"{}", **{"x-error-code": "RepoNotFound"})
 
+    def _sibling(self, name: str, body: bytes) -> dict[str, Any]:
+        size = self.listed.get(name, len(body))
+        found: dict[str, Any] = {"rfilename": name, "size": size, "blobId": blob(body)}
+        if name.endswith((".safetensors", ".gguf")):
+            sha256 = hashlib.sha256(body).hexdigest()
+            found["lfs"] = {"size": size, "sha256": sha256, "pointerSize": 134}
+        return found
+
     def _send_file(self, handler: Handler, name: str) -> None:
         body = self.files[name]
-        handler.send_response(200)
+        start, end = 0, len(body)
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("range", ""))
+        if asked and self.knows_ranges:
+            start = int(asked[1])
+            end = min(int(asked[2]) + 1, end) if asked[2] else end
+            if start >= len(body):
+                send(handler, 416, b"", **{"content-range": f"bytes */{len(body)}"})
+                return
+            handler.send_response(206)
+            handler.send_header("content-range", f"bytes {start}-{end - 1}/{len(body)}")
+        else:
+            handler.send_response(200)
         handler.send_header("etag", f'"{blob(body)}"')
         handler.send_header("x-repo-commit", REVISION)
-        handler.send_header("content-length", str(len(body)))
+        handler.send_header("content-length", str(end - start))
         handler.end_headers()
         if handler.command == "HEAD":
             return
-        self.asked.append(name)
+        self.asked.append((name, start))
+        sent = body[start:end]
         with suppress(ConnectionError):
             if name == "model.safetensors":
-                handler.wfile.write(body[: len(body) // 2])
+                handler.wfile.write(sent[: len(sent) // 2])
                 self.hold.wait(30)
-                body = body[len(body) // 2 :]
-            handler.wfile.write(body)
+                if self.breaks:
+                    self.breaks -= 1
+                    handler.close_connection = True
+                    return
+                sent = sent[len(sent) // 2 :]
+            handler.wfile.write(sent)
+
+    @property
+    def names(self) -> list[str]:
+        """The files that were asked for."""
+        return [name for name, _ in self.asked]
 
 
 @pytest.fixture
@@ -520,7 +549,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     constants = pytest.importorskip("huggingface_hub.constants")
     hub = Hub()
     with serving(hub.answer) as url:
-        monkeypatch.setenv("HF_ENDPOINT", url)  # for the process that downloads
+        # As if HF_ENDPOINT had been set before the library was imported.
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "ENDPOINT", url)
         yield hub
 
@@ -544,14 +575,16 @@ def test_a_model_that_is_there_is_not_asked_for_again(hub: Hub) -> None:
     assert steps == []
 
 
-def test_an_interrupted_pull_is_no_model_and_keeps_the_files_that_arrived(
-    hub: Hub, store: Path
-) -> None:
-    arrived = store / "partial" / "hf--org--name"
+def interrupted(hub: Hub, store: Path) -> Path:
+    """Stop a pull when half of the weights is on disk; the part that is left of them."""
+    partial = store / "partial" / "hf--org--name"
+    part = partial / "model.safetensors.part"
     hub.hold.clear()
 
     def interrupt(step: str, done: int = 0, total: int | None = None) -> None:
-        if len([*arrived.glob("*.json")]) == 2 and len(hub.asked) == 3:
+        # What is seen is on disk: nothing is said of what is on its way.
+        settings = len([*partial.glob("*.json")])
+        if settings == 2 and part.is_file() and part.stat().st_size == len(GGUF) // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -560,14 +593,75 @@ def test_an_interrupted_pull_is_no_model_and_keeps_the_files_that_arrived(
         resolve("hf:org/name")
     hub.hold.set()
     hub.asked.clear()
+    return part
+
+
+def test_an_interrupted_pull_is_no_model_and_goes_on_within_a_file(hub: Hub, store: Path) -> None:
+    interrupted(hub, store)
     folder = pull("hf:org/name", Steps())
     assert (folder / "model.safetensors").read_bytes() == GGUF
-    assert hub.asked == ["model.safetensors"]
+    assert hub.asked == [("model.safetensors", len(GGUF) // 2)]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+
+
+def test_a_mirror_without_ranges_sends_the_file_again(hub: Hub, store: Path) -> None:
+    interrupted(hub, store)
+    hub.knows_ranges = False
+    folder = pull("hf:org/name", Steps())
+    assert (folder / "model.safetensors").read_bytes() == GGUF
+    assert hub.asked == [("model.safetensors", 0)]
+
+
+def test_a_part_of_another_revision_is_not_gone_on_with(hub: Hub, store: Path) -> None:
+    part = interrupted(hub, store)
+    part.write_bytes(b"other" * 1000)
+    folder = pull("hf:org/name", Steps())
+    assert (folder / "model.safetensors").read_bytes() == GGUF
+    assert hub.asked == [("model.safetensors", 5000), ("model.safetensors", 0)]
+
+
+def test_settings_that_changed_in_between_are_fetched_again(hub: Hub, store: Path) -> None:
+    interrupted(hub, store)
+    hub.files["config.json"] = b"[]"
+    folder = pull("hf:org/name", Steps())
+    assert (folder / "config.json").read_bytes() == b"[]"
+    assert sorted(hub.names) == ["config.json", "model.safetensors"]
+
+
+def test_a_connection_that_breaks_is_gone_on_with(hub: Hub) -> None:
+    hub.breaks = 2
+    folder = pull("hf:org/name", Steps())
+    assert (folder / "model.safetensors").read_bytes() == GGUF
+    half, quarter = len(GGUF) // 2, (len(GGUF) - len(GGUF) // 2) // 2
+    assert [start for name, start in hub.asked if name == "model.safetensors"] == [
+        0,
+        half,
+        half + quarter,
+    ]
+
+
+def test_what_is_not_what_was_published_makes_no_model(hub: Hub, store: Path) -> None:
+    sent = hub._sibling
+    hub.files["config.json"] = b"{ }"
+    wrong = hub.files | {"config.json": b"[ ]"}
+    hub._sibling = lambda name, body: sent(name, wrong[name])  # type: ignore[method-assign]
+    with pytest.raises(
+        ModelStoreError, match=r"config\.json is not what was published: its digest"
+    ):
+        pull("hf:org/name", Steps())
+    assert not (store / "models").exists()
+    assert not (store / "partial" / "hf--org--name" / "config.json").exists()
 
 
 def test_a_file_of_another_size_than_listed_makes_no_model(hub: Hub, store: Path) -> None:
     hub.listed["config.json"] = 3
-    with pytest.raises(ModelStoreError, match=r"is not complete: missing are config\.json\. What"):
+    with pytest.raises(
+        ModelStoreError, match=r"is not complete: .*it ends after 2 of 3 bytes\)\. What"
+    ):
         pull("hf:org/name", Steps())
     assert not (store / "models").exists()
 
@@ -593,7 +687,7 @@ def test_two_pulls_take_turns(hub: Hub) -> None:
     releasing.join(30)
     assert waiting.is_set()
     assert folders == [resolve("hf:org/name")] * 2
-    assert hub.asked.count("model.safetensors") == 1
+    assert hub.names.count("model.safetensors") == 1
 
 
 @pytest.mark.parametrize(
@@ -624,7 +718,7 @@ def test_one_file_of_a_repository_is_pulled(hub: Hub) -> None:
     folder = pull("hf:org/name:tiny-Q4.gguf", Steps())
     assert [path.name for path in folder.iterdir()] == ["tiny-Q4.gguf"]
     assert resolve_gguf("hf:org/name:tiny-Q4.gguf").read_bytes() == GGUF
-    assert hub.asked == ["tiny-Q4.gguf"]
+    assert hub.names == ["tiny-Q4.gguf"]
     pull("hf:org/name:Q8/tiny.gguf", Steps())
     assert resolve_gguf("hf:org/name:Q8/tiny.gguf").read_bytes() == GGUF[::-1]
     # The repository itself is another model, which is not there.

@@ -50,12 +50,20 @@ def states_of(folder: Path, text: str) -> Any:
         return model(input_ids=ids).last_hidden_state[0]
 
 
+def weighted(states: Any) -> Any:
+    weights = torch.arange(1, len(states) + 1)
+    return (states * weights[:, None]).sum(0) / weights.sum()
+
+
 @pytest.mark.parametrize(
     ("pooling", "pooled"),
     [
         ("mean_tokens", lambda states: states.mean(0)),
         ("cls_token", lambda states: states[0]),
         ("lasttoken", lambda states: states[-1]),
+        ("max_tokens", lambda states: states.amax(0)),
+        ("mean_sqrt_len_tokens", lambda states: states.sum(0) / len(states) ** 0.5),
+        ("weightedmean_tokens", lambda states: weighted(states)),
     ],
 )
 @pytest.mark.parametrize("normalize", [True, False])
@@ -73,8 +81,107 @@ async def test_vectors(tmp_path: Path, pooling: str, pooled: Any, normalize: boo
     assert reply.prompt_tokens == sum(len(states_of(tmp_path, text)) for text in TEXTS)
 
 
-async def test_dimensions(tmp_path: Path) -> None:
+KINDS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {},
+    "xlm-roberta": {},
+    # Layers that see all of a text, and layers with a window of 8 tokens to either side.
+    "modernbert": {"local_attention": 16, "global_attn_every_n_layers": 2, "num_hidden_layers": 3},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 8},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_architectures_say_in_a_batch_what_transformers_says_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    pooling = "lasttoken" if kind == "qwen3" else "cls_token"
+    make_embedder(tmp_path, kind=kind, pooling=pooling, config=KINDS[kind])
+    texts = (*TEXTS, "the lazy dog adds " * 3)
+    async with running(tmp_path) as provider:
+        reply = await provider.embed(EmbeddingRequest(str(tmp_path), texts))
+    for text, vector in zip(texts, reply.vectors, strict=True):
+        states = states_of(tmp_path, text)
+        wanted = states[-1 if kind == "qwen3" else 0]
+        assert vector == pytest.approx((wanted / wanted.norm()).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+async def test_the_longest_text_is_as_long_as_there_are_positions(
+    tmp_path: Path, kind: str
+) -> None:
+    """Of some the first positions are not for texts."""
+    make_embedder(tmp_path, kind=kind, config={"pad_token_id": 1})
+    async with running(tmp_path) as provider:
+        [embedder] = provider.embedders.values()
+        assert embedder.loaded.max_tokens == 62
+        longest = " ".join(["a"] * 62)
+        assert len(states_of(tmp_path, longest)) == 62
+        reply = await provider.embed(EmbeddingRequest(str(tmp_path), (longest,)))
+        assert reply.prompt_tokens == 62
+        with pytest.raises(APIError, match="63 tokens"):
+            await provider.embed(EmbeddingRequest(str(tmp_path), (f"{longest} a",)))
+
+
+async def test_dense_layers_come_between_pooling_and_length(tmp_path: Path) -> None:
+    make_embedder(tmp_path, dense=20)
+    layer = load_file(tmp_path / "2_Dense" / "model.safetensors")
+    async with running(tmp_path) as provider:
+        reply = await provider.embed(EmbeddingRequest(str(tmp_path), TEXTS))
+    for text, vector in zip(TEXTS, reply.vectors, strict=True):
+        mean = states_of(tmp_path, text).mean(0)
+        wanted = torch.tanh(layer["linear.weight"] @ mean + layer["linear.bias"])
+        assert vector == pytest.approx((wanted / wanted.norm()).tolist(), abs=1e-5)
+
+
+async def test_the_prompt_that_a_folder_names_goes_before_every_text(tmp_path: Path) -> None:
     make_embedder(tmp_path)
+    prompts = {"prompts": {"query": "add a: ", "document": ""}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    async with running(tmp_path) as provider:
+        [vector] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",)))).vectors
+    wanted = states_of(tmp_path, "add a: fox").mean(0)
+    assert vector == pytest.approx((wanted / wanted.norm()).tolist(), abs=1e-5)
+    # Where it names none, who asks writes it.
+    prompts["default_prompt_name"] = None  # type: ignore[assignment]
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    async with running(tmp_path) as provider:
+        [vector] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",)))).vectors
+    wanted = states_of(tmp_path, "fox").mean(0)
+    assert vector == pytest.approx((wanted / wanted.norm()).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "why"),
+    [
+        ({}, 8, "was not trained for vectors that are cut"),
+        ({"is_matryoshka": False, "matryoshka_dimensions": [8]}, 8, "was not trained"),
+        ({"matryoshka_dimensions": [8, 16]}, 9, r"was trained for vectors of 8, 16 numbers"),
+    ],
+)
+async def test_vectors_that_may_not_be_cut_are_not(
+    tmp_path: Path, config: dict[str, Any], asked: int, why: str
+) -> None:
+    make_embedder(tmp_path, config=config)
+    async with running(tmp_path) as provider:
+        with pytest.raises(APIError, match=f"the model '{tmp_path}' {why}.* 32 numbers") as caught:
+            await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",), asked))
+        assert (caught.value.status, caught.value.param) == (400, "dimensions")
+        # As many as there are is no cut.
+        reply = await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",), 32))
+    assert len(reply.vectors[0]) == 32
+
+
+async def test_a_family_that_may_be_cut_needs_no_word_of_it(tmp_path: Path) -> None:
+    make_embedder(tmp_path, kind="qwen3", pooling="lasttoken", config=KINDS["qwen3"])
+    async with running(tmp_path) as provider:
+        [cut] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",), 8))).vectors
+    wanted = states_of(tmp_path, "fox")[-1][:8]
+    assert cut == pytest.approx((wanted / wanted.norm()).tolist(), abs=1e-5)
+
+
+async def test_dimensions(tmp_path: Path) -> None:
+    make_embedder(tmp_path, config={"is_matryoshka": True})
     async with running(tmp_path) as provider:
         [whole] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",)))).vectors
         [cut] = (await provider.embed(EmbeddingRequest(str(tmp_path), ("fox",), 8))).vectors
@@ -125,7 +232,8 @@ async def test_a_full_queue_and_who_goes_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ({"pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
+        ({"pooling_mode_max_tokens": True}, "pooling_mode_mean_tokens and pooling_mode_max_tokens"),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode_odd": True}, "pooling_mode_odd"),
         ({"pooling_mode_mean_tokens": False}, "none"),
     ],
 )
@@ -134,6 +242,15 @@ async def test_steps_that_are_not_known(
 ) -> None:
     make_embedder(tmp_path, **steps)
     with pytest.raises(ProviderStartError, match=message):
+        async with running(tmp_path):
+            pass
+
+
+async def test_a_step_is_in_the_model_s_own_folder(tmp_path: Path) -> None:
+    make_embedder(tmp_path)
+    modules = (tmp_path / "modules.json").read_text().replace("1_Pooling", "../elsewhere")
+    (tmp_path / "modules.json").write_text(modules)
+    with pytest.raises(ProviderStartError, match=r"the folder of a step, \.\./elsewhere, is not"):
         async with running(tmp_path):
             pass
 

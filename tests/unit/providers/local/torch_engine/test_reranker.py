@@ -18,7 +18,8 @@ from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.types import EmbeddingRequest, RerankRequest
 from providers.base import ProviderStartError
-from providers.local.torch_engine.reranker import TorchReranker, is_reranker
+from providers.local.torch_engine.kinds import is_reranker
+from providers.local.torch_engine.reranker import TorchReranker
 from tests.tiny_models import make_embedder, make_reranker
 from tests.unit.calls import call_of
 from tests.unit.providers.local.torch_engine.test_embedder import running
@@ -26,7 +27,7 @@ from tests.unit.providers.local.torch_engine.test_embedder import running
 QUERY = "quick fox"
 DOCUMENTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 2, "lazy dog")
 
-KIND = pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
+KIND = pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "modernbert"])
 
 
 def relevances(folder: Path, query: str, documents: tuple[str, ...]) -> list[float]:
@@ -82,7 +83,7 @@ async def test_a_long_document_is_cut_and_fills_the_model(tmp_path: Path, kind: 
             with pytest.raises(APIError) as raised:
                 await provider.rerank(request)
             assert (raised.value.status, raised.value.param) == (400, param)
-    assert held == (64 if kind == "bert" else 64 - reranker.loaded.padding - 1)
+    assert held == (64 if kind in ("bert", "modernbert") else 64 - reranker.loaded.padding - 1)
 
 
 async def test_the_call_of_a_client(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from providers.local.block_manager import BLOCK_SIZE
 from providers.local.engine import Generation
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
-from providers.local.torch_engine.loading import loader
+from providers.local.torch_engine.loading import loader, reading
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.scheduler import Chunk
@@ -109,7 +109,7 @@ def test_a_touched_file_or_other_code_make_them_anew(
     os.utime(tmp_path / "config.json", ns=(1, 1))
     logits(tmp_path)
     assert len(made) == 2
-    monkeypatch.setattr(transformers, "__version__", "5.999.0")
+    monkeypatch.setattr(reading, "version", lambda package: "5.999.0")
     logits(tmp_path)
     assert len(made) == 3
     changed = tmp_path.with_suffix(".py")
@@ -159,7 +159,7 @@ def test_what_a_process_left_that_was_killed_is_written_over(tmp_path: Path) -> 
     unfinished.mkdir(parents=True)
     (unfinished / "int8.safetensors").write_bytes(b"half of it")
     first = logits(tmp_path)
-    assert files_kept(tmp_path) == {"int8.safetensors"}
+    assert files_kept(tmp_path) == {"int8.safetensors", "reading.json"}
     assert torch.equal(logits(tmp_path), first)
 
 

@@ -1,0 +1,217 @@
+"""What transformers makes of a folder's tokenizer and settings, and that kept beside the model.
+
+Importing transformers takes as long as all else that a start does. Where the weights are kept too,
+as those of 8 bits are, the next start does without it. It is read anew when the model's files, this
+code or transformers have changed, and when what was kept is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import zlib
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from providers.local.torch_engine.loading import architectures
+from providers.local.torch_engine.model import rope_lengths, torch_step
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReadTokenizer:
+    """A fast tokenizer of transformers, as far as it is used here.
+
+    Attributes:
+        backend_tokenizer: of the `tokenizers` library.
+        chat_template: its template, or several by name; None if it has none.
+        with_tools, without_tools: the one that is taken for a conversation.
+        bos_token_id: its beginning-of-text token.
+        eos_token_id: its end-of-text token.
+        special_tokens_map: how its special tokens are written, by what they are for.
+    """
+
+    backend_tokenizer: Tokenizer = field(compare=False)
+    chat_template: str | Mapping[str, str] | None
+    with_tools: str | None
+    without_tools: str | None
+    bos_token_id: int | None
+    eos_token_id: int | None
+    special_tokens_map: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> ReadTokenizer:
+        """That of `AutoTokenizer`, which is a fast one."""
+        source = tokenizer.chat_template or None
+        # Which of several it is, transformers says.
+        with_tools = tokenizer.get_chat_template(tools=[{}]) if source else None
+        return cls(
+            tokenizer.backend_tokenizer,
+            source,
+            with_tools,
+            _without_tools(tokenizer, source),
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+            dict(tokenizer.special_tokens_map),
+        )
+
+    def get_chat_template(self, tools: Any = None) -> str:
+        """The template of a conversation.
+
+        Raises:
+            ValueError: it has none for one without tools.
+        """
+        found = self.without_tools if tools is None else self.with_tools
+        if found is None:
+            raise ValueError("its chat templates are for conversations with tools alone")
+        return found
+
+
+def _without_tools(tokenizer: Any, source: Any) -> str | None:
+    if not source:
+        return None
+    try:
+        found: str = tokenizer.get_chat_template(tools=None)
+    except ValueError:
+        return None  # it has several, and none is the default
+    return found
+
+
+@dataclass(frozen=True)
+class FolderReading:
+    """What is read of a folder before its weights.
+
+    Attributes:
+        tokenizer: its own.
+        end_tokens: those that its settings say end a reply.
+        positions: the longest context, if its config says so.
+        takes_pictures: whether it was made for more than text.
+        unbatched: what keeps it from running in batches; None if nothing does.
+    """
+
+    tokenizer: ReadTokenizer
+    end_tokens: tuple[int, ...]
+    positions: int | None
+    takes_pictures: bool
+    unbatched: str | None
+
+
+_MODULES = frozenset(
+    str(each)
+    for each in (__file__, *(each.__file__ for each in (architectures, rope_lengths, torch_step)))
+)
+"""The code that says what is in a reading."""
+
+_TOKENIZER = tuple(each.name for each in fields(ReadTokenizer) if each.name != "backend_tokenizer")
+_OTHERS = tuple(each.name for each in fields(FolderReading) if each.name != "tokenizer")
+
+
+def read_folder(folder: Path) -> FolderReading | None:
+    """What transformers reads of the model in `folder`; None if it has no fast tokenizer.
+
+    Raises:
+        Exception: of a damaged file, whatever its reader stumbles over.
+    """
+    from transformers import (
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        AutoConfig,
+        AutoTokenizer,
+        GenerationConfig,
+    )
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
+    generation = None
+    if (folder / "generation_config.json").exists():
+        generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    if not tokenizer.is_fast:
+        return None
+    text = architecture.get_text_config()
+    ends = (
+        token_id
+        for source in (generation, architecture, text, tokenizer)
+        for token_id in _as_list(getattr(source, "eos_token_id", None))
+    )
+    return FolderReading(
+        ReadTokenizer.of(tokenizer),
+        tuple(dict.fromkeys(ends)),
+        getattr(text, "max_position_embeddings", None),
+        type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        architectures.why_not(architecture),
+    )
+
+
+def _as_list(value: int | list[int] | None) -> list[int]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def kept_reading(folder: Path) -> FolderReading | None:
+    """What was read of the model in `folder`; None if it isn't kept, or is of another state."""
+    try:
+        text = _file_in(folder).read_bytes()
+        total, _, body = text.partition(b"\n")
+        if total != _sum(body):
+            return None
+        found = json.loads(body)
+        if found.pop("source") != source_of(folder, _MODULES):
+            return None
+        described = found.pop("tokenizer")
+        backend = Tokenizer.from_str(described.pop("backend_tokenizer"))
+        tokenizer = ReadTokenizer(backend, **described)
+        end_tokens = tuple(found.pop("end_tokens"))
+        return FolderReading(tokenizer=tokenizer, end_tokens=end_tokens, **found)
+    except Exception:  # of a damaged file, whatever its reader stumbles over
+        return None
+
+
+def keep_reading(folder: Path, reading: FolderReading) -> None:
+    """Keep what was read of the model in `folder`; where that can't be written, it isn't kept."""
+    file = _file_in(folder)
+    unfinished = file.with_suffix(".unfinished")
+    try:
+        described = {name: getattr(reading.tokenizer, name) for name in _TOKENIZER}
+        described["backend_tokenizer"] = reading.tokenizer.backend_tokenizer.to_str()
+        others = {name: getattr(reading, name) for name in _OTHERS}
+        source = source_of(folder, _MODULES)
+        body = json.dumps({"source": source, "tokenizer": described, **others}).encode()
+        file.parent.mkdir(exist_ok=True)
+        unfinished.write_bytes(_sum(body) + b"\n" + body)
+        # Whole or not at all; where two write at once, the sum tells.
+        unfinished.replace(file)
+    except Exception as error:  # of parts in Python as well, which a tokenizer may have
+        log.info("what was read of %s can't be kept: %s", folder, error)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def source_of(folder: Path, modules: Collection[str]) -> str:
+    """What something is made of that is kept beside a model: its files, and the code.
+
+    Args:
+        folder: the model's.
+        modules: the files of the code.
+    """
+    status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
+    files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
+    code = b"".join(Path(each).read_bytes() for each in sorted(modules))
+    return json.dumps([files, hashlib.sha256(code).hexdigest(), version("transformers")])
+
+
+def _file_in(folder: Path) -> Path:
+    return folder / ".llama-compat" / "reading.json"
+
+
+def _sum(body: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(body)
