@@ -161,12 +161,12 @@ class _Walk:
 
     def __init__(self, kind_of: KindOf) -> None:
         self._kind_of = kind_of
-        self._seen: set[tuple[int, tuple[str, ...]]] = set()
+        self._seen: set[tuple[Node, tuple[str, ...]]] = set()
         self.whole: set[int] = set()
 
     def into(self, node: Node, kinds: Sequence[Any], depth: int) -> None:
         known = [kind for each in kinds for kind in _alternatives(each)]
-        here = (id(node), tuple(sorted(map(repr, known))))
+        here = (node, tuple(sorted(map(repr, known))))
         if here in self._seen:
             return
         self._seen.add(here)

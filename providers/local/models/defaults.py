@@ -18,7 +18,7 @@ from llama_compat.types import (
     TopPSamplingStrategy,
 )
 from providers.base import ProviderStartError
-from providers.local.models.ollama import PARAMS_NAME
+from providers.local.models.sources.ollama import PARAMS_NAME
 
 NOTHING = SamplingParams()
 """No defaults but those of OpenAI's API."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from providers.local.models.ranged import WantedFile, read_range
+from providers.local.models.sources.ranged import WantedFile, read_range
 
 _NUMBERS = {
     0: "<B",

@@ -31,14 +31,14 @@ import filelock
 
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
 from providers.local.models.forecast import Announce, ModelForecast
-from providers.local.models.hub import forecast_from_hub, pull_from_hub
-from providers.local.models.ollama import (
+from providers.local.models.sources.hub import forecast_from_hub, pull_from_hub
+from providers.local.models.sources.ollama import (
     PREFIX,
     OllamaName,
     forecast_from_ollama,
     pull_from_ollama,
 )
-from providers.local.models.wheel import (
+from providers.local.models.sources.wheel import (
     GGUF_NAME,
     STARTER,
     convert,

@@ -432,9 +432,9 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         ["4: modles: unknown key 'modles'; did you mean 'models'?"],
     ),
     "unknown key, nothing like it": (
-        "server:\n  paint: red\n" + LOCAL + MODEL,
+        "server:\n  zzz: red\n" + LOCAL + MODEL,
         [
-            "2: server.paint: unknown key 'paint'; the keys here are "
+            "2: server.zzz: unknown key 'zzz'; the keys here are "
             + ", ".join(ServerSettings.model_fields),
         ],
     ),

@@ -27,8 +27,8 @@ from platformdirs.macos import MacOS
 from providers.local.models import store as model_store
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
 from providers.local.models.programs import Failure, run_python
+from providers.local.models.sources.wheel import GGUFWheel, convert, pull_wheel
 from providers.local.models.store import pull, resolve, resolve_gguf
-from providers.local.models.wheel import GGUFWheel, convert, pull_wheel
 from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
 
@@ -237,7 +237,7 @@ def test_a_pull_killed_while_converting_leaves_no_model_and_keeps_the_download(
 import os, signal
 from pathlib import Path
 from providers.local.models import store
-from providers.local.models.wheel import GGUFWheel
+from providers.local.models.sources.wheel import GGUFWheel
 
 def killed(gguf, model, progress):
     model.mkdir()

@@ -15,8 +15,8 @@ import pytest
 
 from providers.local.models.folders import ModelStoreError
 from providers.local.models.forecast import ModelForecast
-from providers.local.models.ollama import MANIFEST_TYPE, OllamaName
 from providers.local.models.pulled import pulled, remove
+from providers.local.models.sources.ollama import MANIFEST_TYPE, OllamaName
 from providers.local.models.store import foretell, pull, resolve, resolve_gguf
 from tests.local_server import Handler, send, serving
 

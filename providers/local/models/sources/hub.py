@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from providers.local.models import forecast, ranged
+from providers.local.models import forecast
 from providers.local.models.folders import (
     ModelStoreError,
     Progress,
@@ -25,7 +25,8 @@ from providers.local.models.folders import (
 )
 from providers.local.models.forecast import ModelForecast, WeightShapes
 from providers.local.models.gguf_header import read_remote_header
-from providers.local.models.ranged import WantedFile
+from providers.local.models.sources import ranged
+from providers.local.models.sources.ranged import WantedFile
 from providers.requirements import require
 
 HF_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]

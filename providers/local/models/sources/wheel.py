@@ -163,7 +163,7 @@ def convert_in_own_process(gguf: Path, model: Path, progress: Progress) -> None:
     That keeps torch, its memory and its chatter out of this one, and can be stopped at any moment.
     """
     failure = run_python(
-        "providers.local.models.wheel:_convert",
+        "providers.local.models.sources.wheel:_convert",
         {"gguf": str(gguf), "model": str(model)},
         lambda: progress("Converting"),
     )

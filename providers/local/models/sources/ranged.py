@@ -80,7 +80,7 @@ def fetch(files: Sequence[WantedFile], tick: Callable[[int], None]) -> Failure |
         OSError: it failed because the disk is full.
     """
     return run_python(
-        "providers.local.models.ranged:fetch_all",
+        "providers.local.models.sources.ranged:fetch_all",
         {"files": [{**asdict(each), "headers": dict(each.headers)} for each in files]},
         lambda: tick(sum(map(arrived, files))),
     )

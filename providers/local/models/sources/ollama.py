@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from providers.local.models import forecast, ranged
+from providers.local.models import forecast
 from providers.local.models.folders import ModelStoreError, Progress, partial_folder, publish
 from providers.local.models.forecast import ModelForecast
 from providers.local.models.gguf_header import read_remote_header
-from providers.local.models.ranged import BrokenError, WantedFile
+from providers.local.models.sources import ranged
+from providers.local.models.sources.ranged import BrokenError, WantedFile
 
 REGISTRY = "https://registry.ollama.ai"
 PREFIX = "ollama:"
