@@ -13,7 +13,7 @@ PYTEST_WORKERS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 side_by_side = $(filter-out 1,$(or $(PYTEST_WORKERS),$(shell echo $$(( $(1) < 8 ? $(1) : 8 )))))
 CHECK_WORKERS = $(call side_by_side,$(CORES))
-TEST_WORKERS = $(call side_by_side,$(CORES) * 3)
+TEST_WORKERS = $(call side_by_side,$(CORES) * 2)
 # The one server that `make conformance-page` asks; all of them without it.
 ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from providers.local.torch_engine.formats.known import Quantized, quantized_in
 from providers.local.torch_engine.formats.weight_files import late_weights
@@ -70,6 +69,8 @@ def _dequantised(
     kind: Any, folder: Path, quantized: Quantized, *, dtype: torch.dtype
 ) -> tuple[Any, dict[str, Any]]:
     """transformers' model and what it says of its loading; to it the weights were never others."""
+    from transformers import AutoConfig  # which takes as long as all else that a start does
+
     config = plain_config(AutoConfig.from_pretrained(folder, local_files_only=True))
     with torch.device("meta"):
         # An auto class can't be asked for itself without a folder, from which it would read.

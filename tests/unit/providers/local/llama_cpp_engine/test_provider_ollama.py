@@ -17,7 +17,7 @@ from providers.local.models.store import pull
 from tests.tiny_ggufs import gguf_of
 from tests.tiny_models import make_speaking_model
 from tests.unit.providers.local.llama_cpp_engine.test_provider import chat, running, tried
-from tests.unit.providers.local.models.test_ollama import MODEL, Registry, registry, store
+from tests.unit.providers.local.models.sources.test_ollama import MODEL, Registry, registry, store
 
 __all__ = ["registry", "store", "tried"]
 
