@@ -353,13 +353,14 @@ class _Writer:
 
     def _parts(self, text: str) -> str:
         """`text` with what looks like a secret covered, wherever it stands."""
-        spans = [match.span() for match in _MARK.finditer(text)]
-        spans += [match.span() for match in _USER.finditer(text)]
-        spans += [match.span(2) for match in _QUERY.finditer(text)]
-        spans += [match.span() for match in _KEYS.finditer(text)]
-        if self._known is not None:
-            spans += [match.span() for match in self._known.finditer(text)]
-        return self._spans(text, spans)
+        return self._spans(text, self._suspects(text))
+
+    def _suspects(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where something stands that looks like a secret, or is one that is known."""
+        for pattern in (_MARK, _USER, _KEYS, self._known):
+            if pattern is not None:
+                yield from (match.span() for match in pattern.finditer(text))
+        yield from (match.span(2) for match in _QUERY.finditer(text))
 
     def _spans(self, text: str, spans: Iterable[tuple[int, int]]) -> str:
         pieces, last = [], 0
@@ -385,13 +386,7 @@ class _Writer:
             spans.append(setting.span(2))
         if item := _COMMENTED_ITEM.fullmatch(text):
             spans.append(item.span(1))
-        spans += [match.span() for match in _MARK.finditer(text)]
-        spans += [match.span() for match in _USER.finditer(text)]
-        spans += [match.span(2) for match in _QUERY.finditer(text)]
-        spans += [match.span() for match in _KEYS.finditer(text)]
-        if self._known is not None:
-            spans += [match.span() for match in self._known.finditer(text)]
-        return self._spans(text, spans)
+        return self._spans(text, [*spans, *self._suspects(text)])
 
     def _covered(self, secret: str) -> str:
         return f"${{{self._name(secret)}}}"
