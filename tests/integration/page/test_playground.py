@@ -47,8 +47,11 @@ Shot = Callable[[str], None]
 
 
 def expect(locator: Locator) -> Any:
+    """Playwright's, which waits longer than the page does between two looks (five seconds, which
+    is what Playwright waits too)."""
     from playwright.sync_api import expect
 
+    expect.set_options(timeout=30_000)
     return expect(locator)
 
 
