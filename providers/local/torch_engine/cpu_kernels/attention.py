@@ -120,9 +120,9 @@ def attend(
                         share = weight.load(position).spread()
                         for summed, part in zip(of_head, parts, strict=True):
                             summed.value = share.times(part, summed.value)
-                for place, (total, of_head) in enumerate(zip(totals, sums, strict=True)):
+                for at, (total, of_head) in enumerate(zip(totals, sums, strict=True)):
                     for each, summed in zip(columns, of_head, strict=True):
-                        output.store(place * head_dim + each * LANES, summed.value / total)
+                        output.store(at * head_dim + each * LANES, summed.value / total)
 
 
 def _weigh(

@@ -28,7 +28,7 @@ RECENT = 0.2
 """What the last step counts for beside all before it."""
 
 
-class Pieces:
+class PromptPieces:
     """Says how many tokens of long prompts the next step may have.
 
     Args:

@@ -11,7 +11,7 @@ from llama_compat.types import CAN_WAIT
 from providers.local.block_manager import BlockManager
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
-from providers.local.torch_engine.scheduling.pieces import Pieces
+from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesses
 
@@ -105,7 +105,7 @@ class TorchScheduler:
         self._arrivals = itertools.count()
         self._places: dict[TorchSequence, tuple[int, int]] = {}
         self._courtesy = Courtesy(limits.tokens)
-        self._pieces = Pieces(limits.tokens, slowdown)
+        self._pieces = PromptPieces(limits.tokens, slowdown)
         self._noted: list[TorchSequence] = []
         self._patient = 0
 

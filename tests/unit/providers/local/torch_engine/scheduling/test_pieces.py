@@ -8,7 +8,7 @@ from providers.local.torch_engine.scheduling.pieces import (
     FIRST_TOKENS,
     LEAST_TOKENS,
     MULTIPLE,
-    Pieces,
+    PromptPieces,
 )
 
 
@@ -24,7 +24,7 @@ class Engine:
 
     def __init__(self, slowdown: float, reply: float, prompt: float) -> None:
         self.clock = Clock()
-        self.pieces = Pieces(512, slowdown, self.clock)
+        self.pieces = PromptPieces(512, slowdown, self.clock)
         self.reply, self.prompt = reply, prompt
 
     def step(self, replies: int, tokens: int) -> float:
@@ -66,12 +66,12 @@ def test_the_prompt_always_comes_in() -> None:
 
 
 def test_nothing_is_bounded_where_nobody_is_replied_to() -> None:
-    assert Pieces(512, 2.0, Clock()).tokens(0) == 512
+    assert PromptPieces(512, 2.0, Clock()).tokens(0) == 512
 
 
 def test_what_is_not_known_yet_is_little() -> None:
-    assert Pieces(512, 2.0, Clock()).tokens(3) == FIRST_TOKENS
-    assert Pieces(8, 2.0, Clock()).tokens(3) == 8
+    assert PromptPieces(512, 2.0, Clock()).tokens(3) == FIRST_TOKENS
+    assert PromptPieces(8, 2.0, Clock()).tokens(3) == 8
 
 
 def test_what_a_step_takes_is_known_by_one_with_about_as_many_replies() -> None:

@@ -112,3 +112,42 @@ def test_all_come_to_their_end(seed: int) -> None:
         if not (left or at.running or at.waiting):
             return
     raise AssertionError((len(at.running), at.waiting))
+
+
+def test_a_long_prompt_comes_in_by_pieces_beside_replies() -> None:
+    at = scheduler(sequences=4, blocks=256)
+    reply = sequence(tokens=200)
+    at.add(reply)
+    step(at)
+    long, short = sequence(prompt=300), sequence(prompt=20)
+    at.add(long)
+    at.add(short)
+    # What fits into a step comes in whole, and does not wait for what does not.
+    first = {chunk.sequence: chunk.tokens for chunk in step(at).chunks}
+    assert first[reply] == 1
+    assert first[short] == 20
+    assert 0 < first[long] < 20
+    pieces = 0
+    while long.uncomputed > 1:
+        batch = {chunk.sequence: chunk.tokens for chunk in step(at).chunks}
+        assert batch[reply] == 1
+        pieces += 1
+    assert pieces >= 300 // 64 * 2
+    assert step(at).chunks
+
+
+def test_a_long_prompt_comes_in_at_once_where_nobody_is_replied_to() -> None:
+    at = scheduler(blocks=256)
+    long = sequence(prompt=300)
+    at.add(long)
+    assert [step(at).chunks[0].tokens for _ in range(5)] == [64, 64, 64, 64, 44]
+
+
+def test_replies_that_can_wait_do() -> None:
+    at = scheduler(blocks=256)
+    patient = sequence(tokens=200, patient=True)
+    at.add(patient)
+    step(at)
+    long = sequence(prompt=300)
+    at.add(long)
+    assert [chunk.tokens for chunk in step(at).chunks] == [64]
