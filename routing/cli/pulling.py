@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from routing.cli.terminal import fail
+from routing.cli.terminal import console, fail, harmless
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -116,17 +116,15 @@ ECHO = "local::echo"
 @contextmanager
 def progress_bars() -> Iterator[Callable[..., None]]:
     """Shows each step of a pull as a bar on a terminal, and as a line elsewhere."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
+    shown = console()
+    if not shown.is_terminal:
         seen: set[str] = set()
 
         def lines(step: str, done: int = 0, total: int | None = None) -> None:
             if step not in seen:
                 seen.add(step)
                 size = "" if total is None else f" ({total / 1e6:.0f} MB)"
-                console.print(f"{step}{size} ...", soft_wrap=True, highlight=False)
+                shown.print(harmless(f"{step}{size} ..."), soft_wrap=True)
 
         yield lines
         return
@@ -139,7 +137,7 @@ def progress_bars() -> Iterator[Callable[..., None]]:
         TextColumn("{task.fields[size]:>13}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console) as bars:
+    with Progress(*columns, console=shown) as bars:
         tasks: dict[str, TaskID] = {}
 
         def bar(step: str, done: int = 0, total: int | None = None) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from routing.cli import completion
-from routing.cli.terminal import print_
+from routing.cli.terminal import console, harmless, print_
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution
@@ -102,14 +102,13 @@ _STYLES = {
 
 
 def _show(finding: Finding) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-    line.append(f"{finding.what}: {finding.said}", style="default not bold not dim")
+    line.append(harmless(f"{finding.what}: {finding.said}"), style="default not bold not dim")
     if finding.mend:
-        line.append(f"  ->  {finding.mend}", style="default not bold not dim")
-    Console(highlight=False, soft_wrap=True).print(line)
+        line.append(harmless(f"  ->  {finding.mend}"), style="default not bold not dim")
+    console().print(line, soft_wrap=True)
 
 
 def findings(template: str | None, *, live: bool = False) -> Iterator[Finding]:
