@@ -109,7 +109,7 @@ def _show(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> None:
     shown_at = console()
     total = summed(uses, ("",) * len(names)) if len(uses) > 1 else None
     titles = [title for title in _CELLS if _is_of_use(title, uses)]
-    bars = _BARS if shown_at.is_terminal else ()
+    bars: Sequence[int] = _BARS if shown_at.is_terminal else ()
     shown = _table(uses, total, names, titles, recorded, bars[:1])
     # Numbers are not cut: what there is no room for is left out, and said to be.
     left_out = []
