@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from routing.cli.terminal import console, fail, harmless
+from routing.cli.terminal import console, fail, harmless, print_
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -30,12 +30,18 @@ def pull(model: str) -> None:
         with progress_bars() as progress:
             folder = store.pull(model, progress, show_forecast)
         typer.echo(f"{model} is ready in {folder}")
+        say_what_next(model)
     except ProviderStartError as error:
         fail(error)
     except KeyboardInterrupt:
         fail(f"Stopped. To go on: llama-compat pull {model}", 130)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def say_what_next(model: str) -> None:
+    """Say how a model that is there is served, and measured."""
+    print_(f"Serve it:  llama-compat run {model}      Measure it:  llama-compat bench {model}")
 
 
 def foretell(model: str) -> None:
