@@ -33,6 +33,8 @@ POLICY = "; ".join(
         "connect-src 'self'",
         # Images of a conversation are in the page's own memory.
         "img-src 'self' data: blob:",
+        # So are a recording, and a reply that is read aloud.
+        "media-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -50,7 +52,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(self)",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }

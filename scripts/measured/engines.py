@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from scripts.measured.results import number, result, times
 from scripts.measured.section import Section
 
-WEIGHTS = {"none": "float32", "float16": "`float16`", "int8": "`int8`"}
+WEIGHTS = {"none": "float32", "float16": "`float16`", "int8": "`int8`", "int4": "`int4`"}
 """Kinds of weights of `local::torch`, by `quantization`."""
 
 PEER = "xllamacpp"
@@ -47,7 +47,7 @@ def _beside_llama_cpp() -> Section:
         f"With `quantization: int8` it decodes {int8[0]} times the tokens of llama.cpp's own server"
         f" at one request and {int8[1]} times at eight, and reads prompts"
         f" {times(of['prompt tokens/s']['int8'])} times as fast.",
-        (head, [row(kind, name) for kind, name in {**WEIGHTS, PEER: ""}.items()]),
+        (head, [row(kind, name) for kind, name in {**WEIGHTS, PEER: ""}.items() if kind in one]),
         ["engine-quantized"],
         "python -m bench.engine_quantized",
         ("engines", "Tokens a second of local::torch with each kind of weights, and of llama.cpp"),
@@ -131,7 +131,7 @@ def _quality() -> Section:
             f"{found[kind]['perplexity_rises_by']:+.2%}",
             f"{found[kind]['same_likeliest_token']:.1%}",
         )
-        for kind in ("float16", "int8")
+        for kind in ("float16", "int8", "int4")
     ]
     return Section(
         "What does `quantization` cost in quality?",

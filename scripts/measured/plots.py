@@ -65,7 +65,7 @@ def engines(scheme: Scheme) -> str:
         ("1 request: tokens a second", "8 requests", "reading a prompt"),
         strict=True,
     ):
-        kinds = list(reversed(names))
+        kinds = [kind for kind in reversed(names) if kind in found[key]]
         values = [found[key][kind] for kind in kinds]
         colours = [scheme.others[0] if kind == PEER else scheme.ours for kind in kinds]
         bars = axis.barh([names[kind] for kind in kinds], values, color=colours, height=0.72)

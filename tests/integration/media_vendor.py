@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import io
 import json
 import threading
+import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -287,6 +289,17 @@ async def _images(request: web.Request, call: str, asked: Asked) -> web.StreamRe
 # Sound --------------------------------------------------------------------------------------------
 
 
+def tone(seconds: float = 0.5) -> bytes:
+    """Something that can be played, as WAV."""
+    made = io.BytesIO()
+    with wave.open(made, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"\0\0\0\x20" * int(4000 * seconds))
+    return made.getvalue()
+
+
 async def _speech(request: web.Request, asked: Asked) -> web.StreamResponse:
     fields = asked.fields
     pieces = [SOUND[at : at + CHUNK_BYTES] for at in range(0, len(SOUND), CHUNK_BYTES)]
@@ -298,6 +311,8 @@ async def _speech(request: web.Request, asked: Asked) -> web.StreamResponse:
         usage = {"input_tokens": 7, "output_tokens": 90, "total_tokens": 97}
         events.append({"type": "speech.audio.done", "usage": usage})
         return await _events(request, fields["model"], events)
+    if fields["model"] == "a-tone":
+        return web.Response(body=tone(), content_type="audio/wav")
     type = "Audio/MPEG" if fields["model"] == "shouting" else "audio/mpeg"
     response = web.StreamResponse(headers={"content-type": type})
     await response.prepare(request)

@@ -6,7 +6,6 @@ The engines themselves say it, by what is there already: settings, and the heade
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from providers.base import ProviderStartError
 from providers.local.memory import available_memory
 from providers.local.models.gguf_header import GGUFHeader
-from providers.local.models.quantized import READ, method_of, settings_of
+from providers.local.models.quantized import READ, config_in, method_of, settings_of
 from providers.requirements import require
 
 _TORCH = ("torch", "transformers", "safetensors")
@@ -141,15 +140,6 @@ def of_gguf(name: str, file: str, size: int, headers: Sequence[GGUFHeader]) -> M
     return ModelForecast(name, size, parameters, context_in(keys), "local::llama_cpp", how, needs)
 
 
-def config_in(folder: Path) -> dict[str, Any]:
-    """The settings of a model in Hugging Face's layout; none where they can't be read."""
-    try:
-        members = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return members if isinstance(members, dict) else {}
-
-
 def context_of(folder: Path) -> int | None:
     """How many tokens a model in Hugging Face's layout holds; None where it does not say."""
     config = config_in(folder)
@@ -211,7 +201,7 @@ def _in_torch(
     config = TorchConfig()
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    usual = chosen_quantization(name, config, device, dtype) if len(numbers) > 1 else "none"
+    usual = chosen_quantization(name, folder, config, device, dtype) if len(numbers) > 1 else "none"
     free = free_memory(device)
     counts = footprint.counts_of({name: math.prod(shape) for name, shape in weights.shapes.items()})
     needs = []

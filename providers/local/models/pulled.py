@@ -13,9 +13,9 @@ from providers.local.models.folders import (
     partial_folder,
     store_folder,
 )
-from providers.local.models.forecast import config_in, context_in, context_of
+from providers.local.models.forecast import context_in, context_of
 from providers.local.models.gguf_header import read_header
-from providers.local.models.quantized import method_of, settings_of
+from providers.local.models.quantized import config_in, method_of, settings_of
 from providers.local.models.sources.ollama import OllamaName
 from providers.local.models.store import STARTER_FOLDER, STARTER_GGUF, locked, place_of
 

@@ -21,10 +21,12 @@ class TorchConfig(LocalConfig):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """`auto` is float32 on the CPU and bfloat16 on CUDA."""
 
-    quantization: Literal["auto", "none", "float16", "int8"] = "auto"
+    quantization: Literal["auto", "none", "float16", "int8", "int4"] = "auto"
     """Of the weights, for CPUs: `float16` reads half as much memory and changes next to nothing,
-    `int8` a quarter, and makes the model say some things otherwise. `auto` is `int8` on CPUs that
-    can, else `float16`, unless `dtype` is set."""
+    `int8` a quarter, and makes the model say some things otherwise, `int4` less than a sixth, and
+    makes it say many things otherwise, unless its weights have 4 bits in its files (AWQ, GPTQ,
+    compressed-tensors). `auto` is `int8` on CPUs that can, `int4` for such files, else `float16`,
+    unless `dtype` is set."""
 
     kernels: Literal["auto", "triton", "llvm", "sdpa"] = "auto"
     """What computes attention and the small operations: Triton kernels, on CUDA alone, kernels

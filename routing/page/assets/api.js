@@ -33,10 +33,12 @@ export async function ask(path, { key = apiKey, method = "GET", body, signal, he
   if (key.get()) headers.authorization = `Bearer ${key.get()}`;
   // A header holds no other letters than those of ASCII.
   if (key === adminKey && operator.get()) headers["x-llama-compat-operator"] = encodeURIComponent(operator.get());
-  if (body !== undefined) headers["content-type"] = "application/json";
+  // A form says itself where its parts end.
+  const isForm = body instanceof FormData;
+  if (body !== undefined && !isForm) headers["content-type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+    response = await fetch(path, { method, headers, body: body === undefined || isForm ? body : JSON.stringify(body), signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failure(WORDS.api.unreachable);

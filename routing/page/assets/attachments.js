@@ -1,8 +1,11 @@
-// Files that go along with a message: pictures and PDFs as parts of it, text in its text.
+// Files that go along with a message: pictures, PDFs and sound as parts of it, text in its text.
 
 import { t } from "./strings.js";
 
 const MOST_MB = 20;
+
+/** What OpenAI's API takes in a message, by type. */
+const SOUNDS = { "audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3" };
 
 /**
  * What goes into a message for a file.
@@ -14,6 +17,10 @@ export async function attachment(file) {
   if (file.type.startsWith("image/")) {
     const url = await dataUrl(file);
     return { name, url, part: { type: "image_url", image_url: { url } } };
+  }
+  if (file.type in SOUNDS) {
+    const [, data] = (await dataUrl(file)).split(",", 2);
+    return { name, part: { type: "input_audio", input_audio: { data, format: SOUNDS[file.type] } } };
   }
   if (file.type === "application/pdf") {
     return { name, part: { type: "file", file: { filename: name, file_data: await dataUrl(file) } } };

@@ -23,12 +23,12 @@ export class Column {
    * @param {{model: string, messages: object[]}} kept what the conversation keeps of it; written to.
    * @param {() => object} settings those of the conversation.
    * @param {() => void} onchange what is kept has changed, or it has begun or ended to answer.
-   * @param {{place: number, others: string[], onleave: ?(column: Column) => void, onbranch: (column: Column, count: number) => void}} where
+   * @param {{place: number, others: string[], onleave: ?(column: Column) => void, onbranch: (column: Column, count: number) => void, reader: ?Reader}} where
    *   it stands, and the models beside it: its own is another if it has none yet; `onleave` takes it
-   *   away, `onbranch` goes on from its first `count` messages elsewhere.
+   *   away, `onbranch` goes on from its first `count` messages elsewhere, `reader` reads them aloud.
    */
-  constructor(kept, models, settings, onchange, { place = 0, others = [], onleave = null, onbranch = () => {} } = {}) {
-    Object.assign(this, { kept, settings, onchange, onbranch });
+  constructor(kept, models, settings, onchange, { place = 0, others = [], onleave = null, onbranch = () => {}, reader = null } = {}) {
+    Object.assign(this, { kept, settings, onchange, onbranch, reader });
     this.#aborter = null;
     this.choice = element(
       "select",
@@ -112,6 +112,7 @@ export class Column {
       role === "assistant" && button(t("message.regenerate"), () => this.#again(at), small),
       role === "assistant" && content &&
         button(t("message.branch"), () => this.onbranch(this, at + 1), { ...small, title: t("message.branchLong") }),
+      role === "assistant" && content && this.reader?.offer(textOf(content)),
       ...this.#switcher(at),
     ].filter(Boolean);
   }

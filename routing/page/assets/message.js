@@ -54,9 +54,11 @@ export class MessageView {
     const parts = Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }];
     const text = parts.filter((part) => part.type === "text").map((part) => part.text).join("\n");
     if (text) this.#say(text, isWhole);
-    if (Array.isArray(content) && !this.#body.querySelector(":scope > img, :scope > .file")) {
+    if (Array.isArray(content) && !this.#body.querySelector(":scope > img, :scope > .file, :scope > audio")) {
       const images = parts.filter((part) => part.type === "image_url");
       this.#body.append(...images.map((part, place) => element("img", { src: part.image_url.url, alt: t("message.image", { place: place + 1 }) })));
+      const sounds = parts.filter((part) => part.type === "input_audio");
+      this.#body.append(...sounds.map((part, place) => soundOf(part.input_audio, t("message.sound", { place: place + 1 }))));
       const files = parts.filter((part) => part.type === "file");
       this.#body.append(...files.map((part) => element("p", { class: "file quiet" }, t("message.file", { name: part.file.filename ?? "" }))));
     }
@@ -96,6 +98,13 @@ export class MessageView {
     );
     if (logprobs?.length) this.#body.querySelector(":scope > .text")?.replaceWith(tokens(logprobs));
   }
+}
+
+const TYPES = { wav: "audio/wav", mp3: "audio/mpeg" };
+
+/** Something to play it with. */
+function soundOf({ data, format }, name) {
+  return element("audio", { controls: true, preload: "none", src: `data:${TYPES[format]};base64,${data}`, "aria-label": name });
 }
 
 function grow(node, text) {

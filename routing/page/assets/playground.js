@@ -11,6 +11,7 @@ import { presetsForm, settingsForm } from "./settings.js";
 import { asJSON, asMarkdown, download, read } from "./sharing.js";
 import { snippets } from "./snippets.js";
 import { t } from "./strings.js";
+import { Listener, Reader, abilities, chosen, writtenDown } from "./voice.js";
 
 const TITLE_LENGTH = 60;
 const SAVE_MS = 300;
@@ -20,7 +21,7 @@ const MOST_SIDES = 4;
 export async function playground(main) {
   let models;
   try {
-    models = (await (await ask("v1/models")).json()).data.map((model) => model.id);
+    models = (await (await ask("v1/models")).json()).data;
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     // What begins once there is a key ends with the room as well: it is kept, and streams no more.
@@ -39,13 +40,21 @@ export async function playground(main) {
   return () => page.stop();
 }
 
+const soundFile = (sound) => new File([sound], t("voice.file"), { type: sound.type });
+
 class Playground {
   #attached = [];
   #saving = 0;
   #unsaved = new Set();
 
   constructor(main, models) {
-    Object.assign(this, { main, models });
+    this.main = main;
+    this.models = models.map(({ id }) => id);
+    this.voice = abilities(models);
+    const tell = (problem) => { this.problem.textContent = problem; };
+    this.reader = new Reader(this.voice.speakers, () => this.conversation.settings, tell);
+    this.dictation = new Listener({ begin: "voice.dictate", end: "voice.endDictation" }, (sound) => this.#writeDown(sound), tell);
+    this.recording = new Listener({ begin: "voice.record", end: "voice.endRecording" }, (sound) => this.#attach([soundFile(sound)]), tell);
   }
 
   async start() {
@@ -55,11 +64,13 @@ class Playground {
 
   /** Leave it: what is streamed stops, what is not saved yet is. */
   async stop() {
-    await Promise.all(this.columns.map((column) => column.stop()));
+    this.reader.stop();
+    await Promise.all([this.dictation.stop(), this.recording.stop(), ...this.columns.map((column) => column.stop())]);
     await this.#save();
   }
 
   open(conversation) {
+    this.reader.stop();
     this.columns?.forEach((column) => column.stop());
     this.conversation = conversation;
     this.columns = conversation.columns.map((kept, place) => this.#column(conversation, place));
@@ -73,6 +84,7 @@ class Playground {
       others: conversation.columns.slice(0, place).map(({ model }) => model),
       onleave: place ? (column) => this.#without(column) : null,
       onbranch: (column, count) => this.#branch(column, count),
+      reader: this.reader,
     });
   }
 
@@ -118,11 +130,12 @@ class Playground {
       ),
     );
     this.#showSides();
+    this.#showRecording();
     this.#showList();
   }
 
   #showSettings() {
-    const form = settingsForm(this.conversation.settings, () => this.#saveSoon(this.conversation));
+    const form = settingsForm(this.conversation.settings, () => this.#saveSoon(this.conversation), this.voice);
     this.options?.replaceWith(form);
     this.options = form;
   }
@@ -179,8 +192,32 @@ class Playground {
       labelled(t("playground.message"), this.text),
       this.attached,
       this.problem,
-      element("div", { class: "row" }, this.sending, this.stopping, labelled(t("playground.files"), this.files)),
+      element(
+        "div",
+        { class: "row" },
+        this.sending,
+        this.stopping,
+        this.voice.writers.length > 0 && this.dictation.button,
+        this.recording.button,
+        labelled(t("playground.files"), this.files),
+      ),
     );
+  }
+
+  /** Put what was dictated where the caret is. */
+  async #writeDown(sound) {
+    announce(t("voice.writing"));
+    const said = await writtenDown(sound, chosen(this.conversation.settings.dictate_by, this.voice.writers));
+    const { selectionStart: from, selectionEnd: to, value } = this.text;
+    const gap = from && /\S/.test(value[from - 1]) ? " " : "";
+    this.text.setRangeText(gap + said, from, to, "end");
+    this.text.focus();
+    announce(said || t("voice.nothing"));
+  }
+
+  /** Offer to record for models that hear. */
+  #showRecording() {
+    this.recording.button.hidden = !this.columns.some(({ kept }) => this.voice.listeners.has(kept.model));
   }
 
   async #attach(files) {
@@ -317,6 +354,7 @@ class Playground {
   // What is kept ----------------------------------------------------------------------------------
 
   #changed(conversation) {
+    this.#showRecording();
     this.sending.disabled = this.isBusy;
     this.stopping.hidden = !this.isBusy;
     this.#saveSoon(conversation);

@@ -5,6 +5,7 @@ import { announce, button, element, labelled } from "./dom.js";
 import * as presets from "./presets.js";
 import { t } from "./strings.js";
 import { toolsForm } from "./tools_form.js";
+import { DEFAULT_VOICE } from "./voice.js";
 
 const EXAMPLE_TOOLS = `[{"type": "function", "function": {
   "name": "get_weather",
@@ -20,8 +21,8 @@ const options = (pairs) => pairs.map(([value, text]) => element("option", { valu
 
 const EFFORTS = ["none", "minimal", "low", "medium", "high"];
 
-/** Fields that write to `settings`; `onchange` is called after each change. */
-export function settingsForm(settings, onchange) {
+/** Fields that write to `settings`; `onchange` is called after each change. `voice`: see `abilities`. */
+export function settingsForm(settings, onchange, { writers, speakers }) {
   const kept = (name, field) => {
     const property = field.type === "checkbox" ? "checked" : "value";
     if (settings[name] !== undefined) field[property] = settings[name];
@@ -55,6 +56,9 @@ export function settingsForm(settings, onchange) {
     labelled(t("settings.format"), format),
     schema,
     element("label", { class: "check" }, kept("logprobs", element("input", { type: "checkbox" })), element("span", {}, t("settings.logprobs"))),
+    writers.length > 1 && labelled(t("settings.dictateBy"), kept("dictate_by", element("select", {}, ...options(writers.map((each) => [each, each]))))),
+    speakers.length > 1 && labelled(t("settings.readBy"), kept("read_by", element("select", {}, ...options(speakers.map((each) => [each, each]))))),
+    speakers.length > 0 && labelled(t("settings.voice"), kept("voice", element("input", { placeholder: DEFAULT_VOICE }))),
     toolsForm(settings, onchange),
     labelled(t("settings.tools"), kept("tools", element("textarea", { rows: "5", spellcheck: "false", placeholder: EXAMPLE_TOOLS }))),
     labelled(t("settings.more"), kept("more", element("textarea", { rows: "2", spellcheck: "false", placeholder: '{"top_k": 40}' }))),

@@ -39,7 +39,13 @@ def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     # Chromium has no sandbox for root, and containers have a small /dev/shm.
-    arguments = ["--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    arguments = [
+        "--disable-dev-shm-usage",
+        # A microphone that beeps; a page that asks for it is let.
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),
+    ]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=PROGRAM, args=arguments)
         try:

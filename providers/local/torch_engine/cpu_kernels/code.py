@@ -69,6 +69,13 @@ class Value:
     def __lshift__(self, other: Number) -> Value:
         return self._do("", "shl", other)
 
+    def __and__(self, other: Number) -> Value:
+        return self._do("", "and_", other)
+
+    def __rshift__(self, other: Number) -> Value:
+        """What moves in are zeros."""
+        return self._do("", "lshr", other)
+
     def times(self, factor: Number, plus: Value) -> Value:
         """`self * factor + plus`, rounded once."""
         return self.code.call("llvm.fma", self, self.code.like(factor, self.type), plus)
@@ -109,6 +116,11 @@ class Value:
         lanes = isinstance(self.type, ir.VectorType)
         wanted = vector_of(element, self.type.count) if lanes else element
         return Value(self.code, convert(self.made, wanted))
+
+    def as_unsigned(self, element: ir.IntType) -> Value:
+        """Integers that have no sign as wider ones."""
+        wanted = vector_of(element, self.type.count)
+        return Value(self.code, self.code.builder.zext(self.made, wanted))
 
     def bits_as(self, type_: ir.Type) -> Value:
         """The same bits as another type of the same size."""

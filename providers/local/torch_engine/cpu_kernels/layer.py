@@ -1,4 +1,4 @@
-"""A whole layer of sequences that decode in one kernel, for weights of 8 bits.
+"""A whole layer of sequences that decode in one kernel, for weights of 8 or 4 bits.
 
 With an operation after the other, starting them and waiting for all threads to begin takes a fifth
 of the time of a step with a single sequence.
@@ -22,7 +22,8 @@ from providers.local.torch_engine.cpu_kernels.code import (
     Value,
 )
 from providers.local.torch_engine.cpu_kernels.library import kernel
-from providers.local.torch_engine.cpu_kernels.products import GROUP, TILE, Int8Linear, product
+from providers.local.torch_engine.cpu_kernels.packing import GROUP, TILE
+from providers.local.torch_engine.cpu_kernels.products import PackedLinear, product
 from providers.local.torch_engine.model.decoder import Layer
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 
@@ -35,11 +36,13 @@ class Weights:
         addresses: of the parameters from `input_norm` to `down_bias`, 0 for a norm that is missing.
         qkv: outputs of that product.
         intermediate: inputs of the last product.
+        bits: of a weight.
     """
 
     addresses: tuple[int, ...]
     qkv: int
     intermediate: int
+    bits: int
 
 
 def weights_of(layer: Layer) -> Weights | None:
@@ -48,16 +51,19 @@ def weights_of(layer: Layer) -> Weights | None:
         return None
     if layer.input_norm is None or layer.mlp_input_norm is None:
         return None
-    found: list[Int8Linear] = []
+    found: list[PackedLinear] = []
     for each in (layer.qkv, layer.out, layer.mlp.gate_up, layer.mlp.down):
         # Rows without gaps, for the next operation.
-        if not isinstance(each, Int8Linear) or each.outputs % TILE or each.inputs % GROUP:
+        if not isinstance(each, PackedLinear) or each.outputs % TILE or each.inputs % GROUP:
             return None
         found.append(each)
+    bits = found[0].bits
+    if any(each.bits != bits for each in found):
+        return None
     qkv, out, gate_up, down = ((each.packed.data_ptr(), each.bias.data_ptr()) for each in found)
     of_norms = (0 if norm is None else norm.weight.data_ptr() for norm in layer.norms)
     addresses = (*of_norms, *qkv, *out, *gate_up, *down)
-    return Weights(addresses, found[0].outputs, found[3].inputs)
+    return Weights(addresses, found[0].outputs, found[3].inputs, bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,7 @@ def layer(
     norms_heads: bool,
     norms_results: bool,
     activation: str,
+    bits: int,
 ) -> None:
     """See `decoder.Step.layer`; `added` is what the layer before adds, and becomes this one's.
 
@@ -185,7 +192,9 @@ def layer(
 
     def multiply(x: Pointer, inputs: int, weights: Pointer, bias: Pointer, into: Pointer) -> None:
         groups, tiles = code.integer(inputs // GROUP), code.integer(outputs[into] // TILE)
-        product.within(code, x, integers, scales, weights, bias, into, tokens, groups, tiles)
+        product.within(
+            code, x, integers, scales, weights, bias, into, tokens, groups, tiles, bits=bits
+        )
         code.wait_for_all()
 
     def add_and_norm(x: Pointer, weight: Pointer) -> None:

@@ -1,8 +1,4 @@
-"""Matrix products with weights of 8 bits.
-
-Weights lie in tiles of `TILE` outputs. A tile is a row of blocks, one for every `GROUP` inputs: the
-scales of its outputs (float16, `TILE`), and its weights, two inputs of each output side by side
-(`GROUP / 2` times `TILE` times 2 bytes). Whoever multiplies reads them from front to end.
+"""Matrix products with weights of 8 or 4 bits, which lie as `packing` says.
 
 Activations get 16 bits and a scale for each row. Products of theirs with 8 bits fit into 32 over a
 group, so these sums are exact, and what a row gets does not depend on the others.
@@ -28,63 +24,28 @@ from providers.local.torch_engine.cpu_kernels.code import (
     vector_of,
 )
 from providers.local.torch_engine.cpu_kernels.library import kernel
-
-TILE = 16
-GROUP = 32
-"""Weights with a scale of their own: with 64 of them a third more of the likeliest tokens change
-(`bench.quantization`)."""
-
-BLOCK = 2 * TILE + GROUP * TILE
-"""Bytes of a group's weights in a tile, with their scales."""
+from providers.local.torch_engine.cpu_kernels.packing import (
+    GROUP,
+    LARGEST_CODE,
+    PACKINGS,
+    TILE,
+    quantize,
+)
 
 ROWS_AT_ONCE = (6, 4, 2, 1)
 """What the sums of fit into AVX2's sixteen registers; the most first."""
 
-AHEAD = 2 * BLOCK
-"""Bytes that weights are asked for before they are read. The processor's own prefetching ends with
+AHEAD = 2
+"""Blocks that weights are asked for before they are read. The processor's own prefetching ends with
 each page of 4096 bytes: a row takes a tenth longer without."""
 
 CACHE_LINE = 64
 
 LARGEST_ACTIVATION = 32767
-LARGEST_WEIGHT = 127
-
-
-def quantize(weight: torch.Tensor) -> torch.Tensor:
-    """Weights as above.
-
-    Args:
-        weight: `[outputs, inputs]`, floats.
-
-    Returns:
-        `[tiles, groups, BLOCK]`, uint8; outputs and inputs are filled up with zeros.
-    """
-    outputs, inputs = weight.shape
-    missing = (-inputs % GROUP, -outputs % TILE)
-    if any(missing):
-        weight = torch.nn.functional.pad(weight, (0, missing[0], 0, missing[1]))
-    grouped = weight.float().unflatten(1, (-1, GROUP))
-    scales = _rounded_up(grouped.abs().amax(2) / LARGEST_WEIGHT)
-    integers = (grouped / scales.float().unsqueeze(2)).round_().to(torch.int8)
-    tiles, groups = len(weight) // TILE, grouped.shape[1]
-    packed = torch.empty(tiles, groups, BLOCK, dtype=torch.uint8)
-    head, body = packed[..., : 2 * TILE], packed[..., 2 * TILE :]
-    head.view(torch.float16).copy_(scales.view(tiles, TILE, groups).transpose(1, 2))
-    pairs = integers.view(tiles, TILE, groups, GROUP // 2, 2).permute(0, 2, 3, 1, 4)
-    body.view(torch.int8).unflatten(2, (GROUP // 2, TILE, 2)).copy_(pairs)
-    return packed
-
-
-def _rounded_up(scales: torch.Tensor) -> torch.Tensor:
-    """As float16, none smaller than it was, so that the largest weight still fits, and none 0."""
-    rounded = scales.half()
-    # The bits of positive floats are in their order.
-    above = (rounded.view(torch.int16) + 1).view(torch.float16)
-    return torch.where((rounded.float() < scales) | (rounded == 0), above, rounded)
 
 
 @dataclass(frozen=True, slots=True)
-class Int8Linear:
+class PackedLinear:
     """A matrix product; see `linear.Linear`.
 
     Attributes:
@@ -92,21 +53,23 @@ class Int8Linear:
         outputs: how many there are; the tiles may have more.
         inputs: how many there are; the groups may have more.
         bias: `[tiles * TILE]`.
+        bits: of a weight.
     """
 
     packed: torch.Tensor
     outputs: int
     inputs: int
     bias: torch.Tensor
+    bits: int
 
     @classmethod
-    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None) -> Int8Linear:
+    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None, bits: int) -> PackedLinear:
         """One with this weight `[outputs, inputs]` and bias `[outputs]`."""
-        packed, (outputs, inputs) = quantize(weight), weight.shape
+        packed, (outputs, inputs) = quantize(weight, bits), weight.shape
         padded = torch.zeros(len(packed) * TILE)
         if bias is not None:
             padded[:outputs] = bias
-        return cls(packed, outputs, inputs, padded)
+        return cls(packed, outputs, inputs, padded, bits)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """The outputs of `rows`: both are float32."""
@@ -118,7 +81,7 @@ class Int8Linear:
         found = rows.new_empty(tokens, tiles * TILE)
         integers = rows.new_empty(tokens, groups * GROUP, dtype=torch.int16)
         scales = rows.new_empty(tokens)
-        product.compiled()(
+        product.compiled(bits=self.bits)(
             rows.data_ptr(),
             integers.data_ptr(),
             scales.data_ptr(),
@@ -154,6 +117,8 @@ def product(
     tokens: Value,
     groups: Value,
     tiles: Value,
+    *,
+    bits: int,
 ) -> None:
     """`rows`, `[tokens, groups * GROUP]`, times weights.
 
@@ -168,6 +133,7 @@ def product(
         bias: `[tiles * TILE]`.
         found: `[tokens, tiles * TILE]`.
         tokens, groups, tiles: how many there are.
+        bits: of a weight.
     """
     inputs = groups * GROUP
     first, end = code.share_of(tokens)
@@ -177,7 +143,7 @@ def product(
     code.wait_for_all()
     first, end = code.share_of(tiles)
     with code.loop(end, first) as tile:
-        weights, start = packed.at(tile * groups * BLOCK), tile * TILE
+        weights, start = packed.at(tile * groups * PACKINGS[bits].block), tile * TILE
         done: Value = code.integer(0)
         for count in ROWS_AT_ONCE:
             until = tokens - (tokens - done) % count
@@ -192,6 +158,7 @@ def product(
                     groups,
                     tiles,
                     rows=count,
+                    bits=bits,
                 )
             done = until
 
@@ -222,30 +189,31 @@ def _multiply(
     tiles: Value,
     *,
     rows: int,
+    bits: int,
 ) -> None:
     """A tile's outputs for some rows."""
+    packing = PACKINGS[bits]
     parts = range(TILE // LANES)
     totals = [[Variable(code, code.zeros(FLOAT)) for _ in parts] for _ in range(rows)]
     sums = [[Variable(code, code.zeros(INT32)) for _ in parts] for _ in range(rows)]
     with code.loop(groups) as group:
-        block = weights.at(group * BLOCK)
-        for line in range(AHEAD, AHEAD + BLOCK + CACHE_LINE - 1, CACHE_LINE):
+        block = weights.at(group * packing.block)
+        ahead = AHEAD * packing.block
+        for line in range(ahead, ahead + packing.block + CACHE_LINE - 1, CACHE_LINE):
             block.at(line).prefetch()
+        zeros = [_zeros(block.at(2 * TILE + LANES * part)) for part in parts] if bits == 4 else []
         for of_row in sums:
             for summed in of_row:
                 summed.value = code.zeros(INT32)
         with code.loop(GROUP // 2, step=2) as start:
-            for pair in (start, start + 1):
-                columns = [
-                    block.load(pair * (2 * TILE) + (2 * TILE + 2 * LANES * part), 2 * LANES)
-                    for part in parts
-                ]
-                widened = [column.to(INT16) for column in columns]
+            lines = block.at(start * (2 * TILE * bits // 8) + packing.weights_at)
+            two = _two_of_8_bits(lines) if bits == 8 else _two_of_4_bits(lines, zeros)
+            for pair, columns in zip((start, start + 1), two, strict=True):
                 for row, of_row in enumerate(sums):
                     place = (groups * row + group) * GROUP + pair * 2
-                    two = integers.at(place).of(INT32).load(0)
-                    activations = two.spread().bits_as(vector_of(INT16, 2 * LANES))
-                    for summed, column in zip(of_row, widened, strict=True):
+                    both = integers.at(place).of(INT32).load(0)
+                    activations = both.spread().bits_as(vector_of(INT16, 2 * LANES))
+                    for summed, column in zip(of_row, columns, strict=True):
                         summed.value += _pairwise(column, activations)
         for part in parts:
             of_group = block.of(HALF).load(part * LANES, LANES).to(FLOAT)
@@ -257,6 +225,28 @@ def _multiply(
         for part in parts:
             constant = bias.load(part * LANES, LANES)
             output.store(part * LANES, total[part].value.times(scale, constant))
+
+
+def _two_of_8_bits(lines: Pointer) -> list[list[Value]]:
+    """For two pairs of inputs, one after the other: the weights of a tile's outputs, by its parts,
+    in 16 bits."""
+    return [
+        [lines.load(at, 2 * LANES).to(INT16) for at in range(line, line + 2 * TILE, 2 * LANES)]
+        for line in (0, 2 * TILE)
+    ]
+
+
+def _two_of_4_bits(lines: Pointer, zeros: list[Value]) -> list[list[Value]]:
+    bytes_ = [lines.load(at, 2 * LANES).as_unsigned(INT16) for at in range(0, 2 * TILE, 2 * LANES)]
+    return [
+        [(each & LARGEST_CODE) - zero for each, zero in zip(bytes_, zeros, strict=True)],
+        [(each >> 4) - zero for each, zero in zip(bytes_, zeros, strict=True)],
+    ]
+
+
+def _zeros(of_part: Pointer) -> Value:
+    """What is subtracted from each of two integers of a part's outputs."""
+    return (of_part.load(0, LANES).to(INT32) * 0x10001).bits_as(vector_of(INT16, 2 * LANES))
 
 
 def _pairwise(left: Value, right: Value) -> Value:

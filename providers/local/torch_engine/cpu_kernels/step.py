@@ -60,6 +60,7 @@ class CPUKernels:
         }
         self.layer: list[Call] = []
         if self.weights:
+            weights = next(iter(self.weights.values()))
             self.layer = [
                 whole_layer.compiled(
                     **sizes,
@@ -70,7 +71,8 @@ class CPUKernels:
                     norms_results=norms_results,
                     activation=decoder.activation,
                     size=decoder.embedding.shape[1],
-                    intermediate=next(iter(self.weights.values())).intermediate,
+                    intermediate=weights.intermediate,
+                    bits=weights.bits,
                     pairs=rope.dimensions // 2,
                 )
                 for rope in decoder.ropes

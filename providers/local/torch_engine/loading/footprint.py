@@ -20,9 +20,13 @@ from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
+from providers.local.torch_engine.model.linear import PACKED
 
 INT8_BYTES = 1 + 2 / 32
 """Of a weight of 8 bits: itself, and its part of a scale."""
+
+INT4_BYTES = 0.5 + 3 / 32
+"""Of one of 4 bits: itself, and its part of a scale and a zero."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,12 @@ def footprint(
     stays = read
     loading = read
     if why_not(architecture) is None:
-        quantization = chosen_quantization(name, config, device, dtype)
+        quantization = chosen_quantization(name, folder, config, device, dtype)
         stays = weight_bytes(counts, dtype, quantization)
-        if quantization == "int8":
+        if quantization in PACKED:
             from providers.local.torch_engine.loading import weight_cache  # for x86 alone
 
-            kept = weight_cache.file_in(folder)
+            kept = weight_cache.file_in(folder, quantization)
             if kept.is_file():
                 loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
@@ -130,11 +134,15 @@ def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
     """What they take once they are loaded, in numbers of this kind."""
-    each = {"none": dtype.itemsize, "float16": 2, "int8": INT8_BYTES}[quantization]
     if quantization == "none":
-        return int(counts.all * each)
+        return int(counts.all * dtype.itemsize)
     # The table stays in float32; where it is the head as well, that is one more, and quantized.
-    return int(counts.embedding * dtype.itemsize + counts.all * each)
+    table = counts.embedding * dtype.itemsize
+    if quantization == "int4":
+        # The head, as large as the table, has 8 bits.
+        layers = counts.all - counts.embedding
+        return int(table + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
+    return int(table + counts.all * {"float16": 2, "int8": INT8_BYTES}[quantization])
 
 
 def cache_bytes(

@@ -18,6 +18,7 @@ from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.engine import LocalModel
+from providers.local.models.quantized import is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
@@ -58,6 +59,7 @@ SCORED_TOKENS = 128
 NEEDS = {
     "float16": "a CPU with FBGEMM's kernels (x86 with AVX2)",
     "int8": "an x86 CPU with AVX2, Linux and the package llvmlite",
+    "int4": "an x86 CPU with AVX2, Linux and the package llvmlite",
 }
 """For each kind of weights; see `linear.MAKES`."""
 
@@ -163,10 +165,10 @@ def _load(
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
     if unbatched is None:
-        quantization = chosen_quantization(name, config, device, dtype)
+        quantization = chosen_quantization(name, folder, config, device, dtype)
         decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
-        if quantization == "int8" and kept is None:
-            _keep_beside_weights(folder, read)
+        if quantization in linear.PACKED and kept is None:
+            _keep_beside_weights(folder, read, quantization)
         vocab_size = len(decoder.embedding)
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
         runner, blocks, kernels, long_rope, cache_bytes = paged(
@@ -273,29 +275,29 @@ def _decoder(
     *,
     apart: bool = False,
 ) -> Decoder:
-    """The model, made of its weights; those of 8 bits are kept beside it."""
+    """The model, made of its weights; those that are packed are kept beside it."""
     make = linear.MAKES[quantization]
     if apart and quantization == "none":
         make = linear.in_pairs
-    if quantization == "int8":
+    if quantization in linear.PACKED:
         from providers.local.torch_engine.loading import weight_cache
 
-        kept = weight_cache.read(folder)
+        kept = weight_cache.read(folder, quantization)
         if kept is not None:
             return kept
     module = _module(name, folder, device, dtype)
     with torch.inference_mode():
-        decoder = decoder_of(module, make)
-    if quantization == "int8":
-        weight_cache.write(folder, decoder)
+        decoder = decoder_of(module, make, linear.HEADS.get(quantization))
+    if quantization in linear.PACKED:
+        weight_cache.write(folder, decoder, quantization)
     return decoder
 
 
-def _keep_beside_weights(folder: Path, read: FolderReading) -> None:
+def _keep_beside_weights(folder: Path, read: FolderReading, quantization: str) -> None:
     """Keep what was read, where the weights are kept: without these it would save nothing."""
     from providers.local.torch_engine.loading import weight_cache
 
-    if weight_cache.file_in(folder).is_file():
+    if weight_cache.file_in(folder, quantization).is_file():
         keep_reading(folder, read)
 
 
@@ -367,13 +369,13 @@ def _check_deterministic(
     if missing is not None:
         raise ProviderStartError(
             f"The model '{name}' can't be 'deterministic', as {missing}: that is for x86 CPUs, in"
-            " float32 or with weights of 8 or 16 bits, and for models that run in batches. Leave"
+            " float32 or with weights of 4, 8 or 16 bits, and for models that run in batches. Leave"
             " 'deterministic' out of the template, or set 'device: cpu'."
         )
 
 
 def chosen_quantization(
-    name: str, config: TorchConfig, device: torch.device, dtype: torch.dtype
+    name: str, folder: Path, config: TorchConfig, device: torch.device, dtype: torch.dtype
 ) -> str:
     """How the weights of a model that is batched are kept: one of `linear.MAKES`.
 
@@ -384,13 +386,16 @@ def chosen_quantization(
         kind
         for kind, there in (
             ("int8", linear.kernels_possible()),
+            ("int4", linear.kernels_possible()),
             ("float16", linear.fbgemm_available()),
         )
         if there and device.type == "cpu" and dtype == torch.float32
     ]
     if config.quantization == "auto":
         # Who asks for float32 means it.
-        return possible[0] if possible and config.dtype == "auto" else "none"
+        if not possible or config.dtype != "auto":
+            return "none"
+        return "int4" if "int4" in possible and is_int4(folder) else possible[0]
     if config.quantization not in ("none", *possible):
         raise ProviderStartError(
             f"The model '{name}' can't run with 'quantization: {config.quantization}': that needs"

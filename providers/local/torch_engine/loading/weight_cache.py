@@ -1,8 +1,9 @@
-"""Weights of 8 bits kept beside their model: the next start reads them alone.
+"""Weights of 8 or 4 bits kept beside their model: the next start reads them alone.
 
-They are in `.llama-compat/int8.safetensors` in the model's folder: a decoder's tensors by where
-they are in it, and as metadata the rest of it, what it was made of, and a sum of all that. It is
-made anew when the model's files, this code or transformers have changed, and when it is damaged.
+They are in `.llama-compat/int8.safetensors`, or `int4.safetensors`, in the model's folder: a
+decoder's tensors by where they are in it, and as metadata the rest of it, what it was made of, and
+a sum of all that. It is made anew when the model's files, this code or transformers have changed,
+and when it is damaged.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from safetensors.torch import save_file
 
 from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine import formats
-from providers.local.torch_engine.cpu_kernels import products
-from providers.local.torch_engine.cpu_kernels.products import Int8Linear
+from providers.local.torch_engine.cpu_kernels import packing, products
+from providers.local.torch_engine.cpu_kernels.products import PackedLinear
 from providers.local.torch_engine.loading import architectures, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
@@ -37,24 +38,26 @@ log = logging.getLogger(__name__)
 
 CLASSES = {
     each.__name__: each
-    for each in (Decoder, Experts, GatedMLP, Int8Linear, Layer, Norm, Rope, Rows)
+    for each in (Decoder, Experts, GatedMLP, Layer, Norm, PackedLinear, Rope, Rows)
 }
-"""What a decoder with weights of 8 bits is made of, beside tensors, lists, numbers and dtypes."""
+"""What a decoder with such weights is made of, beside tensors, lists, numbers and dtypes."""
 
 
-def file_in(folder: Path) -> Path:
-    """Where the weights of the model in `folder` are kept."""
-    return folder / ".llama-compat" / "int8.safetensors"
+def file_in(folder: Path, quantization: str) -> Path:
+    """Where the weights of the model in `folder` are kept: `quantization` is of `linear.PACKED`."""
+    return folder / ".llama-compat" / f"{quantization}.safetensors"
 
 
-def read(folder: Path) -> Decoder | None:
+def read(folder: Path, quantization: str) -> Decoder | None:
     """The decoder of the model in `folder`; None if it isn't kept, or is of another state of it.
 
     Args:
         folder: in Hugging Face's layout.
+        quantization: of its weights, of `linear.PACKED`.
     """
+    file = file_in(folder, quantization)
     try:
-        with safe_open(file_in(folder), framework="pt") as kept:
+        with safe_open(file, framework="pt") as kept:
             metadata = kept.metadata()
             if not metadata or metadata.get("source") != _source(folder):
                 return None
@@ -63,14 +66,14 @@ def read(folder: Path) -> Decoder | None:
     except (OSError, SafetensorError):
         return None
     if metadata.get("sum") != _sum(metadata["decoder"], tensors):
-        log.warning("the weights of 8 bits in %s are damaged, and made anew", file_in(folder))
+        log.warning("the weights in %s are damaged, and made anew", file)
         return None
     made = _rebuilt(json.loads(metadata["decoder"]), tensors)
     assert isinstance(made, Decoder)
     return made
 
 
-def write(folder: Path, decoder: Decoder) -> None:
+def write(folder: Path, decoder: Decoder, quantization: str) -> None:
     """Keep the decoder of the model in `folder`; where that can't be written, it isn't kept."""
     tensors: dict[str, torch.Tensor] = {}
     described = json.dumps(_described(decoder, "", tensors))
@@ -79,7 +82,7 @@ def write(folder: Path, decoder: Decoder) -> None:
         "source": _source(folder),
         "sum": _sum(described, tensors),
     }
-    file = file_in(folder)
+    file = file_in(folder, quantization)
     try:
         file.parent.mkdir(exist_ok=True)
         lock = FileLock(file.with_suffix(".lock"), timeout=0)
@@ -92,11 +95,11 @@ def write(folder: Path, decoder: Decoder) -> None:
             # Whole or not at all, for other processes and after a power failure.
             written.replace(file)
     except Timeout:
-        log.info("another process is keeping the weights of 8 bits in %s", file)
+        log.info("another process is keeping the weights in %s", file)
     except (OSError, SafetensorError) as error:
-        log.info("the weights of 8 bits can't be kept in %s: %s", file.parent, error)
+        log.info("the weights of %s can't be kept in %s: %s", quantization, file.parent, error)
     else:
-        log.info("the weights of 8 bits are kept in %s", file)
+        log.info("the weights are kept in %s", file)
 
 
 def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -110,7 +113,7 @@ def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
-    modules = (architectures, decoder_module, experts, gated_mlp, products, weights)
+    modules = (architectures, decoder_module, experts, gated_mlp, packing, products, weights)
     files = [str(each.__file__) for each in modules]
     return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])
 

@@ -20,13 +20,14 @@ from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
 
 
-def decoder_of(model: Any, make: linear.Make) -> Decoder:
+def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = None) -> Decoder:
     """The weights of a transformers language model, merged; `model` is used up by it.
 
     Args:
         model: on its device; its `config` passed `why_not`. Of one that takes pictures too, the
             part that reads text.
         make: of the matrix products.
+        make_head: of the last of them, which tells the tokens; as the others are if None.
 
     Returns:
         The model; tell it how far its positions reach.
@@ -72,7 +73,7 @@ def decoder_of(model: Any, make: linear.Make) -> Decoder:
         layers=layers,
         ropes=ropes,
         norm=norm,
-        head=make(model.get_output_embeddings().weight.detach(), None),
+        head=(make_head or make)(model.get_output_embeddings().weight.detach(), None),
         heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads,
         head_dim=head_dim,

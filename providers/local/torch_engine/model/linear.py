@@ -78,13 +78,23 @@ def int8(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
     A quarter of the memory is read, and twice as many products are made at once.
     """
-    from providers.local.torch_engine.cpu_kernels.products import Int8Linear
+    from providers.local.torch_engine.cpu_kernels.products import PackedLinear
 
-    return Int8Linear.of(weight, bias)
+    return PackedLinear.of(weight, bias, 8)
+
+
+def int4(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """Weights of 4 bits, a scale and a zero for each 32 of an output's; activations of 16 bits.
+
+    What a checkpoint has as 4 bits with a scale for a multiple of 32 is what it was.
+    """
+    from providers.local.torch_engine.cpu_kernels.products import PackedLinear
+
+    return PackedLinear.of(weight, bias, 4)
 
 
 def kernels_possible() -> bool:
-    """Whether our own kernels, `int8`'s, can be compiled for this CPU."""
+    """Whether our own kernels, `int8`'s and `int4`'s, can be compiled for this CPU."""
     try:
         from providers.local.torch_engine.cpu_kernels.library import possible
     except ImportError:
@@ -92,5 +102,11 @@ def kernels_possible() -> bool:
     return possible()
 
 
-MAKES: Mapping[str, Make] = {"none": plain, "float16": float16, "int8": int8}
+MAKES: Mapping[str, Make] = {"none": plain, "float16": float16, "int8": int8, "int4": int4}
 """By what a template calls them as `quantization`."""
+
+HEADS: Mapping[str, Make] = {"int4": int8}
+"""What makes the head, where that is not made as all else: the likeliest token hangs on it."""
+
+PACKED = frozenset({"int8", "int4"})
+"""Those that take long to make, and are kept beside the model."""

@@ -76,6 +76,11 @@ CASES: list[tuple[str, str, str, Any]] = [
     ("anthropic", "claude-sonnet-5-5", "released", None),
     ("anthropic", "claude-opus-5", "successor", "claude-opus-5-5"),
     # OpenAI
+    ("openai", "whisper-1", "input", ("audio",)),
+    ("azure", "gpt-4o-transcribe-diarize", "makes", ("text",)),
+    ("openai", "gpt-4o-mini-tts-2025-12-15", "makes", ("audio",)),
+    ("openai", "tts-1-hd", "input", ("text",)),
+    ("openai", "gpt-audio-mini", "makes", ("text", "audio")),
     ("openai", "gpt-6-sol", "renamed", {"max_tokens": "max_completion_tokens"}),
     ("openai", "gpt-4o", "renamed", None),
     ("openai", "gpt-5.3-chat-latest", "renamed", None),

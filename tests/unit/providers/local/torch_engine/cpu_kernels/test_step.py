@@ -56,10 +56,11 @@ def test_every_operation_of_every_architecture(tmp_path: Path, name: str) -> Non
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
 
 
+@pytest.mark.parametrize("make", [linear.int8, linear.int4])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_layer_with_weights_of_8_bits(tmp_path: Path, name: str) -> None:
+def test_every_layer_with_packed_weights(tmp_path: Path, name: str, make: linear.Make) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(make_architecture(tmp_path, name))
-    decoder = decoder_of(model.eval(), linear.int8)
+    decoder = decoder_of(model.eval(), make)
     decoder.reach(512)
     kernels = CPUKernels(decoder, BLOCK_SIZE)
     assert len(kernels.weights) == len(decoder.layers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +13,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.footprint import count_weights
+from providers.local.torch_engine.loading.loader import chosen_quantization
+from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, reference, running
@@ -112,6 +116,26 @@ async def assert_same(pair: Pair, *, tolerance: float = 0.0) -> None:
         assert await said(pair.quantized, "int8") == await said(pair.plain, "int8")
         # What was kept is read in its place: the second start needs no weights.
         assert (pair.quantized / ".llama-compat" / "int8.safetensors").is_file()
+
+
+def assert_kept(pair: Pair) -> None:
+    """On a CPU with kernels for them the integers of 4 bits are kept as they are."""
+    if not linear.kernels_possible():
+        return
+    device, config = torch.device("cpu"), TorchConfig(device="cpu")
+    assert chosen_quantization("m", pair.quantized, config, device, torch.float32) == "int4"
+    packed, plain = (
+        decoder_of(read_model(transformers.AutoModelForCausalLM, folder, dtype=torch.float32), make)
+        for folder, make in ((pair.quantized, linear.int4), (pair.plain, linear.plain))
+    )
+    rows = torch.randn(3, 192, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        # The first layer's output was not packed, and no checkpoint says so.
+        for product in ("qkv", "mlp.gate_up"):
+            find = attrgetter(product)
+            found, expected = (find(each.layers[1])(rows) for each in (packed, plain))
+            # Activations have 16 bits.
+            assert float((found - expected).norm() / expected.norm()) < 1e-4
 
 
 async def said(folder: Path, quantization: str = "none") -> list[list[int]]:

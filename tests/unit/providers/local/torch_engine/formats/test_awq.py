@@ -13,6 +13,7 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 
 from tests.unit.providers.local.torch_engine.formats.checkpoints import (
     Tensors,
+    assert_kept,
     assert_same,
     make_pair,
 )
@@ -47,4 +48,6 @@ async def test_groups(tmp_path: Path, size: int) -> None:
         return parts, ((values - zeros[group]).float() * scales[group]).T.contiguous()
 
     settings = {"quant_method": "awq", "bits": 4, "group_size": size, "version": "gemm"}
-    await assert_same(make_pair(tmp_path, quantize, settings, shards=2))
+    pair = make_pair(tmp_path, quantize, settings, shards=2)
+    await assert_same(pair)
+    assert_kept(pair)

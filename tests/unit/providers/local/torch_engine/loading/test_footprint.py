@@ -70,7 +70,9 @@ def test_the_cache_that_is_made_is_no_larger_than_was_told(folder: Path) -> None
 
 def test_weights_of_fewer_bits_take_less(folder: Path) -> None:
     counts = count_weights(folder)
-    sizes = [weight_bytes(counts, torch.float32, each) for each in ("none", "float16", "int8")]
+    sizes = [
+        weight_bytes(counts, torch.float32, each) for each in ("none", "float16", "int8", "int4")
+    ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[2] < sizes[0] / 2
 

@@ -43,9 +43,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     kinds = []
     decoder_of = loader.decoder_of
 
-    def watched(module: object, make: linear.Make) -> object:
+    def watched(module: object, make: linear.Make, make_head: linear.Make | None) -> object:
         kinds.append(next(kind for kind, each in linear.MAKES.items() if each is make))
-        return decoder_of(module, make)
+        return decoder_of(module, make, make_head)
 
     monkeypatch.setattr(loader, "decoder_of", watched)
     return kinds
@@ -75,15 +75,26 @@ def test_what_is_kept_computes_the_same_to_the_bit(
     make_architecture(tmp_path, name)
     first = logits(tmp_path)
     assert made == ["int8"]
-    assert weight_cache.file_in(tmp_path).stat().st_mode & 0o444 == 0o444
+    assert weight_cache.file_in(tmp_path, "int8").stat().st_mode & 0o444 == 0o444
     assert torch.equal(logits(tmp_path), first)
     assert made == ["int8"]
     # With another number of positions.
     longer = logits(tmp_path, context_length=96)
     assert made == ["int8"]
-    weight_cache.file_in(tmp_path).unlink()
+    weight_cache.file_in(tmp_path, "int8").unlink()
     assert torch.equal(logits(tmp_path, context_length=96), longer)
     assert made == ["int8", "int8"]
+
+
+def test_those_of_4_bits_are_kept_beside_those_of_8(tmp_path: Path, made: list[str]) -> None:
+    make_model(tmp_path)
+    found = {kind: logits(tmp_path, kind) for kind in ("int8", "int4")}
+    assert not torch.equal(*found.values())
+    for kind, first in found.items():
+        assert torch.equal(logits(tmp_path, kind), first)
+    assert made == ["int8", "int4"]
+    sizes = [weight_cache.file_in(tmp_path, kind).stat().st_size for kind in found]
+    assert sizes[1] < sizes[0]
 
 
 def test_other_weights_are_made_anew(tmp_path: Path, made: list[str]) -> None:
@@ -125,7 +136,7 @@ def test_a_touched_file_or_other_code_make_them_anew(
 def test_a_torn_file_is_made_anew(tmp_path: Path, made: list[str], size: int) -> None:
     make_model(tmp_path)
     first = logits(tmp_path)
-    file = weight_cache.file_in(tmp_path)
+    file = weight_cache.file_in(tmp_path, "int8")
     whole = file.read_bytes()
     file.write_bytes(whole[:size])
     assert torch.equal(logits(tmp_path), first)
@@ -149,13 +160,13 @@ def test_a_folder_that_cannot_be_written(
 
 def files_kept(folder: Path) -> set[str]:
     """But for the lock, which filelock may remove or leave."""
-    files = weight_cache.file_in(folder).parent.iterdir()
+    files = weight_cache.file_in(folder, "int8").parent.iterdir()
     return {file.name for file in files} - {"int8.lock"}
 
 
 def test_what_a_process_left_that_was_killed_is_written_over(tmp_path: Path) -> None:
     make_model(tmp_path)
-    unfinished = weight_cache.file_in(tmp_path).with_suffix(".unfinished")
+    unfinished = weight_cache.file_in(tmp_path, "int8").with_suffix(".unfinished")
     unfinished.mkdir(parents=True)
     (unfinished / "int8.safetensors").write_bytes(b"half of it")
     first = logits(tmp_path)
@@ -183,7 +194,7 @@ def test_two_processes_do_not_write_at_once(
     tmp_path: Path, made: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     make_model(tmp_path)
-    file = weight_cache.file_in(tmp_path)
+    file = weight_cache.file_in(tmp_path, "int8")
     file.parent.mkdir()
     with FileLock(file.with_suffix(".lock")), caplog.at_level(logging.INFO):
         first = logits(tmp_path)
@@ -207,7 +218,7 @@ def test_damaged_numbers_are_made_anew(
 ) -> None:
     make_model(tmp_path)
     first = logits(tmp_path)
-    file = weight_cache.file_in(tmp_path)
+    file = weight_cache.file_in(tmp_path, "int8")
     whole = bytearray(file.read_bytes())
     start = 8 + int.from_bytes(whole[:8], "little")
     at = start + int(place * (len(whole) - start))
@@ -223,7 +234,7 @@ def test_damaged_numbers_are_made_anew(
 def test_a_damaged_description_is_made_anew(tmp_path: Path, made: list[str]) -> None:
     make_model(tmp_path)
     first = logits(tmp_path)
-    file = weight_cache.file_in(tmp_path)
+    file = weight_cache.file_in(tmp_path, "int8")
     whole = file.read_bytes()
     assert b"epsilon" in whole
     file.write_bytes(whole.replace(b"1e-06", b"9e-01"))

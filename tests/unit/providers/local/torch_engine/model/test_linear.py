@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-FURTHEST_OFF = {"none": 1e-6, "float16": 1e-3, "int8": 1e-2}
+FURTHEST_OFF = {"none": 1e-6, "float16": 1e-3, "int8": 1e-2, "int4": 0.2}
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
@@ -67,14 +67,15 @@ def test_without_onednn_it_is_pytorchs_product(
     assert torch.equal(linear.plain(weight, None)(rows), torch.nn.functional.linear(rows, weight))
 
 
-def test_a_row_does_not_know_the_others() -> None:
+@pytest.mark.parametrize("make", [linear.int8, linear.int4])
+def test_a_row_does_not_know_the_others(make: linear.Make) -> None:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randn(9, 64, generator=generator)
     rows[4] *= 1000
     rows[5] = 0
     rows = torch.cat([rows, rows.flip(0), rows])
     with torch.inference_mode():
-        product = linear.int8(torch.randn(48, 64, generator=generator), None)
+        product = make(torch.randn(48, 64, generator=generator), None)
         together = product(rows)
         for row in range(len(rows)):
             assert torch.equal(product(rows[row : row + 1])[0], together[row])
@@ -105,6 +106,7 @@ async def test_a_seed_gives_the_same_alone_and_in_a_batch(tmp_path: Path, name: 
         ("auto", "bfloat16", "none"),
         ("none", "auto", "none"),
         ("int8", "float32", "int8"),
+        ("int4", "auto", "int4"),
     ],
 )
 def test_the_kind_that_a_template_gets(tmp_path: Path, wanted: str, dtype: str, got: str) -> None:
