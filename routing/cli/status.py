@@ -107,7 +107,7 @@ def table(health: Health, now: float) -> Table:
     shown.add_column("\nTarget")
     shown.add_column("In\nflight", justify="right")
     shown.add_column("\nAsked", justify="right")
-    shown.add_column("\nFailed", no_wrap=True)
+    shown.add_column("\nFailed")
     shown.add_column("Cooling\nuntil")
     shown.add_column("First\ncontent", justify="right")
     cache_used = {

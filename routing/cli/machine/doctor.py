@@ -377,6 +377,18 @@ def vendors(distribution: Distribution) -> Iterator[Finding]:
     for provider, answer in ask_all(distribution).items():
         if isinstance(answer, Exception):
             said = str(answer).removeprefix(f"Provider '{provider}': ")
-            yield Finding(Level.problem, provider, said)
+            yield Finding(Level.problem, provider, said, _mend(answer))
         else:
             yield Finding(Level.ok, provider, f"answers, with {_counted(len(answer), 'model')}")
+
+
+def _mend(error: Exception) -> str:
+    """What to do where a vendor does not list its models."""
+    code = getattr(error, "code", None)
+    if code == "upstream_authentication":
+        return ""  # it says itself what to do
+    if code == "upstream_connection_failed":
+        return "look at `base_url` in the template, the network, and HTTPS_PROXY if you set it"
+    if getattr(error, "status", None) == 404:
+        return "look at `base_url` in the template: does it end as the vendor's clients have it?"
+    return "ask again later, or see the vendor's status page"

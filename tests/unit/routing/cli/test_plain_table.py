@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
+from routing.cli import status
 from routing.cli.terminal import harmless, print_, stripped, table
 from tests.unit.routing.cli.terminals import HOSTILE, does_nothing, terminal_of, widest
 
@@ -39,6 +40,33 @@ def test_in_a_pipe_a_row_is_a_line(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith("1,000 ")]
     assert len(lines) == len(HOSTILE)
     assert len({widest(line) for line in lines}) == 1
+
+
+def test_what_a_server_says_of_its_targets_does_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in terminal_of(80).items():
+        monkeypatch.setenv(name, value)
+    targets = [
+        {
+            "id": name,
+            "provider": name,
+            "model": name,
+            "in_flight": 123_456,
+            "waiting": 0,
+            "attempts": 7_654_321,
+            "errors": 12,
+            "last_error": name[:40],
+            "cooling_seconds": 3.0,
+            "first_content_seconds": 0.123,
+            "whole_reply_seconds": None,
+        }
+        for name in HOSTILE
+    ]
+    print_(status.table({"targets": targets}, 0.0))
+    printed = capsys.readouterr().out
+    assert does_nothing(printed)
+    assert printed.split().count("7654321") == printed.split().count("123456") == len(HOSTILE)
 
 
 def test_texts_keep_their_lines_and_lose_what_would_act() -> None:
