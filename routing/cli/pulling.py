@@ -58,19 +58,20 @@ def foretell(model: str) -> None:
 
 
 def show_forecast(forecast: ModelForecast) -> None:
-    """Say what a model will be on this machine."""
+    """Say what a model will be on this machine, above the bars of a pull where there are some."""
     facts = [f"{size_of(forecast.size)} to fetch"]
     if forecast.parameters is not None:
         facts.append(f"{count_of(forecast.parameters)} parameters")
     if forecast.context is not None:
         facts.append(f"a context of {forecast.context:,} tokens")
-    typer.echo(f"{forecast.name}: {', '.join(facts)}")
-    typer.echo(f"  {forecast.engine or 'no engine here'}: {forecast.how}")
+    # rich gives what is printed to its bars, which go on below; click's echo passes it by.
+    print(harmless(f"{forecast.name}: {', '.join(facts)}"))
+    print(harmless(f"  {forecast.engine or 'no engine here'}: {forecast.how}"))
     for need in forecast.needs:
         free = "" if need.free is None else f", {size_of(need.free)} are free"
         word = {None: "takes", True: "fits", False: "DOES NOT FIT"}[need.fits]
         usual = " (the default)" if need.usual and len(forecast.needs) > 1 else ""
-        typer.echo(
+        print(
             f"  {word} on {need.device} in {need.numbers}{usual}: {size_of(need.bytes)} of memory"
             f"{free}"
         )
