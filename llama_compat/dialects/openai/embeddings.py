@@ -66,7 +66,7 @@ _ENDS: Mapping[str, Literal["start", "end"] | None] = {"NONE": None, "START": "s
 
 def cuts_nothing(name: str, value: Any) -> bool:
     """Whether a member asks for what happens anyway: that no text is cut."""
-    return name == "truncate" and (value is False or value == "NONE")
+    return name == "truncate" and (value is False or str(value).upper() == "NONE")
 
 
 def _parse_truncation(

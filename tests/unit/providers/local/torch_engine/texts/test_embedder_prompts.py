@@ -104,7 +104,7 @@ async def test_a_long_text_is_cut_where_that_is_asked_for(
     assert found == pytest.approx(mean_of(folder, " ".join(words)), abs=1e-5)
 
 
-@pytest.mark.parametrize("members", [{}, {"truncate": False}, {"truncate": "NONE"}])
+@pytest.mark.parametrize("members", [{}, {"truncate": False}, {"truncate": "none"}])
 async def test_otherwise_it_is_refused_and_named(tmp_path: Path, members: dict[str, Any]) -> None:
     folder = make_embedder(tmp_path)
     text = "fox " * 65
