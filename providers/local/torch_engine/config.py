@@ -61,6 +61,10 @@ class TorchConfig(LocalConfig):
     """Tokens of prompts and replies that one step computes; 128 on the CPU, 2048 on CUDA, and
     `max_sequences` at least."""
 
+    prompt_slowdown: Annotated[float, Field(gt=1)] = 2.0
+    """How many times as long as usual the next token of others' replies may take while a prompt
+    comes in that is longer than a step: more lets such prompts in sooner."""
+
     kv_cache: Annotated[float, Field(gt=0)] = 0.5
     """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
     never takes more than `max_sequences` of the longest requests need."""

@@ -87,6 +87,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             loaded.limits,
             prefix_cache=loaded.config.prefix_cache and loaded.batched,
             speculates=speculates(loaded),
+            slowdown=loaded.config.prompt_slowdown,
             long_rope=loaded.long_rope,
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)

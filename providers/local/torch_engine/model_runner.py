@@ -46,6 +46,7 @@ class PagedRunner:
         make_step: of what computes between the matrix products; PyTorch's operations if None.
         apart: whether each token's attention is computed as if it alone were new, so that it is
             the same in a prompt, in pieces of one, and in a reply.
+        as_rows: pieces of up to so many tokens are computed so too, as that is sooner.
     """
 
     def __init__(
@@ -55,17 +56,23 @@ class PagedRunner:
         make_step: MakeStep | None = None,
         *,
         apart: bool = False,
+        as_rows: int = 0,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
         self._make_step = make_step or TorchSteps(decoder, cache, apart=apart)
         self._apart = apart
+        self._as_rows = as_rows
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
         with torch.inference_mode():
             token_ids, rows, where = located(
-                self._decoder, chunks, self._cache.block_size, apart=self._apart
+                self._decoder,
+                chunks,
+                self._cache.block_size,
+                apart=self._apart,
+                as_rows=self._as_rows,
             )
             fill_in(token_ids, chosen)
             step = self._make_step(*where)
@@ -113,7 +120,12 @@ class Where(NamedTuple):
 
 
 def located(
-    decoder: Decoder, chunks: Sequence[Chunk], block_size: int, *, apart: bool = False
+    decoder: Decoder,
+    chunks: Sequence[Chunk],
+    block_size: int,
+    *,
+    apart: bool = False,
+    as_rows: int = 0,
 ) -> tuple[torch.Tensor, list[int], Where]:
     """The tokens of all chunks, `[tokens]`, those whose logits are wanted, and where they are.
 
@@ -121,7 +133,7 @@ def located(
         decoder: the model.
         chunks: of the step.
         block_size: tokens in a block of the cache.
-        apart: see `PagedRunner`.
+        apart, as_rows: see `PagedRunner`.
     """
     device = decoder.embedding.device
     spans = []
@@ -129,12 +141,13 @@ def located(
     for chunk in chunks:
         each, tokens = chunk.sequence, chunk.tokens
         end = each.computed + tokens
-        if not apart:
+        each_alone = apart or tokens <= as_rows
+        if not each_alone:
             spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
             at += tokens
         # As if each were another sequence's, so that all that decode are computed together: what
         # it looks at is written before anything is read.
-        for length in range(each.computed if apart else end, end + len(chunk.guessed)):
+        for length in range(each.computed if each_alone else end, end + len(chunk.guessed)):
             spans.append(
                 SequenceSpan(at, 1, length + 1, each.blocks, block_size, device, copied=apart)
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from providers.local.torch_engine.cpu_kernels.code import (
@@ -17,8 +17,11 @@ from providers.local.torch_engine.cpu_kernels.code import (
 )
 from providers.local.torch_engine.cpu_kernels.library import kernel
 
-SUMS_AT_ONCE = 8
-"""Vectors of an output that are summed up at once: so many fit into AVX2's registers."""
+HEADS_AT_ONCE = 4
+"""Of those that share keys and values, which are read once for so many of them."""
+
+SUMS_AT_ONCE = 12
+"""Vectors of outputs that are summed up at once: so many fit into AVX2's registers."""
 
 LOWEST = -1e30
 """A score that weighs nothing."""
@@ -81,8 +84,8 @@ def attend(
     slot_size = 2 * kv_heads * head_dim
     room = blocks * block_size + LANES
     own_scores = scores.at(code.thread() * room * group)
-    first, end = code.share_of(count * kv_heads)
-    with code.loop(end, first) as place:
+    # In turns: those that are long may be side by side.
+    with code.turns(count * kv_heads) as place:
         sequence, kv_head = place // kv_heads, place % kv_heads
         row, length = rows.load(sequence), lengths.load(sequence)
         # Nothing is left of it where there is no window.
@@ -92,51 +95,75 @@ def attend(
         keys = cached.at(kv_head * head_dim)
         values = keys.at(kv_heads * head_dim)
 
-        for head in range(group):
-            weights = own_scores.at(room * head)
-            total = _weigh(
-                code, query.at(head * head_dim), keys, weights, slots, vectors, slot_size, scale
+        for head in range(0, group, HEADS_AT_ONCE):
+            here = range(head, min(group, head + HEADS_AT_ONCE))
+            weights = [own_scores.at(room * each) for each in here]
+            totals = _weigh(
+                code,
+                [query.at(each * head_dim) for each in here],
+                keys,
+                weights,
+                slots,
+                vectors,
+                slot_size,
+                scale,
             )
             output = found.at((sequence * heads + kv_head * group + head) * head_dim)
-            for column in range(0, vectors, SUMS_AT_ONCE):
-                count_here = min(SUMS_AT_ONCE, vectors - column)
-                sums = [Variable(code, code.zeros(FLOAT)) for _ in range(count_here)]
+            at_once = max(1, SUMS_AT_ONCE // len(here))
+            for column in range(0, vectors, at_once):
+                columns = range(column, min(vectors, column + at_once))
+                sums = [[Variable(code, code.zeros(FLOAT)) for _ in columns] for _ in here]
                 with slots() as (position, slot):
-                    weight = weights.load(position).spread()
-                    value = values.at(slot * slot_size + column * LANES)
-                    for at, summed in enumerate(sums):
-                        summed.value = weight.times(value.load(at * LANES, LANES), summed.value)
-                for at, summed in enumerate(sums):
-                    output.store((column + at) * LANES, summed.value / total)
+                    value = values.at(slot * slot_size)
+                    parts = [value.load(each * LANES, LANES) for each in columns]
+                    for weight, of_head in zip(weights, sums, strict=True):
+                        share = weight.load(position).spread()
+                        for summed, part in zip(of_head, parts, strict=True):
+                            summed.value = share.times(part, summed.value)
+                for place, (total, of_head) in enumerate(zip(totals, sums, strict=True)):
+                    for each, summed in zip(columns, of_head, strict=True):
+                        output.store(place * head_dim + each * LANES, summed.value / total)
 
 
 def _weigh(
     code: Code,
-    query: Pointer,
+    queries: Sequence[Pointer],
     keys: Pointer,
-    weights: Pointer,
+    weights: Sequence[Pointer],
     slots: CacheSlots,
     vectors: int,
     slot_size: int,
     scale: float,
-) -> Value:
-    """Write what each token weighs, times something; returns what they weigh together."""
-    parts = [query.load(at * LANES, LANES) for at in range(vectors)]
-    highest = Variable(code, code.like(LOWEST, FLOAT))
+) -> list[Value]:
+    """Write what each token weighs to each of some heads, times something; returns what all tokens
+    weigh together, to each."""
+    parts = [[query.load(at * LANES, LANES) for at in range(vectors)] for query in queries]
+    highest = [Variable(code, code.like(LOWEST, FLOAT)) for _ in queries]
     with slots() as (position, slot):
         key = keys.at(slot * slot_size)
         # Two sums, since each addition waits for the one before.
-        sums = [code.zeros(FLOAT), code.zeros(FLOAT)]
-        for at, part in enumerate(parts):
-            sums[at % 2] = part.times(key.load(at * LANES, LANES), sums[at % 2])
-        score = (sums[0] + sums[1]).sum() * scale
-        weights.store(position, score)
-        highest.value = highest.value.at_least(score)
+        sums = [[code.zeros(FLOAT), code.zeros(FLOAT)] for _ in queries]
+        for at in range(vectors):
+            here = key.load(at * LANES, LANES)
+            for of_head, part in zip(sums, parts, strict=True):
+                of_head[at % 2] = part[at].times(here, of_head[at % 2])
+        for of_head, weight, most in zip(sums, weights, highest, strict=True):
+            score = (of_head[0] + of_head[1]).sum() * scale
+            weight.store(position, score)
+            most.value = most.value.at_least(score)
+    return [
+        _shares(code, weight, most.value, slots)
+        for weight, most in zip(weights, highest, strict=True)
+    ]
+
+
+def _shares(code: Code, weights: Pointer, highest: Value, slots: CacheSlots) -> Value:
+    """Make weights of a head's scores; their sum."""
     # Whole vectors are read.
     weights.store(slots.end, code.like(LOWEST, FLOAT).spread())
     total = Variable(code, code.zeros(FLOAT))
     with code.loop(slots.end, slots.start, LANES) as position:
-        weight = exp(weights.load(position, LANES) - highest.value)
+        weight = exp(weights.load(position, LANES) - highest)
         weights.store(position, weight)
         total.value += weight
     return total.value.sum()

@@ -301,6 +301,15 @@ class Code:
         threads = self.external("omp_get_num_threads", INT32).to(INT64)
         return count * thread // threads, count * (thread + 1) // threads
 
+    @contextmanager
+    def turns(self, count: Value) -> Iterator[Value]:
+        """What is in the block, for each of `count` things that is this thread's, which take them
+        in turns."""
+        thread = self.thread()
+        threads = self.external("omp_get_num_threads", INT32).to(INT64)
+        with self.loop((count - thread + threads - 1) // threads) as turn:
+            yield turn * threads + thread
+
     def thread(self) -> Value:
         """This thread's number in the team."""
         return self.external("omp_get_thread_num", INT32).to(INT64)

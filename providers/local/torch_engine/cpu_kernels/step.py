@@ -19,6 +19,10 @@ from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
+AS_ROWS = 32
+"""Tokens of a piece of a prompt that are computed as so many replies: in the kernel of a whole
+layer, in which PyTorch's attention has no part."""
+
 
 class CPUKernels:
     """A model's kernels, compiled.

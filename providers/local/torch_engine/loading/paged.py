@@ -105,10 +105,10 @@ def paged(
         log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
         runner = kernel_runner
     elif chosen == "llvm":
-        from providers.local.torch_engine.cpu_kernels.step import CPUKernels
+        from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
 
         kernels = CPUKernels(decoder, BLOCK_SIZE, apart=config.deterministic)
-        runner = PagedRunner(decoder, cache, kernels, apart=config.deterministic)
+        runner = PagedRunner(decoder, cache, kernels, apart=config.deterministic, as_rows=AS_ROWS)
     else:
         runner = PagedRunner(decoder, cache, apart=config.deterministic)
     blocks = BlockManager(total, BLOCK_SIZE)

@@ -11,6 +11,7 @@ from llama_compat.types import CAN_WAIT
 from providers.local.block_manager import BlockManager
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
+from providers.local.torch_engine.scheduling.pieces import Pieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesses
 
@@ -77,6 +78,8 @@ class TorchScheduler:
         limits: of a step.
         prefix_cache: whether what was computed is looked for and kept.
         speculates: whether tokens are guessed.
+        slowdown: how many times as long as without it a step may take with a part of a long prompt
+            beside replies.
         long_rope: what long sequences turn by, where that is something else.
     """
 
@@ -87,6 +90,7 @@ class TorchScheduler:
         *,
         prefix_cache: bool,
         speculates: bool = False,
+        slowdown: float = 2.0,
         long_rope: LongRope | None = None,
     ) -> None:
         self.limits = limits
@@ -101,6 +105,8 @@ class TorchScheduler:
         self._arrivals = itertools.count()
         self._places: dict[TorchSequence, tuple[int, int]] = {}
         self._courtesy = Courtesy(limits.tokens)
+        self._pieces = Pieces(limits.tokens, slowdown)
+        self._noted: list[TorchSequence] = []
         self._patient = 0
 
     @property
@@ -149,19 +155,22 @@ class TorchScheduler:
         """The next step; without chunks if nothing can be done.
 
         Those that decode come first, so that a long prompt does not hold them up; prompts share
-        what is left of the step. What can wait has no part in a step that computes the prompt of
-        what can't.
+        what is left of the step, long ones in pieces. What can wait has no part in a step that
+        computes the prompt of what can't.
         """
         batch = StepBatch()
         budget = self.limits.tokens
         self._send_back_outgrown()
         paused = self._give_way()
         for_patient = self._for_patient(paused=paused)
+        for_long = self._for_long()
         for sequence in sorted(self.running, key=lambda each: each.uncomputed > 1):
             # It may have had to give way to one before it.
             if budget > 0 and sequence in self.running and not sequence.awaits_last:
                 if not self._can_wait(sequence):
-                    budget -= self._take(batch, sequence, budget)
+                    taken = self._take_part(batch, sequence, budget, for_long)
+                    budget -= taken
+                    for_long -= taken if _is_piece(sequence) else 0
                 elif for_patient > 0:
                     taken = self._take(batch, sequence, min(budget, for_patient))
                     budget, for_patient = budget - taken, for_patient - taken
@@ -178,9 +187,13 @@ class TorchScheduler:
                 break
             heapq.heappop(self._waiting)
             self.running[sequence] = None
-            taken = self._take(batch, sequence, min(budget, for_patient) if can_wait else budget)
+            if can_wait:
+                taken = self._take(batch, sequence, min(budget, for_patient))
+                for_patient -= taken
+            else:
+                taken = self._take_part(batch, sequence, budget, for_long)
+                for_long -= taken if _is_piece(sequence) else 0
             budget -= taken
-            for_patient -= taken if can_wait else 0
         self._guess(batch)
         self._note(batch)
         return batch
@@ -267,8 +280,23 @@ class TorchScheduler:
         allowed = self._courtesy.tokens(people=len(self._places) > self._patient)
         return 0 if paused else allowed
 
+    def _for_long(self) -> int:
+        """How many tokens of long prompts the step may have."""
+        # Where one of the last step goes on, no time has passed between the two.
+        if any(each in self.running for each in self._noted):
+            self._pieces.over()
+        replies = [each for each in self.running if each.uncomputed == 1]
+        if all(map(self._can_wait, replies)):
+            return self.limits.tokens
+        return min(self.limits.tokens, self._pieces.tokens(len(replies)))
+
     def _note(self, batch: StepBatch) -> None:
         """Tell what is in a step, so that the next ones are as long as they should be."""
+        self._noted = [chunk.sequence for chunk in batch.chunks]
+        prompts = [chunk for chunk in batch.chunks if chunk.tokens > 1 or not chunk.samples]
+        replies = sum(chunk.rows for chunk in batch.chunks) - sum(chunk.rows for chunk in prompts)
+        are_pieces = all(chunk.sequence.is_long for chunk in prompts)
+        self._pieces.begins(replies if are_pieces else 0, sum(chunk.tokens for chunk in prompts))
         if not self._patient:
             self._courtesy.begins(StepKind.other, 0)
             return
@@ -334,9 +362,18 @@ class TorchScheduler:
             return False
         sequence.blocks = found
         sequence.computed = len(found) * size
+        sequence.is_long = sequence.uncomputed > self.limits.tokens
         if sequence.cached_tokens is None:
             sequence.cached_tokens = sequence.computed
         return True
+
+    def _take_part(
+        self, batch: StepBatch, sequence: TorchSequence, budget: int, for_long: int
+    ) -> int:
+        """As `_take`, of a long prompt no more than long ones may have."""
+        if _is_piece(sequence):
+            budget = min(budget, for_long)
+        return self._take(batch, sequence, budget) if budget > 0 else 0
 
     def _take(self, batch: StepBatch, sequence: TorchSequence, budget: int) -> int:
         """Put the next tokens of `sequence` into the batch, as many as there is memory for."""
@@ -400,3 +437,8 @@ class TorchScheduler:
         sequence.computed = 0
         if sequence.scores_prompt:
             sequence.prompt_scores.clear()
+
+
+def _is_piece(sequence: TorchSequence) -> bool:
+    """Whether what comes next of it is a part of a long prompt."""
+    return sequence.is_long and sequence.uncomputed > 1

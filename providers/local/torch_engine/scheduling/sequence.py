@@ -25,6 +25,7 @@ class TorchSequence(LocalSequence):
         counts: of its tokens, kept by the sampler where penalties need them.
         guesses: of what comes next, where the engine speculates.
         adapter: what it is computed with besides the model's own weights.
+        is_long: whether what it began with takes more than a step.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class TorchSequence(LocalSequence):
         self.turns_from = 0
         self.counts: TokenCounts | None = None
         self.guesses: Guesses | None = None
+        self.is_long = False
 
     @property
     def awaits_token(self) -> bool:

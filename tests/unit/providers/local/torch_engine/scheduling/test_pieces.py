@@ -1,0 +1,95 @@
+"""Long prompts come in so that others' replies take about twice as long, whatever a step takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from providers.local.torch_engine.scheduling.pieces import (
+    FIRST_TOKENS,
+    LEAST_TOKENS,
+    MULTIPLE,
+    Pieces,
+)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Engine:
+    """One whose steps take so many seconds for each token of replies, and of prompts."""
+
+    def __init__(self, slowdown: float, reply: float, prompt: float) -> None:
+        self.clock = Clock()
+        self.pieces = Pieces(512, slowdown, self.clock)
+        self.reply, self.prompt = reply, prompt
+
+    def step(self, replies: int, tokens: int) -> float:
+        self.pieces.begins(replies, tokens)
+        seconds = 0.01 + replies * self.reply + tokens * self.prompt
+        self.clock.now += seconds
+        self.pieces.over()
+        return seconds
+
+
+@pytest.mark.parametrize("slowdown", [1.5, 2.0, 4.0])
+@pytest.mark.parametrize("prompt", [0.0005, 0.001])
+def test_a_step_takes_that_many_times_as_long(slowdown: float, prompt: float) -> None:
+    engine = Engine(slowdown, 0.005, prompt)
+    usual = [engine.step(8, 0) for _ in range(5)][-1]
+    seconds = [engine.step(8, engine.pieces.tokens(8)) for _ in range(30)]
+    assert all(each <= max(slowdown, 1 + FIRST_TOKENS * prompt / usual) * usual for each in seconds)
+    # And no less than that: the prompt is to come in.
+    assert seconds[-1] >= (1 + 0.5 * (slowdown - 1)) * usual
+
+
+def test_pieces_become_smaller_as_a_prompt_becomes_slower() -> None:
+    engine = Engine(2.0, 0.005, 0.0002)
+    engine.step(8, 0)
+    first = [engine.pieces.tokens(8) for _ in range(20) if engine.step(8, engine.pieces.tokens(8))]
+    engine.prompt = 0.001
+    for _ in range(40):
+        engine.step(8, engine.pieces.tokens(8))
+    assert LEAST_TOKENS < engine.pieces.tokens(8) < first[-1] / 3
+    assert engine.pieces.tokens(8) % MULTIPLE == 0
+
+
+def test_the_prompt_always_comes_in() -> None:
+    engine = Engine(1.01, 0.0001, 1.0)
+    engine.step(1, 0)
+    for _ in range(10):
+        engine.step(1, engine.pieces.tokens(1))
+    assert engine.pieces.tokens(1) == LEAST_TOKENS
+
+
+def test_nothing_is_bounded_where_nobody_is_replied_to() -> None:
+    assert Pieces(512, 2.0, Clock()).tokens(0) == 512
+
+
+def test_what_is_not_known_yet_is_little() -> None:
+    assert Pieces(512, 2.0, Clock()).tokens(3) == FIRST_TOKENS
+    assert Pieces(8, 2.0, Clock()).tokens(3) == 8
+
+
+def test_what_a_step_takes_is_known_by_one_with_about_as_many_replies() -> None:
+    engine = Engine(2.0, 0.005, 0.0005)
+    engine.step(1, 0)
+    engine.step(20, 0)
+    for _ in range(20):
+        engine.step(20, engine.pieces.tokens(20))
+    many = engine.pieces.tokens(19)
+    assert many > 3 * engine.pieces.tokens(2)
+
+
+def test_other_steps_teach_nothing() -> None:
+    engine = Engine(2.0, 0.005, 0.0005)
+    engine.step(8, 0)
+    for _ in range(10):
+        engine.step(8, engine.pieces.tokens(8))
+    before = engine.pieces.tokens(8)
+    engine.reply = engine.prompt = 10.0
+    engine.step(0, 100)
+    assert engine.pieces.tokens(8) == before
