@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SLICE_BYTES = 256 * 1024
 """Between two slices another thread may run."""
 
 MARKS = b'{[}],:"'
 _NO_MARKS = bytes(set(range(256)) - set(MARKS))
 _NO_BRACKETS = bytes(set(range(256)) - set(b'{[}]"'))
+
+
+def count_of(data: bytes | memoryview, letters: Sequence[bytes]) -> int:
+    """How often any of `letters` is in `data`, of which no large copy is made."""
+    if len(data) > SLICE_BYTES:
+        starts = range(0, len(data), SLICE_BYTES)
+        return sum(count_of(data[at : at + SLICE_BYTES], letters) for at in starts)
+    whole, found = bytes(data), 0
+    for each in letters:
+        found += whole.count(each)
+    return found
 
 
 def brackets(data: bytes) -> bytes:
