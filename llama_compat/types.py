@@ -436,12 +436,30 @@ class ChatCompletionRequest(Struct, frozen=True):
 
 
 class EmbeddingRequest(Struct, frozen=True):
-    """Turn texts into vectors, of `dimensions` numbers where the model can be told."""
+    """Turn texts into vectors.
+
+    Attributes:
+        model: which one is to do it.
+        inputs: the texts.
+        dimensions: how many numbers a vector has, where the model can be told.
+        request_id: the request's.
+        prompt_name: of the prompts that a model comes with, the one that goes before each text.
+        input_type: what the texts are, `query` or `document` for one, so that the model's prompt
+            for such texts goes before them; where neither is said, what the model does by itself.
+        truncate: which end of a text is cut off that is longer than the model takes; None refuses
+            it.
+        max_tokens: of each text no more is read, where it may be cut; None for as many as the model
+            takes.
+    """
 
     model: str
     inputs: tuple[str, ...]
     dimensions: int | None = None
     request_id: str = ""
+    prompt_name: str | None = None
+    input_type: str | None = None
+    truncate: Literal["start", "end"] | None = None
+    max_tokens: int | None = None
 
 
 class RerankRequest(Struct, frozen=True):
@@ -454,6 +472,7 @@ class RerankRequest(Struct, frozen=True):
         top_n: how many of them are given back, the best ones; None for all.
         truncate: whether what is longer than the model takes is cut; otherwise it is refused.
         max_document_tokens: of each document no more is read, where the request says so.
+        instruction: what relevance means here, for models that can be told; None for their own.
         request_id: the request's.
     """
 
@@ -464,6 +483,7 @@ class RerankRequest(Struct, frozen=True):
     truncate: bool = True
     max_document_tokens: int | None = None
     request_id: str = ""
+    instruction: str | None = None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -31,10 +31,10 @@ TORCH = (
     "torch",
     "transformers.activations",
     "transformers.models.llama.modeling_llama",
-    "providers.local.torch_engine.embedder",
+    "providers.local.torch_engine.texts.embedder",
     "providers.local.torch_engine.engine",
     "providers.local.torch_engine.loading.loader",
-    "providers.local.torch_engine.reranker",
+    "providers.local.torch_engine.texts.reranker",
 )
 """What a server that has such a model imports besides, which takes it seconds."""
 

@@ -218,6 +218,7 @@ def make_embedder(
     modules = [
         {
             "idx": index,
+            "name": str(index),
             "path": "" if index == 0 else f"{index}_{step}",
             "type": f"sentence_transformers.models.{step}",
         }
@@ -268,4 +269,30 @@ def make_reranker(
     )  # fmt: skip
     model = transformers.AutoModelForSequenceClassification.from_config(config)
     model.save_pretrained(folder)
+    return folder
+
+
+def make_judge(
+    folder: Path,
+    *,
+    chat_template: str | None = CHAT_TEMPLATE,
+    words: Sequence[str] = ("yes", "no"),
+    positions: int = 1024,
+) -> Path:
+    """Write a random Qwen 3 that knows `words` as tokens to `folder`, which is returned."""
+    import torch
+    import transformers
+
+    make_model(folder, chat_template=chat_template)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(list(words))
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(7)
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, intermediate_size=64, initializer_range=0.3,
+        max_position_embeddings=positions, tie_word_embeddings=True,
+        pad_token_id=None, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
     return folder

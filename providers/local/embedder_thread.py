@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 from providers.local.batch_thread import BatchThread, Gone
 from providers.local.engine_thread import no_numbers
@@ -58,12 +58,12 @@ class EmbedderThread(BatchThread):
         for index, text in enumerate(request.inputs):
             if gone:
                 break
-            encoded.append(self._encode(index, text))
+            encoded.append(self._encode(request, index, text))
         vectors: dict[int, tuple[float, ...]] = {}
         for batch in self._batches([len(each) for each in encoded]):
             if gone:
                 break
-            made = self._run([encoded[index] for index in batch], request.dimensions)
+            made = self._run([encoded[index] for index in batch], request)
             for index, vector in zip(batch, made, strict=True):
                 if not math.isfinite(sum(vector)):
                     raise no_numbers(self._name)
@@ -73,20 +73,30 @@ class EmbedderThread(BatchThread):
         in_order = tuple(vectors[index] for index in sorted(vectors))
         return EmbeddingResponse(in_order, tokens)
 
-    def _encode(self, index: int, text: str) -> Sequence[int]:
+    def _encode(self, request: EmbeddingRequest, index: int, text: str) -> Sequence[int]:
         """The tokens of the text with the number `index`.
 
         Raises:
-            APIError: 400; it is too long.
+            APIError: 400; it is too long, and is not to be cut.
         """
         raise NotImplementedError
+
+    def _too_long(self, index: int, what: str, max_tokens: int) -> APIError:
+        return APIError(
+            400,
+            f"Text {index} of 'input' has {what} the {max_tokens} tokens that the model"
+            f" '{self._name}' takes. Shorten it, or have its end cut off: 'truncate_prompt_tokens':"
+            " -1",
+            param="input",
+            code="context_length_exceeded",
+        )
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
         """The indices of texts of so many tokens, those together that are computed together."""
         raise NotImplementedError
 
     def _run(
-        self, batch: Sequence[Sequence[int]], dimensions: int | None
+        self, batch: Sequence[Sequence[int]], request: EmbeddingRequest
     ) -> Iterable[tuple[float, ...]]:
-        """One vector a text, of `dimensions` numbers where that is said."""
+        """One vector a text, as the request wants them."""
         raise NotImplementedError

@@ -175,7 +175,7 @@ class LocalProvider(
         }
     )
 
-    embedding_parameters = frozenset({"dimensions"})
+    embedding_parameters = frozenset({"dimensions", "truncate", "truncate_prompt_tokens"})
     rerank_parameters = frozenset({"truncation", "max_tokens_per_doc"})
 
     def __init__(

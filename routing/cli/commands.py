@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llama_compat import __version__
-from routing.cli import completion, keys, pulling
+from routing.cli import completion, keys, model_templates, pulling
 from routing.cli.deploying import deploy
 from routing.cli.machine.bench import bench
 from routing.cli.machine.doctor import doctor
@@ -75,7 +75,14 @@ def options(
 
 @app.command()
 def run(
-    template: Source,
+    template: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEMPLATE|MODEL",
+            help="The name of a shipped template, or a YAML file; or a model as `pull` names it.",
+            autocompletion=completion.templates,
+        ),
+    ],
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Where to listen, if not as the file says."),
@@ -98,7 +105,10 @@ def run(
         LogFormat, typer.Option(help="Text for people, or one JSON object a line.")
     ] = LogFormat.text,
 ) -> None:
-    """Serve a distribution until Ctrl-C or SIGTERM."""
+    """Serve a distribution, or a model by itself, until Ctrl-C or SIGTERM."""
+    given, template = template, model_templates.file_of(template)
+    if given != template:
+        _print(f"{given} is served by {template}, which you may change.")
     watched = _watched(template) if reload_on_change else None
     distribution = _load(template)
     pulling.pull_missing(distribution, asked_to=pull)
@@ -177,6 +187,7 @@ def pull(
         pulling.pull(model)
     else:
         typer.echo(f"{model} is there already, in {folder}")
+        pulling.say_what_next(model)
 
 
 @app.command()

@@ -142,6 +142,8 @@ def _tokens(count: int | None) -> str:
     """`1M`, `128K`: about, as vendors say it."""
     if count is None:
         return ""
+    if count < 1000:
+        return str(count)
     return f"{count / 1e6:.3g}M" if count >= 1_000_000 else f"{count / 1e3:.3g}K"
 
 

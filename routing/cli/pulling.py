@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from routing.cli.terminal import fail
+from routing.cli.terminal import console, fail, harmless, print_
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -30,12 +30,18 @@ def pull(model: str) -> None:
         with progress_bars() as progress:
             folder = store.pull(model, progress, show_forecast)
         typer.echo(f"{model} is ready in {folder}")
+        say_what_next(model)
     except ProviderStartError as error:
         fail(error)
     except KeyboardInterrupt:
         fail(f"Stopped. To go on: llama-compat pull {model}", 130)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def say_what_next(model: str) -> None:
+    """Say how a model that is there is served, and measured."""
+    print_(f"Serve it:  llama-compat run {model}      Measure it:  llama-compat bench {model}")
 
 
 def foretell(model: str) -> None:
@@ -52,19 +58,20 @@ def foretell(model: str) -> None:
 
 
 def show_forecast(forecast: ModelForecast) -> None:
-    """Say what a model will be on this machine."""
+    """Say what a model will be on this machine, above the bars of a pull where there are some."""
     facts = [f"{size_of(forecast.size)} to fetch"]
     if forecast.parameters is not None:
         facts.append(f"{count_of(forecast.parameters)} parameters")
     if forecast.context is not None:
         facts.append(f"a context of {forecast.context:,} tokens")
-    typer.echo(f"{forecast.name}: {', '.join(facts)}")
-    typer.echo(f"  {forecast.engine or 'no engine here'}: {forecast.how}")
+    # rich gives what is printed to its bars, which go on below; click's echo passes it by.
+    print(harmless(f"{forecast.name}: {', '.join(facts)}"))
+    print(harmless(f"  {forecast.engine or 'no engine here'}: {forecast.how}"))
     for need in forecast.needs:
         free = "" if need.free is None else f", {size_of(need.free)} are free"
         word = {None: "takes", True: "fits", False: "DOES NOT FIT"}[need.fits]
         usual = " (the default)" if need.usual and len(forecast.needs) > 1 else ""
-        typer.echo(
+        print(
             f"  {word} on {need.device} in {need.numbers}{usual}: {size_of(need.bytes)} of memory"
             f"{free}"
         )
@@ -116,17 +123,15 @@ ECHO = "local::echo"
 @contextmanager
 def progress_bars() -> Iterator[Callable[..., None]]:
     """Shows each step of a pull as a bar on a terminal, and as a line elsewhere."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
+    shown = console()
+    if not shown.is_terminal:
         seen: set[str] = set()
 
         def lines(step: str, done: int = 0, total: int | None = None) -> None:
             if step not in seen:
                 seen.add(step)
                 size = "" if total is None else f" ({total / 1e6:.0f} MB)"
-                console.print(f"{step}{size} ...", soft_wrap=True, highlight=False)
+                shown.print(harmless(f"{step}{size} ..."), soft_wrap=True)
 
         yield lines
         return
@@ -139,7 +144,7 @@ def progress_bars() -> Iterator[Callable[..., None]]:
         TextColumn("{task.fields[size]:>13}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console) as bars:
+    with Progress(*columns, console=shown) as bars:
         tasks: dict[str, TaskID] = {}
 
         def bar(step: str, done: int = 0, total: int | None = None) -> None:

@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from routing.cli.terminal import console, harmless
+from routing.cli.terminal import table as empty_table
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -98,15 +101,13 @@ def table(health: Health, now: float) -> Table:
         health: what the server said.
         now: when it did, in seconds since the epoch.
     """
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("\nTarget", overflow="fold")
+    shown = empty_table()
+    shown.add_column("\nTarget")
     shown.add_column("In\nflight", justify="right")
     shown.add_column("\nAsked", justify="right")
-    shown.add_column("\nFailed", no_wrap=True)
+    shown.add_column("\nFailed")
     shown.add_column("Cooling\nuntil")
     shown.add_column("First\ncontent", justify="right")
     cache_used = {
@@ -146,8 +147,6 @@ def shown(health: Health, now: float) -> Group:
 def memory_table(health: Health) -> Table | None:
     """The models that share memory, one a row, and what there is of each device; None where none
     do."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     memory = health.get("memory")
@@ -157,8 +156,9 @@ def memory_table(health: Health) -> Table | None:
         f"{device} {_gigabytes(each['used'])} of {_gigabytes(each['bound'])}"
         for device, each in memory["devices"].items()
     )
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=there, title_justify="left")
-    shown.add_column("Model", overflow="fold")
+    shown = empty_table()
+    shown.title, shown.title_justify = there, "left"
+    shown.add_column("Model")
     shown.add_column("Where")
     shown.add_column("Takes", justify="right")
     shown.add_column("In use", justify="right")
@@ -206,15 +206,14 @@ def watch(server: Server) -> None:
     Raises:
         KeyWanted: there will be no table, however long one waits.
     """
-    from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(), auto_refresh=False) as live:
+    with Live(console=console(), auto_refresh=False) as live:
         while True:
             try:
                 live.update(shown(server.health(), time.time()), refresh=True)
             except KeyWanted:
                 raise
             except StatusError as error:
-                live.update(str(error), refresh=True)
+                live.update(harmless(str(error)), refresh=True)
             time.sleep(WATCH_SECONDS)

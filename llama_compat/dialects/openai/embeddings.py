@@ -1,4 +1,10 @@
-"""OpenAI's embeddings (https://platform.openai.com/docs/api-reference/embeddings)."""
+"""OpenAI's embeddings (https://platform.openai.com/docs/api-reference/embeddings).
+
+Servers of open models and other vendors have members beside OpenAI's, which are read here too:
+which of a model's prompts goes before the texts (`prompt_name` of Text Embeddings Inference,
+`input_type` of Cohere, Voyage and NIM, `task` of Jina), and whether a text that is too long is cut
+(`truncate_prompt_tokens` of vLLM, `truncate` of Cohere, NIM and Text Embeddings Inference).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,13 @@ import base64
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.counts import MAX_COUNT
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
@@ -40,12 +47,59 @@ def parse_request(body: Mapping[str, Any], model: str) -> EmbeddingCall:
             "encoding_format",
             f"Invalid value: {encoding!r}. Supported values are: 'float' and 'base64'.",
         )
+    end, max_tokens = _parse_truncation(body)
     request = EmbeddingRequest(
         model=model,
         inputs=_parse_input(body.get("input")),
         dimensions=body.get("dimensions"),
+        prompt_name=_text_in(body, "prompt_name"),
+        input_type=_text_in(body, "input_type") or _text_in(body, "task"),
+        truncate=end,
+        max_tokens=max_tokens,
     )
     return EmbeddingCall(request, as_base64=encoding == "base64")
+
+
+_ENDS: Mapping[str, Literal["start", "end"] | None] = {"NONE": None, "START": "start", "END": "end"}
+"""Which end is cut off, as Cohere and NIM say it."""
+
+
+def cuts_nothing(name: str, value: Any) -> bool:
+    """Whether a member asks for what happens anyway: that no text is cut."""
+    return name == "truncate" and (value is False or str(value).upper() == "NONE")
+
+
+def _parse_truncation(
+    body: Mapping[str, Any],
+) -> tuple[Literal["start", "end"] | None, int | None]:
+    """Which end of a long text is cut off, and how many tokens are left; None for all."""
+    end: Literal["start", "end"] | None = None
+    asked = body.get("truncate")
+    if asked is True:
+        end = "end"
+    elif isinstance(asked, str) and asked.upper() in _ENDS:
+        end = _ENDS[asked.upper()]
+    elif asked is not None and asked is not False:
+        raise invalid_parameter(
+            "truncate", "'truncate' must be true or false, or 'NONE', 'START' or 'END'."
+        )
+    count = body.get("truncate_prompt_tokens")
+    if count is None:
+        return end, None
+    if type(count) is not int or (count != -1 and not 1 <= count <= MAX_COUNT):
+        raise invalid_parameter(
+            "truncate_prompt_tokens",
+            "'truncate_prompt_tokens' must be an integer, 1 or more, or -1 for as many tokens as"
+            " the model takes.",
+        )
+    return end or "end", None if count == -1 else count
+
+
+def _text_in(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise invalid_parameter(name, f"'{name}' must be a string.", "invalid_type")
+    return value
 
 
 def _parse_input(value: Any) -> tuple[str, ...]:

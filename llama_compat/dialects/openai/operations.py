@@ -114,7 +114,9 @@ def _embedding_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     return {
         name: name
         for name, value in body.items()
-        if value is not None and name not in _EMBEDDINGS_ALWAYS_HONOURED
+        if value is not None
+        and name not in _EMBEDDINGS_ALWAYS_HONOURED
+        and not embeddings.cuts_nothing(name, value)
     }
 
 

@@ -78,8 +78,17 @@ def parse_request(body: Mapping[str, Any], model: str, shape: RerankShape) -> Re
         top_n=number_of(body, shape.top),
         truncate=body.get("truncation") is not False,
         max_document_tokens=number_of(body, "max_tokens_per_doc"),
+        instruction=_instruction_in(body),
     )
     return RerankCall(request, shape, returns is True)
+
+
+def _instruction_in(body: Mapping[str, Any]) -> str | None:
+    """What relevance means, as SGLang and DashScope call it."""
+    value = body.get("instruct")
+    if value is not None and not isinstance(value, str):
+        raise _wrong("instruct", "must be a text")
+    return value or None
 
 
 def number_of(body: Mapping[str, Any], name: str) -> int | None:

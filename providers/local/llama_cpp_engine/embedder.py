@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from llama_compat.errors import APIError, internal_error
+from llama_compat.errors import internal_error
+from llama_compat.types import EmbeddingRequest
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.llama_cpp_engine.bindings import MAX_SEQUENCES, Context, LlamaError, Model
@@ -78,32 +79,48 @@ class LlamaEmbedder(EmbedderThread):
         super().stop()
         self._context.free()
 
-    def _encode(self, index: int, text: str) -> list[int]:
+    def _encode(self, request: EmbeddingRequest, index: int, text: str) -> list[int]:
         token_ids: list[int] = []
         # What is too long by its length alone is not worth the time.
-        is_longer = len(text) > self.max_tokens * self._longest_token
-        if not is_longer:
+        most = self.max_tokens * self._longest_token
+        is_longer = len(text) > most
+        if request.truncate is not None:
+            text = text[:most] if request.truncate == "end" else text[-most:]
+        if not is_longer or request.truncate is not None:
             token_ids = self._model.tokenize(text, add_special=True, parse_special=False)
-        if is_longer or len(token_ids) > self.max_tokens:
-            raise APIError(
-                400,
-                f"Text {index} of 'input' has more than the {self.max_tokens} tokens that the model"
-                f" '{self._name}' takes. Cut it.",
-                param="input",
-                code="context_length_exceeded",
-            )
+        limit = min(self.max_tokens, request.max_tokens or self.max_tokens)
+        if request.truncate is not None and len(token_ids) > limit:
+            token_ids = self._cut(token_ids, limit, request.truncate)
+        elif len(token_ids) > self.max_tokens:
+            raise self._too_long(index, f"{len(token_ids)} tokens, more than", self.max_tokens)
+        elif is_longer and request.truncate is None:
+            raise self._too_long(index, f"{len(text)} characters, too many for", self.max_tokens)
         # An empty text of a model without special tokens would be no sequence at all.
         return token_ids or [self._model.first_token or 0]
+
+    def _cut(self, token_ids: list[int], limit: int, end: str) -> list[int]:
+        """The first or the last of a text, between the tokens that the model has every text in."""
+        nothing = self._model.tokenize("", add_special=True, parse_special=False)
+        before = 0
+        while before < len(nothing) and nothing[before] == token_ids[before]:
+            before += 1
+        after = len(nothing) - before
+        first, text = token_ids[:before], token_ids[before : len(token_ids) - after]
+        room = max(0, limit - len(nothing))
+        kept = text[:room] if end == "end" else text[len(text) - room :]
+        return [*first, *kept, *token_ids[len(token_ids) - after :]]
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
         return batches(lengths, self.max_tokens, self._texts)
 
     def _run(
-        self, batch: Sequence[Sequence[int]], dimensions: int | None
+        self, batch: Sequence[Sequence[int]], request: EmbeddingRequest
     ) -> Iterable[tuple[float, ...]]:
         context, at = self._context, 0
-        for sequence, token_ids in enumerate(batch):
+        # A text may need all the room there is, that of texts before it too.
+        for sequence in range(self._texts):
             context.keep(sequence, 0)
+        for sequence, token_ids in enumerate(batch):
             end = at + len(token_ids)
             context.tokens[at:end] = token_ids
             context.positions[at:end] = range(len(token_ids))
@@ -113,10 +130,13 @@ class LlamaEmbedder(EmbedderThread):
         status = context.decode(at)
         if status != 0:
             raise internal_error()
-        return [_cut(context.embedding(sequence), dimensions) for sequence in range(len(batch))]
+        return [
+            _shortened(context.embedding(sequence), request.dimensions)
+            for sequence in range(len(batch))
+        ]
 
 
-def _cut(vector: Vector, dimensions: int | None) -> tuple[float, ...]:
+def _shortened(vector: Vector, dimensions: int | None) -> tuple[float, ...]:
     """The first `dimensions` of `vector`, made to have length 1."""
     cut = vector[:dimensions]
     length = float(np.linalg.norm(cut))

@@ -191,8 +191,24 @@ def _place_in_store(name: str) -> Path:
             f"'{name}' can't be pulled: give 'starter' or 'starter.gguf', 'hf:ORG/NAME' or"
             " 'hf:ORG/NAME:FILE.gguf' for a model on Hugging Face, or 'ollama:NAME' for one of"
             " Ollama's. A folder or file of your own needs no pull; name its path in the template."
+            f"{_meant(name)}"
         )
     return folder
+
+
+_PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)/?.*")
+
+
+def _meant(name: str) -> str:
+    """What somebody may have meant, as a sentence; empty where nobody knows."""
+    if page := _PAGE.fullmatch(name):
+        return f" Did you mean 'hf:{page[1]}'?"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w./-]+\.gguf)?", name):
+        return f" Did you mean 'hf:{name}'?"
+    # Ollama's names have a version in them, or a size.
+    if re.fullmatch(r"[a-z][\w.-]*(:[\w.-]+)?", name) and re.search(r"\d", name):
+        return f" Did you mean 'ollama:{name}'?"
+    return ""
 
 
 def _bring(name: str, folder: Path, progress: Progress, announce: Announce | None = None) -> None:

@@ -37,6 +37,12 @@ class TorchProvider(LocalProvider):
     Config: ClassVar[type[ProviderConfig]] = TorchConfig
     config: TorchConfig
 
+    embedding_parameters = LocalProvider.embedding_parameters | {
+        "input_type",
+        "prompt_name",
+        "task",
+    }
+    rerank_parameters = LocalProvider.rerank_parameters | {"instruct"}
     modules = ("torch", "transformers", "safetensors")
     extra = "torch"
 
@@ -52,12 +58,12 @@ class TorchProvider(LocalProvider):
         # Where memory is shared, others answer while this one is loaded.
         where = on_cpu_thread if self._residency is None else aside
         if is_reranker(folder):
-            from providers.local.torch_engine import reranker
+            from providers.local.torch_engine.texts import reranker
 
             ranking = reranker.load_reranker(name, folder, config, context_length, where)
             return reranker.TorchReranker(ranking, config.max_waiting)
         if is_embedder(folder):
-            from providers.local.torch_engine import embedder
+            from providers.local.torch_engine.texts import embedder
 
             loaded = embedder.load_embedder(name, folder, config, context_length, where)
             return embedder.TorchEmbedder(loaded, config.max_waiting)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from routing.cli.terminal import stripped
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
-
-CONTROL_CHARACTERS = {
-    code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
-"""What a model's text may not do to the terminal: move its cursor, change its colours, ring."""
 
 
 def show(pieces: Iterable[tuple[str, str]], console: Console) -> None:
@@ -31,7 +28,7 @@ def show(pieces: Iterable[tuple[str, str]], console: Console) -> None:
                 content.pause()
                 console.print("\n")
             last = kind
-            shown = piece.translate(CONTROL_CHARACTERS)
+            shown = stripped(piece)
             if kind == "reasoning":
                 console.print(shown, style="dim", end="", markup=False, soft_wrap=True)
             else:

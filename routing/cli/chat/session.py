@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from routing.cli.chat.conversation import ChatError, Conversation
 from routing.cli.chat.screen import show
+from routing.cli.terminal import console as terminal_console
+from routing.cli.terminal import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,16 +43,12 @@ def converse(conversation: Conversation) -> None:
     Raises:
         ChatError: the server can't be talked to, and there is no person to ask something else.
     """
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = terminal_console()
     if not sys.stdin.isatty():
         _through_a_pipe(conversation, console)
         return
     history = _history()
-    console.print(
-        f"Talking to {conversation.model}. {HINT}", style="dim", markup=False, soft_wrap=True
-    )
+    _tell(console, f"Talking to {conversation.model}. {HINT}")
     try:
         for said in _typed(console):
             command, _, rest = said.strip().partition(" ")
@@ -59,17 +57,19 @@ def converse(conversation: Conversation) -> None:
             try:
                 if command in _COMMANDS:
                     told = _COMMANDS[command](conversation, rest.strip())
-                    console.print(told, style="dim", markup=False, soft_wrap=True)
+                    _tell(console, told)
                 elif command.startswith("/") and not rest:
-                    console.print(
-                        f"There is no {command}. {HINT}", style="dim", markup=False, soft_wrap=True
-                    )
+                    _tell(console, f"There is no {command}. {HINT}")
                 elif command:
                     _answer(conversation, said, console)
             except ChatError as error:
-                console.print(str(error), style="red", markup=False, soft_wrap=True)
+                _tell(console, str(error), "red")
     finally:
         history()
+
+
+def _tell(console: Console, text: str, style: str = "dim") -> None:
+    console.print(harmless(text), style=style, soft_wrap=True)
 
 
 def _through_a_pipe(conversation: Conversation, console: Console) -> None:

@@ -125,7 +125,7 @@ def bench(
                 url, asked = stack.enter_context(_started(model, template, quiet=as_json))
             else:
                 asked = model
-            found = asyncio.run(_measure(url, asked, api_key, seconds, quiet=as_json))
+            found = asyncio.run(_measure(url, asked, api_key, seconds, name=model, quiet=as_json))
     except BenchError as error:
         fail(error)
     if as_json:
@@ -238,7 +238,7 @@ def _free_port() -> int:
 
 
 async def _measure(
-    url: str, model: str, api_key: str | None, seconds: float, *, quiet: bool
+    url: str, model: str, api_key: str | None, seconds: float, *, name: str, quiet: bool
 ) -> dict[str, Any]:
     import openai
 
@@ -247,7 +247,7 @@ async def _measure(
     )
     async with client:
         try:
-            asking, prompt_tokens, a_chunk = await _first(client, model)
+            asking, prompt_tokens, a_chunk = await _first(client, model, name)
             found: dict[str, Figures] = {}
             for clients in CLIENTS:
                 if not quiet:
@@ -258,10 +258,13 @@ async def _measure(
     return {"prompt_tokens": prompt_tokens, "reply_tokens": REPLY_TOKENS, "clients": found}
 
 
-async def _first(client: openai.AsyncOpenAI, model: str) -> tuple[AskedModel, int, float]:
+async def _first(
+    client: openai.AsyncOpenAI, model: str, name: str
+) -> tuple[AskedModel, int, float]:
     """How the model is asked, the tokens of a prompt, and the tokens that an event stands for.
 
-    A model that says less than it may is asked to go on; whom that means nothing is not.
+    A model that says less than it may is asked to go on; whom that means nothing is not. It is
+    `name` to who runs this.
 
     Raises:
         BenchError: it does not generate.
@@ -290,13 +293,13 @@ async def _first(client: openai.AsyncOpenAI, model: str) -> tuple[AskedModel, in
         usage: Mapping[str, Any] = next((each["usage"] for each in events if each.get("usage")), {})
         said = sum(map(_says, events))
         if not said:
-            raise BenchError(f"The model '{model}' said nothing.")
+            raise BenchError(f"The model '{name}' said nothing.")
         return (
             asking,
             int(usage.get("prompt_tokens", 0)),
             int(usage.get("completion_tokens") or said) / said,
         )
-    raise BenchError(f"The model '{model}' can't be asked to say anything: {refused}")
+    raise BenchError(f"The model '{name}' can't be asked to say anything: {refused}")
 
 
 async def _round(asking: AskedModel, clients: int, seconds: float, a_chunk: float) -> Figures:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from routing.cli import completion
-from routing.cli.terminal import print_
+from routing.cli.terminal import console, harmless, print_
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution
@@ -102,14 +102,13 @@ _STYLES = {
 
 
 def _show(finding: Finding) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-    line.append(f"{finding.what}: {finding.said}", style="default not bold not dim")
+    line.append(harmless(f"{finding.what}: {finding.said}"), style="default not bold not dim")
     if finding.mend:
-        line.append(f"  ->  {finding.mend}", style="default not bold not dim")
-    Console(highlight=False, soft_wrap=True).print(line)
+        line.append(harmless(f"  ->  {finding.mend}"), style="default not bold not dim")
+    console().print(line, soft_wrap=True)
 
 
 def findings(template: str | None, *, live: bool = False) -> Iterator[Finding]:
@@ -378,6 +377,18 @@ def vendors(distribution: Distribution) -> Iterator[Finding]:
     for provider, answer in ask_all(distribution).items():
         if isinstance(answer, Exception):
             said = str(answer).removeprefix(f"Provider '{provider}': ")
-            yield Finding(Level.problem, provider, said)
+            yield Finding(Level.problem, provider, said, _mend(answer))
         else:
             yield Finding(Level.ok, provider, f"answers, with {_counted(len(answer), 'model')}")
+
+
+def _mend(error: Exception) -> str:
+    """What to do where a vendor does not list its models."""
+    code = getattr(error, "code", None)
+    if code == "upstream_authentication":
+        return ""  # it says itself what to do
+    if code == "upstream_connection_failed":
+        return "look at `base_url` in the template, the network, and HTTPS_PROXY if you set it"
+    if getattr(error, "status", None) == 404:
+        return "look at `base_url` in the template: does it end as the vendor's clients have it?"
+    return "ask again later, or see the vendor's status page"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from routing.cli.terminal import fail, load, print_
+from routing.cli.terminal import fail, harmless, load, print_
 
 if TYPE_CHECKING:
     from routing.cli.machine.discovery import Source
@@ -45,7 +45,8 @@ def init(
     runs_here = importlib.util.find_spec("torch") is not None
     starter = runs_here and (_wanted("a small model in this process") if asks else not chosen)
     admin_key = f"sk-admin-{secrets.token_urlsafe(24)}" if not asks or _wanted(_PAGE) else None
-    text = template_of(chosen, starter=starter, admin_key=admin_key)
+    only_keys = asks and admin_key is not None and _wanted(_KEYS, default=False)
+    text = template_of(chosen, starter=starter, admin_key=admin_key, stored_keys=only_keys)
     try:
         with file.open("w", encoding="utf-8") as made:
             if admin_key is not None:
@@ -59,10 +60,12 @@ def init(
     print_(f"{file} is written. Look at it, and then:  llama-compat run {file}")
     if admin_key is not None:
         print_(f"Its page is at http://127.0.0.1:8321/ then; the key for its rooms: {admin_key}")
+    if only_keys:
+        print_("Nobody else gets in without a key. Make one:  llama-compat keys create NAME")
 
 
-def _wanted(what: str) -> bool:
-    return typer.confirm(f"Use {what}?", default=True)
+def _wanted(what: str, *, default: bool = True) -> bool:
+    return typer.confirm(harmless(f"Use {what}?"), default=default)
 
 
 _BEGINNING = """\
@@ -78,10 +81,12 @@ server:
 _FOR_THE_PAGE = """\
   admin_key: {}   # opens the page's rooms, and /admin
   records: {{}}   # what was asked and what it cost: `llama-compat usage`, and the page
-  # stored_keys: true   # lets in only whom `llama-compat keys create` has made a key
+  {}stored_keys: true   # lets in only whom `llama-compat keys create` has made a key
 """
 
 _PAGE = "the page's rooms for who runs the server: records of requests, and an admin key"
+
+_KEYS = "keys that you make for people, here or on the page, so that nobody gets in without one"
 
 _DISCOVERED = """\
 # `models: discover` offers whatever a provider lists, as PROVIDER/MODEL.
@@ -100,13 +105,20 @@ _STARTER_MODEL = """\
 """
 
 
-def template_of(sources: Sequence[Source], *, starter: bool, admin_key: str | None = None) -> str:
+def template_of(
+    sources: Sequence[Source],
+    *,
+    starter: bool,
+    admin_key: str | None = None,
+    stored_keys: bool = False,
+) -> str:
     """A template, with comments, that offers what `sources` have.
 
     Args:
         sources: the providers.
         starter: whether to run the starter model in this process too.
         admin_key: opens the page's rooms, in which are the records of requests; None for neither.
+        stored_keys: whether nobody gets in without a key that was made for them.
     """
     providers = [_provider(each) for each in sources]
     if starter:
@@ -123,7 +135,9 @@ def template_of(sources: Sequence[Source], *, starter: bool, admin_key: str | No
         models = f"\nmodels:\n{models}{_commented(short)}"
     elif short:
         models = f"\n# A name of your own for a model:\n# models:\n{_commented(short)}"
-    beginning = _BEGINNING + ("" if admin_key is None else _FOR_THE_PAGE.format(admin_key))
+    beginning = _BEGINNING
+    if admin_key is not None:
+        beginning += _FOR_THE_PAGE.format(admin_key, "" if stored_keys else "# ")
     return f"{beginning}\n{note}providers:\n{''.join(providers)}{models}"
 
 

@@ -20,7 +20,7 @@ from routing.cli.records.reading import (
     dollars_text,
     read,
 )
-from routing.cli.terminal import fail, print_, table
+from routing.cli.terminal import console, fail, harmless, in_a_line, print_, table
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from rich.text import Text
@@ -149,10 +149,10 @@ def show(
         if kept.headers:
             print_("Headers:")
             for name, value in kept.headers:
-                typer.echo(f"{name}: {value}")
+                typer.echo(harmless(f"{name}: {value}"))
         for title, part in (("Request", kept.request), ("Reply", kept.reply)):
             print_(f"{title}:")
-            typer.echo(_readable(part))
+            typer.echo(harmless(_readable(part).replace("\r\n", "\n")))
 
 
 async def _follow(
@@ -175,40 +175,74 @@ async def _follow(
 
 def _print_lines(found: Iterable[Numbered], recorded: Recorded, *, as_json: bool) -> None:
     import msgspec
-    from rich.console import Console
 
     from routing.observability.records.export import exported
 
-    console = Console(highlight=False, soft_wrap=True)
+    shown = console()
+    # A pipe has no width, and whoever reads it wants a request on a line.
+    room = shown.width if shown.is_terminal else None
     for each in found:
         if as_json:
             typer.echo(msgspec.json.encode(exported(each.record)).decode())
         else:
-            console.print(_line(each.record, recorded))
+            shown.print(_line(each.record, recorded, room), soft_wrap=room is None)
     sys.stdout.flush()
 
 
-def _line(record: Record, recorded: Recorded) -> Text:
+_KEY, _MODEL = 16, 20
+"""What the columns of names are wide; in a terminal, what does not fit is cut off."""
+
+_ALL_BESIDE = 117
+"""What a request's line has beside the model's name; where there is less room, it is two."""
+
+_FIRST_BESIDE = 61
+"""What the first of the two has."""
+
+_SHORTEST = 8
+"""No name is cut to less."""
+
+
+def _line(record: Record, recorded: Recorded, room: int | None) -> Text:
+    """A request.
+
+    Args:
+        record: of it.
+        recorded: where that is from.
+        room: the columns that there are; None for as many as it needs.
+    """
     from datetime import datetime
 
     from rich.text import Text
 
     moment = datetime.fromtimestamp(record.time).astimezone()
     went_well = not record.error and not record.cancelled
+    wraps = room is not None and room < _ALL_BESIDE + _MODEL
+    left = _MODEL if room is None else room - (_FIRST_BESIDE if wraps else _ALL_BESIDE)
     line = Text()
     line.append(f"{moment:%m-%d %H:%M:%S}  ", "dim")
     line.append(f"{record.status}", "green" if went_well else "red" if record.error else "yellow")
-    line.append(f"  {recorded.name(record.key) or record.key or '-':<12}")
-    line.append(f"  {record.model or '-':<20}")
+    key = recorded.name(record.key) or record.key or "-"
+    line.append(f"  {_in_column(key, _KEY, cut=room is not None)}")
+    line.append(f"  {_in_column(record.model or '-', max(left, _SHORTEST), cut=room is not None)}")
     line.append(f"  {record.duration:7.2f} s")
-    line.append(f"  {_count(record.input_tokens):>8} in  {_count(record.output_tokens):>7} out")
-    line.append(f"  {dollars_text(_dollars(record)):>9}")
+    cost = f"  {dollars_text(_dollars(record)):>9}"
+    tokens = f"  {_count(record.input_tokens):>8} in  {_count(record.output_tokens):>7} out"
+    line.append(f"{cost}\n   {tokens}" if wraps else f"{tokens}{cost}")
     line.append(f"  {record.request_id}", "dim")
     if record.error:
-        line.append(f"\n    {record.error}: {record.message}", "red")
+        line.append(f"\n    {in_a_line(f'{record.error}: {record.message}')}", "red")
     elif record.cancelled:
         line.append("\n    the client left before the end", "yellow")
     return line
+
+
+def _in_column(name: str, columns: int, *, cut: bool) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    name = in_a_line(name)
+    if cell_len(name) <= columns:
+        return set_cell_size(name, columns)
+    return f"{set_cell_size(name, columns - 1)}…" if cut else name
 
 
 def _dollars(record: Record) -> float | None:
@@ -224,8 +258,6 @@ def _count(tokens: int | None) -> str:
 def _show_one(members: dict[str, Any], recorded: Recorded) -> None:
     shown = table("", "")
     shown.show_header = False
-    for column in shown.columns:
-        column.overflow = "fold"
     key = members["key"]
     named = {**members, "key": f"{name} ({key})" if (name := recorded.name(key)) else key}
     trail = named.pop("trail")

@@ -21,12 +21,10 @@ from routing.cli.records.reading import (
     since_of,
     until_of,
 )
-from routing.cli.terminal import fail, print_, table
+from routing.cli.terminal import UNBOUNDED, console, fail, print_, table, width_of
 
 if TYPE_CHECKING:  # commands import what they need when they run
-    from rich.console import Console
-    from rich.table import Table
-
+    from routing.cli.plain_table import PlainTable
     from routing.cli.records.reading import Recorded
     from routing.observability.records.reports import Since, Use, UseBy
 
@@ -106,26 +104,31 @@ def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show(uses: Sequence[Use], names: Sequence[By], recorded: Recorded) -> None:
-    from rich.console import Console
-
     from routing.observability.records.reports import summed
 
-    console = Console(highlight=False)
+    shown_at = console()
     total = summed(uses, ("",) * len(names)) if len(uses) > 1 else None
     titles = [title for title in _CELLS if _is_of_use(title, uses)]
-    shown = _table(uses, total, names, titles, recorded, bars=console.is_terminal)
-    width = console.width if console.is_terminal else _UNBOUNDED
+    bars: Sequence[int] = _BARS if shown_at.is_terminal else ()
+    shown = _table(uses, total, names, titles, recorded, bars[:1])
     # Numbers are not cut: what there is no room for is left out, and said to be.
     left_out = []
-    for title in _LEFT_OUT_FIRST:
-        if _width(console, shown) <= width:
+    for title in _LEFT_OUT_FIRST if shown_at.is_terminal else ():
+        if width_of(shown_at, shown) <= shown_at.width:
             break
         if title in titles:
             titles.remove(title)
             left_out.append(title)
-        shown = _table(uses, total, names, titles, recorded, bars=False)
-    _widen(shown, len(names), width - _width(console, shown))
-    Console(highlight=False, width=max(width, _width(console, shown))).print(shown, markup=False)
+        elif title == _SHORTER_BARS:
+            bars = bars[1:]
+        shown = _table(uses, total, names, titles, recorded, bars[:1])
+    if shown_at.is_terminal:
+        _widen(shown, len(names), shown_at.width - width_of(shown_at, shown))
+        shown_at.width = max(shown_at.width, width_of(shown_at, shown))
+        shown_at.print(shown)
+    else:
+        _widen(shown, len(names), UNBOUNDED)
+        print_(shown)
     if left_out:
         print_(f"{', '.join(reversed(left_out))}: no room here; --json and --csv have them.")
     _say_what_is_not_known(uses)
@@ -137,55 +140,54 @@ def _table(
     names: Sequence[By],
     titles: Sequence[str],
     recorded: Recorded,
-    *,
-    bars: bool,
-) -> Table:
+    bars: Sequence[int],
+) -> PlainTable:
     from rich.bar import Bar
 
-    shown = table(*(name.value.capitalize() for name in names), *titles, *("",) * bars)
-    for place, column in enumerate(shown.columns):
-        if place < len(names):
-            column.overflow = "fold"
-            column.width = _SHORTEST_NAME
-        else:
-            column.no_wrap = True
-            column.justify = "right"
+    shown = table(*(name.value.capitalize() for name in names), *titles, *[""] * len(bars))
     costs_known = any(use.cost for use in uses)
     weights = [use.cost if costs_known else use.requests for use in uses]
     for use, weight in zip(uses, weights, strict=True):
         keys = [_key(name, value, recorded) for name, value in zip(names, use.keys, strict=True)]
-        bar = [Bar(size=max(weights), begin=0, end=weight, width=_BAR)] * bars
+        bar = [Bar(size=max(weights), begin=0, end=weight, width=width) for width in bars]
         shown.add_row(*keys, *(_CELLS[title](use) for title in titles), *bar)
     if total is not None:
         shown.add_section()
         blank = [""] * (len(names) - 1)
-        shown.add_row("Total", *blank, *(_CELLS[title](total) for title in titles), *[""] * bars)
+        shown.add_row(
+            "Total", *blank, *(_CELLS[title](total) for title in titles), *[""] * len(bars)
+        )
+    for name, column in zip(names, shown.columns[: len(names)], strict=True):
+        # A name may be folded, but not into less, and a key's id not at all.
+        column.width = max(_SHORTEST_NAME, (column.min_width or 0) if name is By.key else 0)
+        column.min_width = None
     for column in shown.columns[len(names) :]:
-        column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
-        if bars and column is shown.columns[-1]:
-            column.min_width = _BAR
+        column.no_wrap = True
+        column.justify = "right"
+        column.min_width = max(map(_columns_of, (column.header, *column.cells)))
+    for column, width in zip(reversed(shown.columns), bars, strict=False):
+        column.min_width = width
     return shown
 
 
 _SHORTEST_NAME = 12
 """A name is folded where there is no room, but not into less; a day needs ten."""
 
-_BAR = 10
+_BARS = (10, 6)
+"""The columns of a bar, and those of one where there is less room."""
 
 
-_UNBOUNDED = 10_000
-"""As many columns as any table here can use: a pipe has no width."""
+def _columns_of(cell: object) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(str(cell))
 
 
-def _width(console: Console, shown: Table) -> int:
-    return console.measure(shown, options=console.options.update(width=_UNBOUNDED)).maximum
-
-
-def _widen(shown: Table, names: int, room: int) -> None:
+def _widen(shown: PlainTable, names: int, room: int) -> None:
     """Give the columns of names what room there is, as far as they need it."""
     for column in shown.columns[:names]:
         assert column.width is not None
-        longest = max(len(str(cell)) for cell in (column.header, *column.cells))
+        longest = max(map(_columns_of, (column.header, *column.cells)))
         wider = min(longest - column.width, room)
         if wider > 0:
             column.width += wider
@@ -219,7 +221,9 @@ _CELLS: Mapping[str, Callable[[Use], str]] = {
 }
 """The columns of the table, after what use is told apart by."""
 
-_LEFT_OUT_FIRST = ("bars", "Mean", "Reasoning", "Cached", "Errors")
+_SHORTER_BARS = "bars"
+
+_LEFT_OUT_FIRST = ("Mean", _SHORTER_BARS, _SHORTER_BARS, "Reasoning", "Cached", "Errors")
 
 _WHERE_THERE_ARE_ANY: Mapping[str, Callable[[Use], int]] = {
     "Cached": lambda use: use.cached_tokens,

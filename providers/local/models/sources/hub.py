@@ -249,6 +249,12 @@ def _model_files(repository: str, listed: Mapping[str, HubFile]) -> dict[str, Hu
         *(filter_repo_objects(list(listed), allow_patterns=STEPS) if _has_steps(listed) else ()),
     ]
     if not any(name.endswith(_WEIGHTS) for name in names):
+        if ggufs := _first_parts(listed):
+            likely = next((each for each in ggufs if _USUAL in each.upper()), ggufs[0])
+            raise ModelStoreError(
+                f"{repository} has GGUF files: choose one of them, as in llama-compat pull"
+                f" hf:{repository}:{likely}. It has: {', '.join(ggufs)}."
+            )
         raise ModelStoreError(
             f"{repository} has no safetensors weights, the only ones that are loaded here: choose a"
             " repository that has them, or a GGUF file of it:"
@@ -269,15 +275,22 @@ def _gguf_files(repository: str, file: str, listed: Mapping[str, HubFile]) -> di
         count = int(split[2])
         names = [f"{file[: split.start()]}-{n:05}-of-{split[2]}.gguf" for n in range(1, count + 1)]
     if names[0] != file or not all(name in listed for name in names):
-        ggufs = sorted(name for name in listed if name.endswith(".gguf"))
-        firsts = [
-            each for each in ggufs if (part := _PART.search(each)) is None or part[1] == FIRST
-        ]
+        firsts = _first_parts(listed)
         raise ModelStoreError(
             f"{repository} has no {file} that is whole or the first of its parts. It has: "
             f"{', '.join(firsts) or 'no GGUF file at all'}."
         )
     return {name: listed[name] for name in names}
+
+
+def _first_parts(listed: Iterable[str]) -> list[str]:
+    """The GGUF files, of those in parts the first."""
+    ggufs = sorted(name for name in listed if name.endswith(".gguf"))
+    return [each for each in ggufs if (part := _PART.search(each)) is None or part[1] == FIRST]
+
+
+_USUAL = "Q4_K_M"
+"""The quantization that most people take: little is lost, and it is half of eight bits."""
 
 
 def _first_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import sys
@@ -11,12 +12,47 @@ from codecs import getincrementaldecoder
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 COMMAND = str(Path(sys.executable).with_name("llama-compat"))
 
 
 WAIT_SECONDS = 60.0
 """What prints nothing for so long prints nothing any more."""
+
+
+def terminal_of(columns: int) -> dict[str, str]:
+    """The environment of a command that takes what it prints to for a terminal, without colours."""
+    return {"COLUMNS": str(columns), "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
+
+
+def plain(text: str) -> str:
+    """Without what a terminal takes for colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def widest(text: str) -> int:
+    """How many columns the longest of its lines takes, some letters two."""
+    return max(map(cell_len, plain(text).splitlines()), default=0)
+
+
+HOSTILE = (
+    "\x1b[31mred\x1b]0;title\x07",
+    "\u202eevil\u2066",
+    "\x9b2Jgone\x85",
+    "two\nlines\ttab\r",
+    "日本語" * 20,
+    "x" * 500,
+    "[bold]m[/bold]",
+    ":100:",
+    "👩\u200d💻",
+)
+"""Names that would do something to a terminal, or break a table."""
+
+
+def does_nothing(shown: str) -> bool:
+    """Whether a terminal that gets it does nothing but show letters and colours."""
+    return not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", plain(shown))
 
 
 class Terminal:

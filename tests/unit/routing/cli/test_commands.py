@@ -16,7 +16,7 @@ from llama_compat.distribution import list_templates
 from routing.cli import app
 from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
-from tests.unit.routing.cli.terminals import COMMAND
+from tests.unit.routing.cli.terminals import COMMAND, terminal_of, widest
 
 
 def llama_compat(*arguments: str, stdin: str = "", env: dict[str, str] | None = None) -> Result:
@@ -47,10 +47,13 @@ def test_version() -> None:
 
 
 def test_list_shows_every_template_that_ships() -> None:
-    result = llama_compat("list")
-    assert result.exit_code == 0
-    assert all(name in result.stdout for name, _ in list_templates())
-    assert max(map(len, result.stdout.splitlines())) <= 80
+    piped = llama_compat("list")
+    assert piped.exit_code == 0
+    rows = [line.strip().partition(" ") for line in piped.stdout.splitlines()]
+    assert {name: text.strip() for name, _, text in rows}.items() >= dict(list_templates()).items()
+    shown = llama_compat("list", env=terminal_of(80)).stdout
+    assert all(name in shown for name, _ in list_templates())
+    assert widest(shown) <= 80
 
 
 # check and run -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -121,3 +122,29 @@ def test_what_a_person_wants_to_know_first(
     assert "hf:org/name is ready in" in result.stdout
     result = CliRunner().invoke(app, ["pull", "starter", "--dry-run"])
     assert (result.exit_code, "135 million parameters" in result.stderr) == (1, True)
+
+
+@needs_torch
+@pytest.mark.server
+def test_on_a_terminal_it_stands_above_the_bars(tmp_path: Path) -> None:
+    made = make_model(tmp_path / "made")
+    stand_in = Hub()
+    stand_in.files = {path.name: path.read_bytes() for path in made.iterdir() if path.is_file()}
+    with serving(stand_in.answer) as url:
+        terminal = Terminal(
+            *("pull", "hf:org/name"),
+            term="xterm",
+            HF_ENDPOINT=url,
+            LLAMA_COMPAT_HOME=str(tmp_path / "home"),
+            COLUMNS="200",
+        )
+        try:
+            shown = terminal.read_until("llama-compat bench hf:org/name")
+            assert terminal.wait() == 0
+        finally:
+            terminal.end()
+    # What bars stood in the line is erased first.
+    for line in ("hf:org/name: ", "  local::torch: in batches", "  fits on "):
+        assert re.search(rf"(\n|\x1b\[2K){line}", shown), shown
+    assert "hf:org/name is ready in" in shown
+    assert "Serve it:  llama-compat run hf:org/name" in shown

@@ -12,7 +12,7 @@ import types
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -599,6 +599,19 @@ async def test_embeddings_are_the_mean_of_the_model_s_states(folder: Path, tmp_p
             assert short == pytest.approx(shorter.tolist(), abs=2e-2)
             assert np.linalg.norm(short) == pytest.approx(1)
         assert made.prompt_tokens == tokens
+        few, last = ("the lazy dog." * 30)[:60], "x"
+        ids = tokenizer(f"{few}{last}").input_ids
+        for end, kept in (("end", ids[:7]), ("start", ids[-7:])):
+            short_of = EmbeddingRequest(
+                str(path), (f"{few}{last}",), truncate=cast(Any, end), max_tokens=7
+            )
+            found = await provider.embed(short_of)
+            assert found.prompt_tokens == 7
+            with torch.no_grad():
+                mean = model(torch.tensor([kept])).last_hidden_state[0].mean(0)
+            assert found.vectors[0] == pytest.approx((mean / mean.norm()).tolist(), abs=2e-2)
+        whole = EmbeddingRequest(str(path), ("x " * 10**6,), truncate="end")
+        assert (await provider.embed(whole)).prompt_tokens == 2048
         for request, param in (
             (EmbeddingRequest(str(path), ("x",), dimensions=65), "dimensions"),
             (EmbeddingRequest(str(path), ("x " * 5000,)), "input"),

@@ -567,6 +567,36 @@ def test_a_repository_is_pulled_without_what_is_not_needed(hub: Hub) -> None:
     assert (folder / "model.safetensors").read_bytes() == GGUF
 
 
+def test_of_a_repository_of_gguf_files_one_has_to_be_chosen(hub: Hub) -> None:
+    hub.files = {
+        "README.md": b"",
+        **{f"name-{each}.gguf": GGUF for each in ("IQ2", "Q4_K_M", "Q8_0-00001-of-00002")},
+        "name-Q8_0-00002-of-00002.gguf": GGUF,
+    }
+    with pytest.raises(ModelStoreError) as raised:
+        pull("hf:org/name", Steps())
+    assert str(raised.value) == (
+        "org/name has GGUF files: choose one of them, as in llama-compat pull"
+        " hf:org/name:name-Q4_K_M.gguf. It has: name-IQ2.gguf, name-Q4_K_M.gguf,"
+        " name-Q8_0-00001-of-00002.gguf."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Qwen/Qwen3-0.6B", "hf:Qwen/Qwen3-0.6B"),
+        ("org/name:some.gguf", "hf:org/name:some.gguf"),
+        ("https://huggingface.co/Qwen/Qwen3-0.6B/tree/main", "hf:Qwen/Qwen3-0.6B"),
+        ("llama3.2:1b", "ollama:llama3.2:1b"),
+    ],
+)
+def test_a_name_of_elsewhere_is_understood(name: str, meant: str) -> None:
+    with pytest.raises(ModelStoreError) as raised:
+        pull(name, Steps())
+    assert str(raised.value).endswith(f"Did you mean '{meant}'?")
+
+
 def test_a_model_that_is_there_is_not_asked_for_again(hub: Hub) -> None:
     folder = pull("hf:org/name", Steps())
     hub.access = 500

@@ -130,9 +130,9 @@ def test_chat_shows_reasoning_apart_and_does_not_send_it_back(server: ChatServer
 
 
 def test_chat_lets_no_model_control_the_terminal(server: ChatServer) -> None:
-    server.answers = [[{"content": "a\x1b[2J\x07b\tc\n[bold]d"}]]
+    server.answers = [[{"content": "a\x1b[2J\x07b\u202e\tc\n[bold]d :cat:"}]]
     result = llama_compat("chat", "--base-url", server.url, stdin="Hi\n")
-    assert result.stdout == "a[2Jb\tc\n[bold]d\n"
+    assert result.stdout == "a[2Jb\tc\n[bold]d :cat:\n"
 
 
 def test_chat_ends_with_what_the_server_said_was_wrong(server: ChatServer) -> None:

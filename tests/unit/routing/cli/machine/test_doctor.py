@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -149,6 +150,22 @@ def vendor() -> Iterator[str]:
 
     with serving(answer) as url:
         yield url
+
+
+def test_what_does_not_answer_is_told_with_what_mends_it(vendor: str, tmp_path: Path) -> None:
+    places = {"dead": "http://127.0.0.1:1/v1", "good": f"{vendor}/v1"}
+    providers = [
+        {"id": name, "type": "remote::openai", "config": {"base_url": url, "api_key": "sk-bad"}}
+        for name, url in places.items()
+    ]
+    path = template(tmp_path, providers=providers, models=[{"id": "m", "provider": "good"}])
+    lines = run(str(path), "--live").stdout.splitlines()
+    [dead] = [line for line in lines if " dead: " in line]
+    assert "connection refused.  ->  look at `base_url`" in dead
+    [good] = [line for line in lines if " good: " in line]
+    assert "Check `api_key` in the template" in good
+    for line in lines:
+        assert re.match(r"(ok|note|warning|problem) +[^:]+: .", line)
 
 
 def test_vendors_are_asked_with_their_keys(vendor: str, tmp_path: Path) -> None:

@@ -171,6 +171,26 @@ def test_a_file_that_can_t_be_written(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.usefixtures("no_keys", "server")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_keys_room_is_offered_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    path = tmp_path / "mine.yaml"
+    monkeypatch.setattr(init, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    stdin = f"n\nn\ny\n{'y' if wanted else ''}\n"
+    result = llama_compat("init", str(path), stdin=stdin)
+    assert result.exit_code == 0, result.output
+    assert "Use keys that you make for people" in result.stdout
+    made = load_distribution(str(path), config_model).server
+    assert made.admin_key is not None
+    assert made.records is not None
+    assert made.stored_keys is wanted
+    assert ("llama-compat keys create NAME" in result.stdout) is wanted
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@needs_torch
+@pytest.mark.usefixtures("no_keys", "server")
 def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mine.yaml"
     # Not in a terminal of its own: what else answers on this machine would be asked about too.

@@ -21,6 +21,7 @@ from routing.observability.records.bodies import Body
 from routing.observability.records.record import MIGRATIONS, Record
 from routing.observability.records.recorder import Recorder
 from routing.storage.storage import open_storage
+from tests.unit.routing.cli.terminals import HOSTILE, does_nothing, plain, terminal_of, widest
 from tests.unit.routing.observability.records.records import record
 
 
@@ -95,6 +96,50 @@ def test_a_line_says_what_matters(address: str) -> None:
     line, error = shown.splitlines()
     assert " ".join(line.split()[2:]) == "429 key-1 m 0.25 s 100 in 10 out <$0.0001 r3"
     assert error == "    rate_limit: 50% OFF"
+
+
+MANY = 9_876_543
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160, None])
+def test_no_name_does_anything_to_a_line(tmp_path: Path, columns: int | None) -> None:
+    address = f"sqlite:{tmp_path / 'hostile.sqlite'}"
+    counts = {"input_tokens": MANY, "output_tokens": MANY, "duration": 1234.56, "cost": 10**13}
+    records = [
+        record(time=time.time(), request_id=f"req_{place:024}", key=name, model=name, **counts)
+        for place, name in enumerate(HOSTILE)
+    ]
+    wrong = record(time=time.time(), request_id="req", error="timeout", message="\x1b[2J 7,654,321")
+    fill(address, [*records, wrong])
+    env = {"COLUMNS": "80"} if columns is None else terminal_of(columns)
+    arguments = ["requests", "--storage", address]
+    shown = plain(CliRunner().invoke(app, arguments, env=env).stdout)
+    assert does_nothing(shown)
+    words = shown.split()
+    assert words.count(f"{MANY:,}") == 2 * len(HOSTILE)
+    assert words.count("1234.56") == len(HOSTILE)
+    assert words.count("$10,000.00") == len(HOSTILE)
+    assert "7,654,321" in words
+    for place in range(len(HOSTILE)):
+        assert f"req_{place:024}" in words
+    if columns is not None:
+        assert widest(shown) <= columns
+    else:
+        assert "日本語" * 20 in words
+
+
+def test_what_is_kept_of_a_request_does_nothing_to_the_terminal(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'hostile.sqlite'}"
+    now = time.time()
+    reply = "data: \x1b[2J\x07\u202e\r\n\r\n".encode()
+    body = Body(now, "r1", b'{"a":"\x7f"}', reply, False, False, False)
+    fill(address, [record(time=now, request_id="r1", model="\x1b]0;t\x07", target="x" * 200)], body)
+    for env in (terminal_of(80), {"COLUMNS": "80"}):
+        arguments = ["requests", "show", "r1", "--storage", address]
+        shown = CliRunner().invoke(app, arguments, env=env).stdout
+        assert does_nothing(shown)
+        assert shown.endswith('"\\x7f"\n}\nReply:\ndata: \\x1b[2J\\x07\\u202e\n\n\n')
+        assert r"\x1b]0;t\x07" in shown
 
 
 def test_there_may_be_none(address: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 from llama_compat.distribution import RecordsSettings
@@ -19,6 +19,7 @@ from routing.observability.records.bodies import Body
 from routing.observability.records.record import MIGRATIONS
 from routing.observability.records.recorder import Recorder
 from routing.storage.storage import open_storage
+from tests.unit.routing.cli.terminals import HOSTILE, does_nothing, plain, terminal_of, widest
 from tests.unit.routing.observability.records.records import record
 
 
@@ -264,8 +265,7 @@ def test_no_number_is_cut_in_a_terminal(tmp_path: Path, columns: int) -> None:
         await recorder.stop()
 
     asyncio.run(fill())
-    wide = {"COLUMNS": str(columns), "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
-    result = llama_compat("usage", "--storage", address, env=wide)
+    result = llama_compat("usage", "--storage", address, env=terminal_of(columns))
     lines = plain(result.stdout).splitlines()
     note = next((place for place, line in enumerate(lines) if "no room here" in line), None)
     assert max(map(len, lines[:note])) <= columns
@@ -288,8 +288,8 @@ def test_where_no_price_is_known_bars_show_requests(tmp_path: Path) -> None:
         await recorder.stop()
 
     asyncio.run(fill())
-    wide = {"COLUMNS": "120", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
-    lines = plain(llama_compat("usage", "--storage", address, env=wide).stdout).splitlines()
+    shown = llama_compat("usage", "--storage", address, env=terminal_of(120)).stdout
+    lines = plain(shown).splitlines()
     often, seldom = (line for line in lines if line.split()[:1] in (["m"], ["n"]))
     assert often.count("█") > 2 * seldom.count("█") > 0
 
@@ -302,6 +302,42 @@ def test_a_pipe_has_room_for_all(template: str) -> None:
     assert "█" not in shown
 
 
-def plain(text: str) -> str:
-    """Without what a terminal takes for colours."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+def test_a_key_s_id_stays_whole_beside_its_name(template: str) -> None:
+    lines = plain(
+        llama_compat("usage", template, "--by", "key", env=terminal_of(80)).stdout
+    ).splitlines()
+    [place] = [place for place, line in enumerate(lines) if line.split()[:1] == [f"({CI})"]]
+    named = lines[place - 1]
+    assert named.split()[:2] == ["ci", "2"]
+    assert set(named) & set("▏▎▍▌▋▊▉█")
+    assert widest("\n".join(lines)) <= 80
+
+
+@pytest.mark.parametrize("columns", [80, 132, None])
+@pytest.mark.parametrize("by", ["model", "key", "key,model,day"])
+def test_no_name_does_anything_to_the_table(tmp_path: Path, by: str, columns: int | None) -> None:
+    address = f"sqlite:{tmp_path / 'hostile.sqlite'}"
+
+    async def fill() -> None:
+        recorder = Recorder(open_storage(address, [MIGRATIONS]), RecordsSettings())
+        await recorder.start()
+        for name in HOSTILE:
+            recorder.put(record(time=time.time(), route=name, key=name, input_tokens=MANY))
+        await recorder.stop()
+
+    asyncio.run(fill())
+    env = {"COLUMNS": "80"} if columns is None else terminal_of(columns)
+    shown = llama_compat("usage", "--storage", address, "--by", by, env=env).stdout
+    assert does_nothing(shown)
+    # Three names and six numbers are more than 80 columns have, and none is cut.
+    assert columns is None or widest(shown) <= max(columns, 100 if "," in by else 0)
+    lines = plain(shown).splitlines()
+    assert sum(f"{MANY:,}" in line.split() for line in lines) == len(HOSTILE)
+    assert any(f"{len(HOSTILE) * MANY:,}" in line.split() for line in lines)
+    assert any(word in line for line in lines for word in (r"\x1b[31mred", r"\u202eevil"))
+    assert "[bold]m" in shown
+    assert ":100:" in shown
+    if columns is None:
+        rows = [line for line in lines if f"{MANY:,}" in line]
+        assert any("日本語" * 20 in line for line in rows)
+        assert len({cell_len(line) for line in rows}) == 1

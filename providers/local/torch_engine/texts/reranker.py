@@ -1,8 +1,10 @@
-"""Documents ranked by a cross-encoder, which reads a query and a document together.
+"""Documents ranked by a model that reads a query and a document together.
 
 Such a folder has a `...ForSequenceClassification` with one label, as BERT (ms-marco-MiniLM),
-RoBERTa and XLM-RoBERTa (bge-reranker) have it. Its number becomes a relevance by the logistic
-function, as https://sbert.net/docs/cross_encoder does it for one label; the order is the same.
+RoBERTa and XLM-RoBERTa (bge-reranker) have it; or it is a language model that is asked whether the
+document meets the query (`pair_prompts`), as Qwen3-Reranker is: then the number is how much
+likelier its yes is than its no. It becomes a relevance by the logistic function, as
+https://sbert.net/docs/cross_encoder does it for one label; the order is the same.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 from transformers.utils import logging as transformers_logging
 
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import RankedDocument, RerankRequest, RerankResponse, Usage
 from providers.base import ProviderStartError
 from providers.local.batch_thread import BatchThread, Gone
@@ -25,8 +31,14 @@ from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.embedder import BATCH_TOKENS, batches, longest_text
 from providers.local.torch_engine.loading.checkpoint import read_model
+from providers.local.torch_engine.texts.embedder import BATCH_TOKENS, batches, longest_text
+from providers.local.torch_engine.texts.pair_prompts import (
+    CARD_TOKENS,
+    PairPrompt,
+    pair_prompt_in,
+    scored_tokens,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,9 @@ class LoadedReranker:
         has_types: whether it is told which tokens are the query's.
         max_tokens: that a query and a document can have together.
         max_characters: that both can have if their tokens are the longest.
+        prompt: what a query and a document are written into; None where they are read as they are.
+        verdict: of a language model, what its last state is multiplied by, `[hidden]`; None where
+            it has a head for that.
     """
 
     name: str
@@ -50,6 +65,8 @@ class LoadedReranker:
     has_types: bool
     max_tokens: int
     max_characters: int
+    prompt: PairPrompt | None = None
+    verdict: torch.Tensor | None = None
 
 
 def load_reranker(
@@ -77,7 +94,10 @@ def load_reranker(
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         dtype = choose_dtype(config.dtype, device)
-        model = where(read_model, AutoModelForSequenceClassification, folder, dtype=dtype)
+        prompt = pair_prompt_in(folder, tokenizer)
+        tokens = scored_tokens(folder, tokenizer)
+        kind = AutoModelForSequenceClassification if tokens is None else AutoModelForCausalLM
+        model = where(read_model, kind, folder, dtype=dtype)
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
             f"The reranking model '{name}' in {folder} can't be loaded: {error}. Pull it again or"
@@ -88,7 +108,12 @@ def load_reranker(
     backend.no_truncation()
     backend.encode_special_tokens = config.control_tokens != "all"
     padding = model.config.pad_token_id or 0
-    max_tokens = longest_text(model.config, [tokenizer.model_max_length, context_length])
+    limits = [tokenizer.model_max_length, context_length]
+    if prompt is not None and context_length is None:
+        limits.append(CARD_TOKENS)
+    max_tokens = longest_text(model.config, limits)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = padding  # of a batch, the last token that is none counts
     longest_token = max(len(token.encode()) for token in backend.get_vocab())
     return LoadedReranker(
         name,
@@ -98,7 +123,18 @@ def load_reranker(
         "token_type_ids" in tokenizer.model_input_names,
         max_tokens,
         max_tokens * longest_token,
+        prompt,
+        None if tokens is None else _verdict(model, tokens, device),
     )
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def _verdict(model: Any, tokens: tuple[int, int | None], device: torch.device) -> torch.Tensor:
+    """What makes the log-odds of two tokens of a state, or the logit of one."""
+    rows = model.get_output_embeddings().weight
+    yes, no = tokens
+    found = rows[yes].float() if no is None else rows[yes].float() - rows[no].float()
+    return found.to(device)
 
 
 class TorchReranker(BatchThread):
@@ -118,9 +154,16 @@ class TorchReranker(BatchThread):
         request says otherwise.
 
         Raises:
-            APIError: 400 for a query that leaves no room for a document, or a document that is too
-                long and is not to be cut, 429 where too many wait.
+            APIError: 400 for a query that leaves no room for a document, a document that is too
+                long and is not to be cut, or an `instruct` that the model can't be told, 429 where
+                too many wait.
         """
+        if request.instruction is not None and self.loaded.prompt is None:
+            raise invalid_parameter(
+                "instruct",
+                f"The model '{self._name}' can't be told what relevance means. Leave 'instruct'"
+                " out.",
+            )
         return await self.in_thread(self._rank, request)
 
     # In the thread --------------------------------------------------------------------------------
@@ -158,7 +201,10 @@ class TorchReranker(BatchThread):
         own = loaded.max_tokens
         if len(request.query) <= loaded.max_characters:
             loaded.tokenizer.no_truncation()
-            own = len(loaded.tokenizer.encode_batch_fast([(request.query, "")])[0].ids)
+            if loaded.prompt is not None:
+                own = loaded.prompt.length(request.query, request.instruction)
+            else:
+                own = len(loaded.tokenizer.encode_batch_fast([(request.query, "")])[0].ids)
         if own >= loaded.max_tokens:
             raise self._too_long("query", "The query leaves no room for a document in")
         if request.max_document_tokens is None:
@@ -169,12 +215,22 @@ class TorchReranker(BatchThread):
         loaded, text = self.loaded, document
         if len(document) > loaded.max_characters:
             text = document[: loaded.max_characters]
+        if loaded.prompt is not None:
+            kept = limit if request.truncate else None
+            pair: Any = loaded.prompt.encode(request.query, text, request.instruction, kept)
+            return self._fitting(request, index, pair, limit, text is not document)
         if request.truncate:
             loaded.tokenizer.enable_truncation(limit, strategy="only_second")
         else:
             loaded.tokenizer.no_truncation()
         pair = loaded.tokenizer.encode_batch_fast([(request.query, text)])[0]
-        if len(pair.ids) > limit or (text is not document and not request.truncate):
+        return self._fitting(request, index, pair, limit, text is not document)
+
+    def _fitting(
+        self, request: RerankRequest, index: int, pair: Any, limit: int, is_shortened: bool
+    ) -> Any:
+        """The pair, if it is no longer than it may be, and nothing is missing of it."""
+        if len(pair.ids) > limit or (is_shortened and not request.truncate):
             raise self._too_long("documents", f"Document {index} has, with the query, more than")
         return pair
 
@@ -202,8 +258,15 @@ class TorchReranker(BatchThread):
         }
         if self.loaded.has_types:
             given["token_type_ids"] = padded([pair.type_ids for pair in pairs], 0)
-        logits = self.loaded.model(**given).logits[:, 0].float()
-        scores: list[float] = logits.cpu().tolist()
+        if self.loaded.verdict is None:
+            found = self.loaded.model(**given).logits[:, 0].float()
+        else:
+            base = self.loaded.model.base_model
+            states = base(**given, use_cache=False).last_hidden_state
+            last = given["attention_mask"].sum(1) - 1
+            states = states[torch.arange(len(pairs), device=device), last]
+            found = states.float() @ self.loaded.verdict
+        scores: list[float] = found.cpu().tolist()
         return scores
 
 

@@ -23,8 +23,8 @@ from llama_compat.errors import APIError
 from llama_compat.types import CompletionRequest, EmbeddingRequest
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.embedder import batches
 from providers.local.torch_engine.provider import TorchProvider
+from providers.local.torch_engine.texts.embedder import batches
 from tests.tiny_models import make_embedder, make_model
 
 TEXTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 3, "lazy dog")
@@ -232,8 +232,8 @@ async def test_a_full_queue_and_who_goes_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ({"pooling_mode_max_tokens": True}, "pooling_mode_mean_tokens and pooling_mode_max_tokens"),
         ({"pooling_mode_mean_tokens": False, "pooling_mode_odd": True}, "pooling_mode_odd"),
+        ({"pooling_mode": ["mean", "odd"]}, "mean and odd"),
         ({"pooling_mode_mean_tokens": False}, "none"),
     ],
 )

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from providers.local.torch_engine.texts.prompts import TextPrompts
+
 Pooling = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """`[texts, tokens, hidden]` and a mask `[texts, tokens]` to `[texts, hidden]`."""
 
@@ -45,24 +47,35 @@ def _largest(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return states[:, 0]
+    return states[torch.arange(len(states), device=states.device), mask.argmax(1)]
 
 
 def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
+    places = torch.arange(mask.shape[1], device=mask.device)
+    return states[torch.arange(len(states), device=states.device), (places * mask).argmax(1)]
 
 
 POOLINGS: dict[str, Pooling] = {
-    "cls_token": _first,
+    "cls": _first,
     "lasttoken": _last,
-    "max_tokens": _largest,
+    "max": _largest,
+    "mean": _mean,
     "mean_sqrt_len_tokens": _mean_by_root,
-    "mean_tokens": _mean,
-    "weightedmean_tokens": _later_more,
+    "weightedmean": _later_more,
 }
-"""By the word in the pooling's config, behind `pooling_mode_`."""
+"""By the `pooling_mode` in the pooling's config; several are put one behind the other."""
 
 _MODE = "pooling_mode_"
+
+_EARLIER = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""What sentence-transformers before 5.4 wrote in its place, one member a mode, in its order."""
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "torch.nn.modules.activation.Tanh": torch.tanh,
@@ -102,20 +115,26 @@ class Steps:
     """What a folder has done with the states.
 
     Attributes:
-        pooling: makes one vector of a text's.
+        poolings: make one vector of a text's each, which stand one behind the other.
         dense: layers behind it, in float32.
         normalize: whether vectors have length 1.
-        prompt: what every text begins with.
+        prompts: what texts begin with.
+        pools_prompt: whether their tokens are pooled with those of the text.
         may_be_cut: whether the model was trained for vectors that are cut (Matryoshka).
         sizes: to which they may be cut; empty for any.
     """
 
-    pooling: Pooling
+    poolings: tuple[Pooling, ...]
     dense: tuple[DenseStep, ...]
     normalize: bool
-    prompt: str
+    prompts: TextPrompts
+    pools_prompt: bool
     may_be_cut: bool
     sizes: tuple[int, ...]
+
+    def pooled(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """`[texts, tokens, hidden]` and a mask `[texts, tokens]` to `[texts, numbers]`."""
+        return torch.cat([each(states, mask) for each in self.poolings], -1)
 
 
 def read_steps(folder: Path) -> Steps:
@@ -139,14 +158,12 @@ def read_steps(folder: Path) -> Steps:
     sizes = tuple(int(each) for each in own.get("matryoshka_dimensions") or ())
     is_known = own.get("model_type") in CUT_FAMILIES
     pooled = settings_in(folder / steps[1][1] / "config.json")
-    prompt = _prompt(settings_in(folder / "config_sentence_transformers.json"))
-    if prompt and pooled.get("include_prompt") is False:
-        raise ValueError("its pooling leaves a prompt out, which is not known here")
     return Steps(
-        _pooling(pooled),
+        _poolings(pooled),
         tuple(_dense(folder / path) for kind, path in steps if kind == "Dense"),
         normalize,
-        prompt,
+        TextPrompts.of(settings_in(folder / "config_sentence_transformers.json")),
+        pooled.get("include_prompt") is not False,
         bool(own.get("is_matryoshka", sizes or is_known)),
         sizes,
     )
@@ -160,11 +177,17 @@ def settings_in(path: Path) -> dict[str, Any]:
     return found
 
 
-def _pooling(settings: dict[str, Any]) -> Pooling:
-    modes = [mode for mode, is_on in settings.items() if mode.startswith(_MODE) and is_on]
-    if len(modes) != 1 or modes[0].removeprefix(_MODE) not in POOLINGS:
+def _poolings(settings: dict[str, Any]) -> tuple[Pooling, ...]:
+    named = settings.get("pooling_mode")
+    if named is None:
+        earlier = [mode for mode, is_on in settings.items() if mode.startswith(_MODE) and is_on]
+        # In the order in which sentence-transformers puts them together.
+        named = [_EARLIER[each] for each in _EARLIER if each in earlier]
+        named += [each for each in earlier if each not in _EARLIER]
+    modes = [named] if isinstance(named, str) else named
+    if not modes or not all(mode in POOLINGS for mode in modes):
         raise ValueError(f"its pooling is {' and '.join(modes) or 'none'}, which is not known here")
-    return POOLINGS[modes[0].removeprefix(_MODE)]
+    return tuple(POOLINGS[mode] for mode in modes)
 
 
 def _dense(folder: Path) -> DenseStep:
@@ -179,9 +202,3 @@ def _dense(folder: Path) -> DenseStep:
         None if bias is None else bias.float(),
         _ACTIVATIONS[activation],
     )
-
-
-def _prompt(settings: dict[str, Any]) -> str:
-    """What goes before every text, where the folder names one that does."""
-    name = settings.get("default_prompt_name")
-    return str((settings.get("prompts") or {}).get(name) or "") if name else ""

@@ -15,14 +15,14 @@ from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from llama_compat.errors import APIError
+from llama_compat.types import EmbeddingRequest
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.loading.checkpoint import read_model
-from providers.local.torch_engine.pooling import Steps, read_steps, settings_in
+from providers.local.torch_engine.texts.pooling import Steps, read_steps, settings_in
 
 BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
 """Tokens that are run at once, padding included; a CPU's models wait for each other meanwhile."""
@@ -105,7 +105,9 @@ def load_embedder(
         ],
     )
     longest_token = max(len(token.encode()) for token in backend.get_vocab())
-    size = len(steps.dense[-1].weight) if steps.dense else int(model.config.hidden_size)
+    size = len(steps.poolings) * int(model.config.hidden_size)
+    if steps.dense:
+        size = len(steps.dense[-1].weight)
     return LoadedEmbedder(
         name,
         model.to(device).eval(),
@@ -151,36 +153,58 @@ class TorchEmbedder(EmbedderThread):
             return f"was trained for vectors of {', '.join(map(str, steps.sizes))} numbers"
         return None
 
-    def _encode(self, index: int, text: str) -> list[int]:
-        text = self.loaded.steps.prompt + text
-        if len(text) > self.loaded.max_characters:
-            raise self._too_long(index, f"{len(text)} characters, too many for")
-        token_ids: list[int] = self.loaded.tokenizer.encode_batch_fast([text])[0].ids
-        if len(token_ids) > self.loaded.max_tokens:
-            raise self._too_long(index, f"{len(token_ids)} tokens, more than")
+    def _prompt(self, request: EmbeddingRequest) -> str:
+        prompts = self.loaded.steps.prompts
+        return prompts.chosen(self.loaded.name, request.prompt_name, request.input_type)
+
+    def _encode(self, request: EmbeddingRequest, index: int, text: str) -> list[int]:
+        loaded, tokenizer = self.loaded, self.loaded.tokenizer
+        text = self._prompt(request) + text
+        most = loaded.max_characters
+        if request.truncate is None:
+            if len(text) > most:
+                raise self._too_long(
+                    index, f"{len(text)} characters, too many for", loaded.max_tokens
+                )
+            tokenizer.no_truncation()
+        else:
+            limit = min(loaded.max_tokens, request.max_tokens or loaded.max_tokens)
+            side = "right" if request.truncate == "end" else "left"
+            text = text[:most] if request.truncate == "end" else text[-most:]
+            # Special tokens stay, whatever room there is.
+            added = tokenizer.num_special_tokens_to_add(is_pair=False)
+            tokenizer.enable_truncation(max(limit, added), direction=side)
+        token_ids: list[int] = tokenizer.encode_batch_fast([text])[0].ids
+        if len(token_ids) > loaded.max_tokens:
+            raise self._too_long(index, f"{len(token_ids)} tokens, more than", loaded.max_tokens)
         return token_ids
 
-    def _too_long(self, index: int, what: str) -> APIError:
-        return APIError(
-            400,
-            f"Text {index} of 'input' has {what} the {self.loaded.max_tokens} tokens that the"
-            f" model '{self.loaded.name}' takes. Cut it.",
-            param="input",
-            code="context_length_exceeded",
-        )
+    def _not_pooled(self, request: EmbeddingRequest) -> int:
+        """How many tokens at the beginning of each text are not pooled: a prompt's."""
+        prompt = self._prompt(request)
+        if self.loaded.steps.pools_prompt or not prompt:
+            return 0
+        self.loaded.tokenizer.no_truncation()
+        alone = self.loaded.tokenizer.encode_batch_fast([prompt])[0]
+        return len(alone.ids) - int(alone.special_tokens_mask[-1])
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
         return batches(lengths, BATCH_TOKENS[self.loaded.model.device.type])
 
     def _run(
-        self, batch: Sequence[Sequence[int]], dimensions: int | None
+        self, batch: Sequence[Sequence[int]], request: EmbeddingRequest
     ) -> Iterable[tuple[float, ...]]:
         device: torch.device = self.loaded.model.device
-        return on_device(device, self._vectors, batch, dimensions, device)
+        not_pooled = self._not_pooled(request)
+        return on_device(device, self._vectors, batch, request.dimensions, not_pooled, device)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _vectors(
-        self, batch: Sequence[Sequence[int]], dimensions: int | None, device: torch.device
+        self,
+        batch: Sequence[Sequence[int]],
+        dimensions: int | None,
+        not_pooled: int,
+        device: torch.device,
     ) -> Iterable[tuple[float, ...]]:
         longest = max(map(len, batch))
         token_ids = torch.tensor(
@@ -190,7 +214,8 @@ class TorchEmbedder(EmbedderThread):
         mask = (torch.arange(longest, device=device) < lengths[:, None]).long()
         output = self.loaded.model(input_ids=token_ids, attention_mask=mask)
         steps = self.loaded.steps
-        vectors = steps.pooling(output.last_hidden_state, mask).float()
+        pooled = mask * (torch.arange(longest, device=device) >= not_pooled)
+        vectors = steps.pooled(output.last_hidden_state, pooled).float()
         for dense in steps.dense:
             vectors = dense(vectors)
         if dimensions is not None:

@@ -19,10 +19,10 @@ from llama_compat.exchange import Target
 from llama_compat.types import EmbeddingRequest, RerankRequest
 from providers.base import ProviderStartError
 from providers.local.torch_engine.kinds import is_reranker
-from providers.local.torch_engine.reranker import TorchReranker
+from providers.local.torch_engine.texts.reranker import TorchReranker
 from tests.tiny_models import make_embedder, make_reranker
 from tests.unit.calls import call_of
-from tests.unit.providers.local.torch_engine.test_embedder import running
+from tests.unit.providers.local.torch_engine.texts.test_embedder import running
 
 QUERY = "quick fox"
 DOCUMENTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 2, "lazy dog")

@@ -1,0 +1,1 @@
+"""Models that read texts and generate none: embedders and rerankers."""
