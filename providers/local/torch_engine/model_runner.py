@@ -13,6 +13,8 @@ from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, gro
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.torch_step import TorchStep
+from providers.local.torch_engine.pictures.in_sequence import PromptPart
+from providers.local.torch_engine.pictures.in_step import SeenRows, positions_in_grid
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
@@ -34,7 +36,7 @@ class Runner(Protocol):
 
 
 MakeStep = Callable[[torch.Tensor, torch.Tensor, Sequence[SequenceSpan]], ForwardStep]
-"""Makes a step of the tokens' positions and slots, `[tokens]` int64 each, and of their spans."""
+"""Makes a step of the tokens' positions and slots, and of their spans; see `Where`."""
 
 
 class PagedRunner:
@@ -77,6 +79,7 @@ class PagedRunner:
             fill_in(token_ids, chosen)
             step = self._make_step(*where)
             step.adapted = AdaptedRows.of(chunks, token_ids.device)
+            step.seen = SeenRows.of(chunks)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
@@ -112,7 +115,13 @@ class TorchSteps:
 
 
 class Where(NamedTuple):
-    """Where a step's tokens are; see `MakeStep`."""
+    """Where a step's tokens are.
+
+    Attributes:
+        positions: in their sequences, int64: `[tokens]`, or `[3, tokens]` where some are in grids.
+        slots: in the cache, `[tokens]` int64.
+        spans: of all of them.
+    """
 
     positions: torch.Tensor
     slots: torch.Tensor
@@ -139,21 +148,33 @@ def located(
     spans = []
     at = 0
     for chunk in chunks:
-        each, tokens = chunk.sequence, chunk.tokens
-        end = each.computed + tokens
-        each_alone = apart or tokens <= as_rows
-        if not each_alone:
-            spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
-            at += tokens
-        # As if each were another sequence's, so that all that decode are computed together: what
-        # it looks at is written before anything is read.
-        for length in range(each.computed if each_alone else end, end + len(chunk.guessed)):
-            spans.append(
-                SequenceSpan(at, 1, length + 1, each.blocks, block_size, device, copied=apart)
-            )
-            at += 1
+        each, end = chunk.sequence, chunk.sequence.computed + chunk.tokens
+        each_alone = apart or chunk.tokens <= as_rows
+        guessed = (PromptPart(end, end + len(chunk.guessed)),) if chunk.guessed else ()
+        for part in (*each.parts(each.computed, end), *guessed):
+            tokens = part.end - part.start
+            at_once = part.is_whole or not (each_alone or part.start == end)
+            # Otherwise as if each were another sequence's, so that all that decode are computed
+            # together: what it looks at is written before anything is read.
+            for length in (part.end,) if at_once else range(part.start + 1, part.end + 1):
+                spans.append(
+                    SequenceSpan(
+                        at,
+                        tokens if at_once else 1,
+                        length,
+                        each.blocks,
+                        block_size,
+                        device,
+                        copied=apart,
+                        is_whole=part.is_whole,
+                    )
+                )
+                at += spans[-1].tokens
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
+    axes = positions_in_grid(chunks, numbers[1])
+    if axes is not None:
+        positions = torch.tensor(axes, device=device)
     return token_ids, rows, Where(positions, slots, spans)
 
 
@@ -194,7 +215,7 @@ def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
         start, end, blocks = each.computed, each.computed + chunk.rows, each.blocks
         flat.token_ids.extend(each.token_ids[start : start + chunk.tokens])
         flat.token_ids.extend(chunk.guessed)
-        flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
+        flat.positions.extend(each.positions(start, end))
         flat.slots.extend(
             blocks[place // block_size] * block_size + place % block_size
             for place in range(start, end)

@@ -13,7 +13,8 @@ from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import KVCache
-from providers.local.torch_engine.model_runner import fill_in
+from providers.local.torch_engine.model_runner import PagedRunner, fill_in
+from providers.local.torch_engine.pictures.in_step import SeenRows, looks_ahead, turns_in_grid
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
@@ -54,6 +55,7 @@ class KernelRunner:
             max(tokens, sequences), sequences, blocks, cache.block_size, decoder.embedding.device
         )
         self._graphs: dict[int, Graph] = {}
+        self._plain: PagedRunner | None = None
 
     @property
     def graphs(self) -> int:
@@ -62,12 +64,18 @@ class KernelRunner:
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
+        if any(turns_in_grid(chunk) or looks_ahead(chunk) for chunk in chunks):
+            # Kernels turn by one position, and look back alone.
+            if self._plain is None:
+                self._plain = PagedRunner(self._decoder, self._cache)
+            return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
             size = self._graph_size(chunks)
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
             if size is None:
-                return self._compute(inputs, AdaptedRows.of(chunks, inputs.token_ids.device))
+                adapted = AdaptedRows.of(chunks, inputs.token_ids.device)
+                return self._compute(inputs, adapted, SeenRows.of(chunks))
             recorded = self._graphs[size]
             recorded.graph.replay()
             return recorded.logits[: len(chunks)]
@@ -100,11 +108,19 @@ class KernelRunner:
         # Graphs are recorded of the model alone.
         if any(chunk.sequence.adapter is not None for chunk in chunks):
             return None
+        if SeenRows.of(chunks) is not None:
+            return None
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
-    def _compute(self, inputs: Inputs, adapted: AdaptedRows | None = None) -> torch.Tensor:
+    def _compute(
+        self,
+        inputs: Inputs,
+        adapted: AdaptedRows | None = None,
+        seen: SeenRows | None = None,
+    ) -> torch.Tensor:
         step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
         step.adapted = adapted
+        step.seen = seen
         hidden = self._decoder.hidden_states(inputs.token_ids, step, self._cache)
         if inputs.rows is not None:
             hidden = hidden.index_select(0, inputs.rows)
