@@ -46,12 +46,11 @@ _TILE_TOKENS = [
 ]
 _GEMMA_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
 
-VISION_FAMILIES = ("qwen2_5_vl", "qwen3_vl", "gemma3", "smolvlm")
+VISION_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "idefics3", "smolvlm")
 
 
 def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
-    """Write a random model of `VISION_FAMILIES`, or `qwen2_vl` or `idefics3`, to `folder`, which
-    is returned."""
+    """Write a random model of one of `VISION_MODELS` to `folder`, which is returned."""
     import torch
     import transformers
 
@@ -154,8 +153,9 @@ def _gemma(text: dict[str, Any], ids: dict[str, int]) -> tuple[Any, Any]:
         text_config=text
         | {
             "sliding_window": 24,
-            "query_pre_attn_scalar": 24,
-            "num_hidden_layers": 3,
+            "query_pre_attn_scalar": 1,
+            # Its embeddings are scaled by 8.
+            "initializer_range": 0.05,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
         vision_config=vision,
@@ -208,7 +208,9 @@ def picture(width: int, height: int, seed: int = 0, kind: str = "PNG", mode: str
     chosen = random.Random(seed)
     small = Image.frombytes("RGB", (4, 4), chosen.randbytes(48))
     file = BytesIO()
-    small.resize((width, height), Image.Resampling.NEAREST).convert(mode).save(file, kind)
+    large = small.resize((width, height), Image.Resampling.NEAREST)
+    # Pillow makes greys of 16 bits of greys alone.
+    large.convert("L" if mode == "I;16" else mode).convert(mode).save(file, kind)
     return file.getvalue()
 
 

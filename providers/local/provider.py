@@ -413,6 +413,11 @@ class LocalProvider(
         known = None if host is None else host.context_length
         return self._wanted_context_length(model) if known is None else known
 
+    def inputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` reads, once it was loaded."""
+        host = self._host(model)
+        return None if host is None else host.inputs
+
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
