@@ -36,10 +36,16 @@ class WeightCounts:
     Attributes:
         all: in all tensors.
         embedding: in the table of embeddings, which stays as it is.
+        tower: in what sees pictures, which does too.
     """
 
     all: int
     embedding: int
+    tower: int = 0
+
+
+TOWERS = ("visual", "vision_tower", "vision_model", "multi_modal_projector", "connector")
+"""What transformers calls the parts of models that see pictures."""
 
 
 def footprint(
@@ -129,7 +135,10 @@ def count_weights(folder: Path) -> WeightCounts:
 def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
     """How many numbers there are, by how many each tensor of a name has."""
     tables = [count for name, count in numbers.items() if name.endswith("embed_tokens.weight")]
-    return WeightCounts(sum(numbers.values()), max(tables, default=0))
+    towers = [
+        count for name, count in numbers.items() if not set(TOWERS).isdisjoint(name.split("."))
+    ]
+    return WeightCounts(sum(numbers.values()), max(tables, default=0), sum(towers))
 
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
@@ -137,12 +146,13 @@ def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) ->
     if quantization == "none":
         return int(counts.all * dtype.itemsize)
     # The table stays in float32; where it is the head as well, that is one more, and quantized.
-    table = counts.embedding * dtype.itemsize
+    plain = (counts.embedding + counts.tower) * dtype.itemsize
+    others = counts.all - counts.tower
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
-        layers = counts.all - counts.embedding
-        return int(table + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
-    return int(table + counts.all * {"float16": 2, "int8": INT8_BYTES}[quantization])
+        layers = others - counts.embedding
+        return int(plain + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
+    return int(plain + others * {"float16": 2, "int8": INT8_BYTES}[quantization])
 
 
 def cache_bytes(

@@ -194,7 +194,7 @@ def engine_of(provider: TorchProvider) -> TorchEngine:
     return engine
 
 
-# One model is enough for what follows --------------------------------------------------------------
+# One model is enough for what follows -------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -420,18 +420,19 @@ async def test_private_addresses_are_not_asked_for_pictures(seeing: TorchProvide
 async def test_who_leaves_sees_no_more(seeing: TorchProvider) -> None:
     vision = engine_of(seeing).loaded.vision
     assert vision is not None
-    looked, go_on = [], threading.Event()
+    looked: list[int] = []
+    began, go_on = threading.Event(), threading.Event()
     original = vision._tower.get_image_features
 
     def slow(**given: Any) -> Any:
         looked.append(1)
-        assert go_on.wait(30)
+        began.set()
+        assert go_on.wait(60)
         return original(**given)
 
     vision._tower.get_image_features = slow
     asked = asyncio.ensure_future(answer(seeing, shown(RED, BLUE, TALL)))
-    while not looked:
-        await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(began.wait, 60)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
