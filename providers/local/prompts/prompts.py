@@ -109,8 +109,7 @@ def chat_prompt(
         messages = _with_short_ids(request.messages, model.tool_format)
         offered = request.tools if rules.tools else ()
         template_tools = [render_tool(tool) for tool in offered] or None
-    rendered = render_messages(messages, in_parts=wants_parts(model.tokenizer))
-    pieces = marker.pieces(_rendered(model, rendered, template_tools))
+    pieces = marker.pieces(_rendered(model, messages, template_tools))
     text = "".join(pieces)
     openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
     check_length(len(text), request, model, "messages")
@@ -126,11 +125,12 @@ def chat_prompt(
 
 def _rendered(
     model: LocalModel,
-    messages: Sequence[dict[str, Any]],
+    messages: Sequence[Message],
     tools: Sequence[dict[str, Any]] | None,
 ) -> str:
     try:
-        return model.tokenizer.render_chat(messages, tools)
+        rendered = render_messages(messages, in_parts=wants_parts(model.tokenizer))
+        return model.tokenizer.render_chat(rendered, tools)
     except TemplateBrokenOff as error:
         said = f"The chat template of the model '{model.name}' had to be broken off: {error}."
         log.warning("%s", said)
@@ -364,6 +364,9 @@ def wants_parts(tokenizer: Tokenizer) -> bool:
 
     Most take a text, and a list of parts as well if the model takes pictures. SmolVLM's and some
     others write nothing at all of a text. It is tried, once.
+
+    Raises:
+        TemplateBrokenOff, RendererClosed: see `Tokenizer.render_chat`.
     """
     found = _parts_wanted.get(tokenizer)
     if found is None:
@@ -377,7 +380,7 @@ def wants_parts(tokenizer: Tokenizer) -> bool:
 def _writes(tokenizer: Tokenizer, content: object) -> bool:
     try:
         return _PROBE in tokenizer.render_chat([{"role": "user", "content": content}], None)
-    except RendererClosed:
+    except (RendererClosed, TemplateBrokenOff):
         raise
     except Exception:  # whatever a template has against it
         return False
