@@ -14,8 +14,13 @@ from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.pictures.in_sequence import PromptPart
-from providers.local.torch_engine.pictures.in_step import SeenRows, positions_in_grid
+from providers.local.torch_engine.pictures.in_step import (
+    SeenRows,
+    looks_ahead,
+    positions_in_grid,
+)
 from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 
 class Runner(Protocol):
@@ -148,34 +153,57 @@ def located(
     spans = []
     at = 0
     for chunk in chunks:
-        each, end = chunk.sequence, chunk.sequence.computed + chunk.tokens
-        each_alone = apart or chunk.tokens <= as_rows
-        guessed = (PromptPart(end, end + len(chunk.guessed)),) if chunk.guessed else ()
-        for part in (*each.parts(each.computed, end), *guessed):
-            tokens = part.end - part.start
-            at_once = part.is_whole or not (each_alone or part.start == end)
-            # Otherwise as if each were another sequence's, so that all that decode are computed
-            # together: what it looks at is written before anything is read.
-            for length in (part.end,) if at_once else range(part.start + 1, part.end + 1):
-                spans.append(
-                    SequenceSpan(
-                        at,
-                        tokens if at_once else 1,
-                        length,
-                        each.blocks,
-                        block_size,
-                        device,
-                        copied=apart,
-                        is_whole=part.is_whole,
-                    )
-                )
-                at += spans[-1].tokens
+        each, tokens = chunk.sequence, chunk.tokens
+        end = each.computed + tokens
+        each_alone = apart or tokens <= as_rows
+        if each.pictures is not None and looks_ahead(chunk):
+            for part in each.pictures.parts(each.computed, end):
+                spans += _spans_of(part, at, each, block_size, device, apart=apart)
+                at += part.end - part.start
+            each_alone = False
+        elif not each_alone:
+            spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
+            at += tokens
+        # As if each were another sequence's, so that all that decode are computed together: what
+        # it looks at is written before anything is read.
+        for length in range(each.computed if each_alone else end, end + len(chunk.guessed)):
+            spans.append(
+                SequenceSpan(at, 1, length + 1, each.blocks, block_size, device, copied=apart)
+            )
+            at += 1
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
     axes = positions_in_grid(chunks, numbers[1])
     if axes is not None:
         positions = torch.tensor(axes, device=device)
     return token_ids, rows, Where(positions, slots, spans)
+
+
+def _spans_of(
+    part: PromptPart,
+    at: int,
+    sequence: TorchSequence,
+    block_size: int,
+    device: torch.device,
+    *,
+    apart: bool,
+) -> list[SequenceSpan]:
+    """The spans of tokens that look at each other, or of some beside them; from the row `at` on."""
+    tokens = part.end - part.start
+    alone = apart and not part.is_whole
+    return [
+        SequenceSpan(
+            at + length - part.start - (1 if alone else tokens),
+            1 if alone else tokens,
+            length,
+            sequence.blocks,
+            block_size,
+            device,
+            copied=apart,
+            is_whole=part.is_whole,
+        )
+        for length in (range(part.start + 1, part.end + 1) if alone else (part.end,))
+    ]
 
 
 def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:
@@ -215,7 +243,10 @@ def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
         start, end, blocks = each.computed, each.computed + chunk.rows, each.blocks
         flat.token_ids.extend(each.token_ids[start : start + chunk.tokens])
         flat.token_ids.extend(chunk.guessed)
-        flat.positions.extend(each.positions(start, end))
+        if each.pictures is None:
+            flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
+        else:
+            flat.positions.extend(each.pictures.positions(start, end))
         flat.slots.extend(
             blocks[place // block_size] * block_size + place % block_size
             for place in range(start, end)

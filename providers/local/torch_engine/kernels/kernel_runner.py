@@ -14,7 +14,12 @@ from providers.local.torch_engine.kernels.step import KernelStep
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model_runner import PagedRunner, fill_in
-from providers.local.torch_engine.pictures.in_step import SeenRows, looks_ahead, turns_in_grid
+from providers.local.torch_engine.pictures.in_step import (
+    SeenRows,
+    have_pictures,
+    looks_ahead,
+    turns_in_grid,
+)
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
@@ -64,18 +69,20 @@ class KernelRunner:
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
-        if any(turns_in_grid(chunk) or looks_ahead(chunk) for chunk in chunks):
+        with_pictures = have_pictures(chunks)
+        if with_pictures and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
             # Kernels turn by one position, and look back alone.
             if self._plain is None:
                 self._plain = PagedRunner(self._decoder, self._cache)
             return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
-            size = self._graph_size(chunks)
+            seen = SeenRows.of(chunks) if with_pictures else None
+            size = self._graph_size(chunks) if seen is None else None
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
             if size is None:
                 adapted = AdaptedRows.of(chunks, inputs.token_ids.device)
-                return self._compute(inputs, adapted, SeenRows.of(chunks))
+                return self._compute(inputs, adapted, seen)
             recorded = self._graphs[size]
             recorded.graph.replay()
             return recorded.logits[: len(chunks)]
@@ -107,8 +114,6 @@ class KernelRunner:
             return None
         # Graphs are recorded of the model alone.
         if any(chunk.sequence.adapter is not None for chunk in chunks):
-            return None
-        if SeenRows.of(chunks) is not None:
             return None
         return next((size for size in self._sizes if size >= len(chunks)), None)
 

@@ -32,6 +32,8 @@ class SeenRows:
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> SeenRows | None:
         """Those of `chunks`; None where there are none."""
+        if not have_pictures(chunks):
+            return None
         found = []
         at = 0
         for chunk in chunks:
@@ -67,7 +69,7 @@ def positions_in_grid(
         chunks: of the step.
         positions: on the first axis.
     """
-    if not any(map(turns_in_grid, chunks)):
+    if not have_pictures(chunks) or not any(map(turns_in_grid, chunks)):
         return None
     axes: list[list[int]] = [[], [], []]
     at = 0
@@ -83,6 +85,14 @@ def positions_in_grid(
             axis.extend(values)
         at = end
     return axes
+
+
+def have_pictures(chunks: Sequence[Chunk]) -> bool:
+    """Whether any prompt has."""
+    for chunk in chunks:  # noqa: SIM110 (each step asks; a generator takes twice as long)
+        if chunk.sequence.pictures is not None:
+            return True
+    return False
 
 
 def turns_in_grid(chunk: Chunk) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from providers.local.engine import Generation
 from providers.local.sequence import Deliver, LocalSequence
-from providers.local.torch_engine.pictures.in_sequence import PromptPart, SequencePictures
+from providers.local.torch_engine.pictures.in_sequence import SequencePictures
 from providers.local.torch_engine.scheduling.speculation import Guesses
 
 if TYPE_CHECKING:
@@ -68,18 +68,6 @@ class TorchSequence(LocalSequence):
         if row != self.turns_from:
             self.turns_from = row
             self.hashes.clear()
-
-    def positions(self, start: int, end: int) -> Sequence[int]:
-        """The rows of the rotations that the tokens from `start` up to `end` turn by."""
-        if self.pictures is None:
-            return range(self.turns_from + start, self.turns_from + end)
-        return self.pictures.positions(start, end)
-
-    def parts(self, start: int, end: int) -> Iterator[PromptPart]:
-        """The tokens from `start` up to `end`; those that look at each other apart from others."""
-        if self.pictures is None:
-            return iter((PromptPart(start, end),))
-        return self.pictures.parts(start, end)
 
     def block_hash(self, index: int, block_size: int) -> bytes:
         """What the full block `index` is known by: its tokens and all those before it.

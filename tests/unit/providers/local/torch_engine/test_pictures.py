@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import struct
 import threading
 import zlib
@@ -20,9 +21,11 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 pytest.importorskip("PIL", reason="needs the extra 'torch'")
 
+from aiohttp import web
 from PIL import Image
 
 from llama_compat.errors import APIError
+from llama_compat.once import Once
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
@@ -41,6 +44,7 @@ from llama_compat.types import (
 from providers.base import ProviderModel
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 from tests.tiny_vision import VISION_MODELS, data_url, make_vision_model, picture
@@ -275,6 +279,52 @@ async def test_what_was_seen_is_kept_within_bounds(qwen: Path) -> None:
         assert vision._taken == 0
     finally:
         await provider.stop()
+
+
+@pytest.mark.skipif(not linear.kernels_possible(), reason="needs x86 with AVX2, Linux and llvmlite")
+async def test_weights_of_8_bits_see_as_well(qwen: Path, tmp_path: Path) -> None:
+    """The first start makes them; the second has them, and the tower from the model's files."""
+    folder = shutil.copytree(qwen, tmp_path / "tiny")
+    settings = {"quantization": "int8", "kernels": "llvm"}
+    found = []
+    for _ in range(2):
+        provider = await started(folder, **settings)
+        try:
+            found.append((await answer(provider, *ASKS["two"].messages)).token_ids)
+        finally:
+            await provider.stop()
+        assert (folder / ".llama-compat" / "int8.safetensors").is_file()
+    assert found[0] == found[1]
+
+
+async def test_pictures_on_the_web_are_fetched_once(qwen: Path) -> None:
+    fetched = []
+
+    async def serve(request: web.Request) -> web.Response:
+        fetched.append(request.path)
+        return web.Response(body=RED, content_type="image/png")
+
+    application = web.Application()
+    application.router.add_get("/red.png", serve)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/red.png"
+    provider = await started(qwen, images={"allow_private_addresses": True})
+    try:
+        content = UserMessage((TextContent("What is this?"), ImageContent(url)))
+        request = request_of(provider, content, prepared=Once())
+
+        async def choice() -> list[Any]:
+            return [each async for each in provider.chat_completion(request)]
+
+        several = await asyncio.gather(choice(), choice(), choice())
+        expected = await answer(provider, shown(RED))
+        assert {each[0].token_ids for each in several} == {expected.prompt_ids}
+        assert fetched == ["/red.png"]
+    finally:
+        await provider.stop()
+        await runner.cleanup()
 
 
 async def test_tokens_are_counted_without_a_look(seeing: TorchProvider) -> None:
