@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, wrong_type
@@ -21,6 +21,28 @@ def parse_texts(value: Any, path: str) -> tuple[str, ...]:
         if not isinstance(text, str):
             raise wrong_type(f"{path}[{index}]", "a string")
     return tuple(texts)
+
+
+def servers_named(tools: Any, servers: Any) -> Iterator[tuple[str, str]]:
+    """The labels and URLs of the MCP servers that a request names, malformed ones aside.
+
+    Args:
+        tools: its `tools`, of which those of the type `mcp` name one in the Responses API.
+        servers: its `mcp_servers`, as the Messages API has them.
+    """
+    named = [
+        (each.get("server_label"), each.get("server_url"))
+        for each in (tools if isinstance(tools, list) else ())
+        if isinstance(each, dict) and each.get("type") == "mcp"
+    ]
+    named += [
+        (each.get("name"), each.get("url"))
+        for each in (servers if isinstance(servers, list) else ())
+        if isinstance(each, dict)
+    ]
+    for label, url in named:
+        if isinstance(label, str):
+            yield label, url if isinstance(url, str) else ""
 
 
 def parse_location(value: Any, path: str) -> str | None:

@@ -106,7 +106,8 @@ class HostedToolbox(Protocol):
 
     @property
     def stays_here(self) -> bool:
-        """Whether no vendor may run them, as what they need is here: vector stores."""
+        """Whether no vendor can run them, as what they need is here: vector stores, and MCP servers
+        of the template."""
         ...
 
     @property

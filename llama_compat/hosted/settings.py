@@ -201,6 +201,11 @@ class MCPSettings(_ToolSettings):
             raise ValueError("two of 'servers' have the same 'label'")
         return self
 
+    def own(self, label: str, url: str) -> MCPServerSettings | None:
+        """The template's server that a request means by a label, and a URL if it gives one."""
+        named = (each for each in self.servers if each.label == label)
+        return next((each for each in named if url in ("", each.url)), None)
+
 
 class FileSearchSettings(_ToolSettings):
     """Search in the files of vector stores."""

@@ -310,3 +310,33 @@ async def test_keys_have_their_own() -> None:
         chain.start.put_nowait(None)
         await read(await chain.layer(chain.request(stream=False, key=key)))
     assert len(chain.asked) == 2
+
+
+SEARCH = {"type": "function", "function": {"name": "web_search"}}
+
+
+async def test_a_key_that_may_not_have_a_tool_run_is_not_given_what_it_found() -> None:
+    chain = Chain(share="all", tools=True)
+    keys = [Principal("a"), Principal("b"), Principal("c", tools=()), Principal("d", tools=())]
+    said = []
+    for key in keys:
+        request = chain.request(stream=False, tools=[SEARCH])
+        assert request.call is not None
+        request.principal, request.call = key, replace(request.call, principal=key)
+        chain.start.put_nowait(None)
+        reply = await chain.layer(request)
+        said.append(reply.headers["x-llama-compat-cache"])
+    assert said == ["miss", "hit", "miss", "hit"]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [{"tools": [{"type": "mcp", "server_label": "x"}]}, {"mcp_servers": [{"name": "x"}]}],
+)
+async def test_what_a_server_is_told_to_do_is_done_each_time(asks: Any) -> None:
+    chain = Chain(tools=True)
+    for _ in range(2):
+        chain.start.put_nowait(None)
+        reply = await chain.layer(chain.request(stream=False, **asks))
+        assert reply.headers["x-llama-compat-cache"] == "bypass"
+    assert len(chain.asked) == 2
