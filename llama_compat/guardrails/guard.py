@@ -545,6 +545,7 @@ def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:
     if arguments == call.arguments_json:
         return call
     other = parse_tool_call(call.call_id, call.tool_name, arguments)
+    other = structs.replace(other, server_tool=call.server_tool)
     if isinstance(other, ToolCall) and isinstance(call, ToolCall):
         return structs.replace(other, thought_signature=call.thought_signature)
     return other

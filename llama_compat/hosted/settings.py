@@ -92,7 +92,8 @@ class WebSearchSettings(_ToolSettings):
     """For `http` and `command`: where the answer has what is shown."""
 
     max_results: Annotated[int, Field(ge=1, le=50)] = 5
-    """Of one search."""
+    """Of one search; half as many where a request wants little (`search_context_size: low`), and
+    twice as many where it wants much."""
 
     max_uses: _Positive = 8
     """Searches for one reply, where the request does not say less."""

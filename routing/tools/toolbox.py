@@ -310,6 +310,14 @@ class ReplyTools:
         """All that is taken."""
         return self._taken | self._tools.keys()
 
+    def name_of(self, label: str, name: str) -> str | None:
+        """What the model calls the tool `name` of the MCP server `label`; None where there is no
+        such tool."""
+        for called, tool in self._tools.items():
+            if tool.kind == "mcp" and (tool.server, tool.name) == (label, name):
+                return called
+        return None
+
     def _shown(self, call: AnyToolCall) -> HostedCall:
         tool = self._tools[call.tool_name]
         return HostedCall(
