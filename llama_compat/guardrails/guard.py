@@ -15,7 +15,7 @@ from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import END, Checks, Sought
-from llama_compat.guardrails.documents import is_text, mapped, said_in
+from llama_compat.guardrails.documents import has_twins, is_text, mapped, said_in
 from llama_compat.guardrails.hidden import Hidden, Restorer
 from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
@@ -346,7 +346,7 @@ class Guard:
             if name in _PROMPTS and not is_text(value):
                 self.undecided("input")
             new = mapped(value, "input", visit, name)
-            if new is not value:
+            if new is not value or has_twins(bytes(raw), value):
                 changed[name] = to_raw(new)
         return {**fields, **changed} if changed else fields
 
