@@ -2,11 +2,17 @@
 
 import { Failure, apiKey, ask } from "./api.js";
 import { button, element } from "./dom.js";
+import { LANGUAGE } from "./formats.js";
 import { keyForm } from "./key_form.js";
 import { WORDS } from "./strings.js";
 
 const TEXT = WORDS.docs;
 
+const nav = document.querySelector("nav");
+nav.setAttribute("aria-label", WORDS.page.views);
+nav.append(element("a", { href: ".#/playground" }, TEXT.back));
+document.documentElement.lang = LANGUAGE;
+document.title = `${TEXT.title} – llama_compat`;
 const main = document.getElementById("main");
 // Swagger UI has light colours alone.
 document.documentElement.dataset.theme = "light";

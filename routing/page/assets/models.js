@@ -1,9 +1,10 @@
 // Models, and the targets that they lead to: how each is now, and what can be done to it.
 
-import { attempt, explain, failure, leave } from "./admin.js";
+import { attempt, explain, leave } from "./admin.js";
 import { Failure, askAdmin, operator } from "./api.js";
 import { drawn } from "./chart.js";
 import { announce, button, confirmed, element, labelled, openDialog, table } from "./dom.js";
+import { failure } from "./failure.js";
 import { badge, bar, when } from "./figures.js";
 import { gigabytes, number, seconds } from "./formats.js";
 import { every } from "./looking.js";

@@ -34,6 +34,7 @@ export const WORDS = {
     prompt: "prompt {count}",
     stopped: "stopped",
     finish: "finish reason {reason}",
+    request: "request",
     isJSON: "valid JSON",
     noJSON: "no valid JSON",
     call: "Call of {name}",
@@ -63,7 +64,6 @@ export const WORDS = {
     answered: "{model} has answered",
     stopped: "Stopped",
     stoppedEarly: "Stopped before the first token.",
-    request: "Request ",
     again: "Try again",
     result: "Result of {name} ({id})",
     sendResult: "Send result",
@@ -206,6 +206,7 @@ export const WORDS = {
 
   page: {
     skip: "Skip to the content",
+    waiting: "Waiting for the server …",
     views: "Views",
     rooms: {
       "#/playground": "Playground", "#/overview": "Overview", "#/requests": "Requests", "#/models": "Models and targets",
@@ -239,13 +240,18 @@ export const WORDS = {
     brokenOff: "The stream broke off before its end.",
   },
 
+  failure: { request: "Request" },
+
+  looking: {
+    stale: (time) => `What is shown was so at ${time}.`,
+  },
+
   admin: {
     disabled: "This server has no admin key, so that nobody can see this. Its template turns it on:",
     forOverview: "for the overview",
     forKeys: "for keys",
     forBatches: "for batches",
     again: "Try again",
-    request: "Request",
     forget: "Forget the admin key",
     failed: "That did not work",
     close: "Close",
@@ -548,7 +554,7 @@ export const WORDS = {
   },
 
   docs: {
-    title: "API", again: "Try again", key: "API key", loading: "The API is being described …",
+    title: "API", back: "Back to the page", again: "Try again", key: "API key", loading: "The API is being described …",
   },
 
   template: {

@@ -75,26 +75,6 @@ async def test_what_is_sent_is_compressed_for_who_takes_that(path: str) -> None:
     assert headers.content == b""
 
 
-def test_all_that_the_page_begins_with_is_asked_for_at_once() -> None:
-    """Its modules name each other; a browser that follows them waits once for each step."""
-    found: list[str] = []
-
-    def follow(name: str) -> None:
-        if name in found:
-            return
-        found.append(name)
-        text = (FOLDER / name).read_text("utf-8")
-        for each in re.findall(r'^import [^;]*?from "\./(.+?)"', text, re.M):
-            follow(each)
-
-    follow("main.js")
-    html = (FOLDER / "index.html").read_text("utf-8")
-    named = re.findall(r'<link rel="modulepreload" href="page/(.+?)">', html)
-    assert named == sorted(named)
-    assert set(named) == set(found) - {"main.js"}
-    assert len(found) > 25
-
-
 async def test_the_page_is_only_read() -> None:
     for method in ("POST", "DELETE"):
         assert (await ask(application(), method, "/")).status_code == 405
