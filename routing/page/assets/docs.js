@@ -42,6 +42,8 @@ async function show() {
     defaultModelsExpandDepth: -1,
     presets: [globalThis.SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
+    // They stand below a heading of the first level.
+    onComplete: () => place.querySelectorAll("h3.opblock-tag").forEach((each) => each.setAttribute("aria-level", "2")),
     // What is tried out takes the key with it, as the page's own requests do.
     requestInterceptor: (request) => {
       if (apiKey.get() && !request.headers.authorization) request.headers.authorization = `Bearer ${apiKey.get()}`;
