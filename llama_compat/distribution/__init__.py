@@ -23,24 +23,28 @@ from llama_compat.distribution.observability import (
     TracesSettings,
     default_storage,
 )
+from llama_compat.distribution.reading.files import (
+    list_templates,
+    read_template,
+    schema_path,
+    template_path,
+)
 from llama_compat.distribution.residency import ModelStay, ResidencySettings
 from llama_compat.distribution.routing import FlatTarget, RoutingSettings, TargetSettings
 from llama_compat.distribution.scaling import ReplicaSettings, ScaleSettings
-from llama_compat.distribution.template import (
+from llama_compat.distribution.server import (
     AdminSettings,
+    ResponsesStoreSettings,
+    ServerSettings,
+)
+from llama_compat.distribution.template import (
     ConfigModel,
     Distribution,
     ModelSettings,
     ProviderSettings,
-    ResponsesStoreSettings,
-    ServerSettings,
     covered_template,
     distribution_of,
-    list_templates,
     load_distribution,
-    read_template,
-    schema_path,
-    template_path,
 )
 from llama_compat.distribution.vector_stores import VectorStoresSettings
 

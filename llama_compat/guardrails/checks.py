@@ -8,7 +8,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from llama_compat.guardrails.named import NAMED
-from llama_compat.guardrails.patterns import Pattern, Search, own_pattern
+from llama_compat.guardrails.patterns import Pattern, Search, own_pattern, search_for
 from llama_compat.guardrails.settings import PLACES, CheckSettings, Mode, Place
 
 END = 1 << 62
@@ -118,5 +118,5 @@ def _sought(place: Place, settings: Sequence[CheckSettings]) -> list[Sought]:
         ]
         if found:
             patterns, checks = zip(*found, strict=True)
-            sought.append(Sought(mode, Search(patterns), checks))
+            sought.append(Sought(mode, search_for(patterns), checks))
     return sought

@@ -33,9 +33,9 @@ def deploy(
     ] = None,
 ) -> None:
     """Write the Ray Serve config file of a template's replicas."""
+    from routing.parts.providers import wanted_models
     from routing.replicas.application import all_applications
     from routing.replicas.config_file import DEFAULT_IMAGE, ray_service, serve_config
-    from routing.runtime import wanted_models
 
     distribution = load(template)
     applications = all_applications(distribution, wanted_models(distribution))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from llama_compat.distribution.template import ServerSettings, WebSocketSettings
+from llama_compat.distribution.server import ServerSettings, WebSocketSettings
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from llama_compat.distribution import covered_template, distribution_of
 from llama_compat.distribution.problems import Problem, TemplateError
-from llama_compat.distribution.template import MAX_TEMPLATE_BYTES
+from llama_compat.distribution.reading.files import MAX_TEMPLATE_BYTES
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.registry import config_model

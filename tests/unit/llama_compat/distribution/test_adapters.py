@@ -12,7 +12,7 @@ from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.problems import TemplateError
 from providers.registry import config_model
 from routing.cli.pulling import wanted_models as to_pull
-from routing.runtime import wanted_models
+from routing.parts.providers import wanted_models
 from tests.integration.server_process import write_template
 
 BASE = {"id": "base", "provider": "local", "provider_model": "/models/base"}

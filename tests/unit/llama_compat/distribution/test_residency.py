@@ -11,7 +11,7 @@ from llama_compat.distribution import Distribution, ModelStay, load_distribution
 from llama_compat.distribution.problems import TemplateError
 from llama_compat.distribution.residency import idle_seconds
 from providers.registry import config_model
-from routing.runtime import wanted_models
+from routing.parts.providers import wanted_models
 
 PROVIDERS = "providers: [{id: echo, type: 'local::echo'}]\n"
 

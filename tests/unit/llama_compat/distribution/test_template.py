@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from llama_compat.distribution.problems import TemplateError, UnknownProviderType
-from llama_compat.distribution.template import (
-    MAX_TEMPLATE_BYTES,
-    ConfigModel,
-    Distribution,
-    ServerSettings,
-    list_templates,
-    load_distribution,
-)
+from llama_compat.distribution.reading.files import MAX_TEMPLATE_BYTES, list_templates
+from llama_compat.distribution.server import ServerSettings
+from llama_compat.distribution.template import ConfigModel, Distribution, load_distribution
 
 
 class Timeouts(BaseModel):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_compat.guardrails.named import NAMED
-from llama_compat.guardrails.patterns import Pattern, Search, own_pattern
+from llama_compat.guardrails.patterns import Pattern, own_pattern, search_for
 from llama_compat.guardrails.scanner import TextScanner, Watch
 
 PIECES = [
@@ -55,7 +55,7 @@ class Reading:
                 self.found.append((number, of, text))
                 return f"<{of}>"
 
-            watches.append(Watch(Search(patterns), found, hides))
+            watches.append(Watch(search_for(tuple(patterns)), found, hides))
         self.scanner = TextScanner(watches)
 
     def read(self, pieces: list[str]) -> str:

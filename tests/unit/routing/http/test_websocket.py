@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from llama_compat.distribution.template import WebSocketSettings
+from llama_compat.distribution.server import WebSocketSettings
 from llama_compat.errors import APIError, too_many_bodies
 from routing.asgi import UPGRADE
 from routing.http.websocket import FIRST_STEP_BYTES, MAX_EMPTY_FRAMES, MAX_OPEN, WebSocket

@@ -124,7 +124,7 @@ async def test_who_is_not_let_in_any_more_is_told_so() -> None:
 async def test_what_is_forgotten_is_asked_for_again() -> None:
     async with reading(**CACHE) as (read, client):
         await times(client, asked(), 3)
-        caches = read._app.runtime._caches
+        caches = read._app.runtime._parts.caches
         assert caches is not None
         cache = next(iter(caches.values()))
         assert cache is not None

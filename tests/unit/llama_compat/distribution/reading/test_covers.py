@@ -11,7 +11,7 @@ import yaml
 from llama_compat.distribution import covered_template, distribution_of, list_templates
 from llama_compat.distribution.problems import TemplateError
 from llama_compat.distribution.reading.covers import CoveredText
-from llama_compat.distribution.template import template_path
+from llama_compat.distribution.reading.files import template_path
 from providers.registry import config_model
 
 REST = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from llama_compat.distribution.adapters import adapter_names
 from llama_compat.distribution.aliases import is_pattern
+from llama_compat.distribution.checks.written import items, listed, mappings, model_names, texts
 from llama_compat.distribution.problems import KeyPath, Problem, did_you_mean
 from llama_compat.distribution.reading.env_references import ResolvedDocument
 from llama_compat.distribution.routing import RoutingSettings, flat_targets, merged
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 def reference_problems(document: ResolvedDocument) -> Iterator[Problem]:
     """Models that lead nowhere, to what is not there, or in a circle."""
-    providers = _Known(document, "provider", _ids(document, "providers"))
-    models = _Known(document, "model", _model_names(document))
+    providers = _Known(document, "provider", texts(document, "providers", "id"))
+    names = (each for each in model_names(document) if not is_pattern(each[1]))
+    models = _Known(document, "model", names)
     leads_to: dict[str, list[tuple[KeyPath, str]]] = {}
-    for path, model in _mappings(document.value.get("models"), ("models",)):
+    for path, model in mappings(document, "models"):
         yield from _ways_out(document, path, model)
         yield from providers.problem((*path, "provider"), model.get("provider"))
-        for at, target in _mappings(model.get("targets"), (*path, "targets")):
+        for at, target in items(model.get("targets"), (*path, "targets")):
             yield from providers.problem((*at, "provider"), target.get("provider"))
             named = target.get("model")
             if target.get("provider") is not None:
@@ -136,23 +137,8 @@ class _Known:
         yield self.document.problem(path, message)
 
 
-def _ids(document: ResolvedDocument, section: str) -> Iterator[tuple[KeyPath, str]]:
-    for path, item in _mappings(document.value.get(section), (section,)):
-        if isinstance(item.get("id"), str) and item["id"]:
-            yield (*path, "id"), item["id"]
-
-
-def _model_names(document: ResolvedDocument) -> Iterator[tuple[KeyPath, str]]:
-    yield from _ids(document, "models")
-    for path, model in _mappings(document.value.get("models"), ("models",)):
-        for index, alias in enumerate(_list(model.get("aliases"))):
-            if isinstance(alias, str) and alias and not is_pattern(alias):
-                yield (*path, "aliases", index), alias
-        yield from adapter_names(model, path)
-
-
 def _names(model: Mapping[str, Any]) -> Iterator[str]:
-    names = [model.get("id"), *_list(model.get("aliases"))]
+    names = [model.get("id"), *listed(model.get("aliases"))]
     yield from (name for name in names if isinstance(name, str) and not is_pattern(name))
 
 
@@ -160,16 +146,6 @@ def _routing(owner: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath,
     routing = owner.get("routing")
     if isinstance(routing, dict):
         yield (*path, "routing"), routing
-
-
-def _mappings(items: Any, path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
-    for index, item in enumerate(_list(items)):
-        if isinstance(item, dict):
-            yield (*path, index), item
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 # --------------------------------------------------------------------------------------------------
