@@ -122,7 +122,8 @@ class CacheScopes:
 
     def place(self, call: Call, route: Route, cache: ExactCache, pin: str | None) -> Place:
         """What it depends on, besides a request's bytes, what that asks for."""
-        return (self._whose(call, route, cache), pin, *call.headers.items())
+        whose = self._whose(call, route, cache)
+        return (whose, pin, *call.headers.items()) if call.headers else (whose, pin)
 
     def of(self, call: Call, route: Route, cache: ExactCache) -> CacheScope:
         """That of a request."""
@@ -136,7 +137,7 @@ class CacheScopes:
         pin: str | None,
         *,
         is_kept: bool = False,
-        body_bytes: int | None = None,
+        body: bytes | None = None,
         whose: Whose | None = None,
     ) -> CacheableCall:
         """What `call` asks for, as far as that is known without its meaning.
@@ -145,7 +146,7 @@ class CacheScopes:
             call, route, cache: where it goes, and where its reply may be.
             pin: the target that its client names.
             is_kept: whether its reply is kept for the client under a name of its own.
-            body_bytes: of what it was read from; None where nobody knows.
+            body: what it was read from; None where that is not there, or it has become another.
             whose: the first of its `place`, where that is known.
         """
         scope = self._of(route, cache, whose or self._whose(call, route, cache))
@@ -153,16 +154,18 @@ class CacheScopes:
         as_written: Written | None = None
         may_be: bool | None = None
         keys: tuple[bytes, ...] = ()
-        size = call.size if body_bytes is None else body_bytes
+        size = call.size if body is None else len(body)
         if not is_kept:
             settings, elsewhere = cache.settings, cache.store.is_shared
-            as_written = written(call, where, settings, leaves_memory=elsewhere)
-            may_be, keys = as_written.may_be_kept, as_written.keys
+            as_written = written(call, where, settings, leaves_memory=elsewhere, body=body)
+            may_be, keys = as_written.may_be_kept, (as_written.exact, as_written.key)
             size += len(as_written.exact) + len(as_written.key)
         if call.operation.lasts(call.fields):
             may_be = False
         asked = CacheableCall(call, route, scope, where, as_written, may_be, keys, size)
-        scope.wires.add(asked.wire)
+        wire = call.operation.name if as_written is not None else asked.wire
+        if wire not in scope.wires:
+            scope.wires.add(wire)
         return asked
 
     def _whose(self, call: Call, route: Route, cache: ExactCache) -> Whose:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from functools import lru_cache
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from llama_compat.events import reply_events
@@ -21,6 +24,9 @@ from llama_compat.types import (
 )
 from routing.cache.asked import CacheableCall
 from routing.cache.store import Entry, MemoryReplies
+from routing.policy.targets import TargetState
+
+log = logging.getLogger(__name__)
 
 _FINISHED = (StopReason.end_of_turn, StopReason.end_of_message)
 """How a reply ends that may be kept: neither cut nor withheld."""
@@ -69,6 +75,51 @@ def entry_of(call: Call, asked: CacheableCall, reply: Reply, body: bytes) -> Ent
         reply.adapted,
         asked=asked,
     )
+
+
+class Unread(Struct, gc=False):
+    """A whole reply that was relayed, as long as nobody has looked at it: most are asked for once.
+
+    Attributes:
+        asked: what it answers.
+        read_usage: as in `llama_compat.exchange.Reply`.
+        content_type: its own.
+        target: who answered.
+    """
+
+    asked: CacheableCall
+    read_usage: Callable[[], Usage | None]
+    content_type: str | None
+    target: TargetState
+
+    def __call__(self, entry: Entry) -> bool:
+        """See `Entry.unread`."""
+        call = self.asked.call
+        try:
+            usage = self.read_usage()
+            if not _has_finished(call, usage, entry.body):
+                return False
+        except ValueError as error:
+            log.debug("%s is not kept, as it can't be read: %s", call.request_id, error)
+            return False
+        except Exception:
+            log.exception("the reply to %s is not kept", call.request_id)
+            return False
+        entry.usage, entry.headers = usage, told_of(self.target, self.content_type)
+        return True
+
+
+def told_of(target: TargetState, content_type: str | None) -> Mapping[str, str]:
+    """The headers of a reply that is kept: whose it is, and of which type."""
+    return _told_of(tuple(target.headers), content_type)
+
+
+@lru_cache(maxsize=1024)
+def _told_of(
+    target: tuple[tuple[bytes, bytes], ...], content_type: str | None
+) -> Mapping[str, str]:
+    told = {name.decode(): value.decode() for name, value in target}
+    return told if content_type is None else {**told, "content-type": content_type}
 
 
 def _has_finished(call: Call, usage: Usage | None, body: bytes) -> bool:

@@ -55,6 +55,18 @@ _MAY_CALL = re.compile(rb'"\w*(?:[tT]ool|[fF]unction|[mM]cp|[pP]lugin|[sS]earch)
 """Without any of these there are no tools, be they the client's or a vendor's. No text has them in
 it, as its quotation marks have a backslash before them."""
 
+_CALLS_NOTHING = frozenset(
+    {
+        *("max_completion_tokens", "max_tokens", "messages", "metadata", "n", "prompt", "seed"),
+        *("stop", "stop_sequences", "stream", "stream_options", "system", "temperature", "top_p"),
+        *("model", "user"),
+    }
+)
+"""Members in which there are no tools, in whatever API: most requests have no others."""
+
+_SAMPLED_AT_TOP = frozenset({"chat", "completions", "messages"})
+"""The calls that have `temperature` among their own members."""
+
 SHORT_BYTES = 2048
 """What a request asks for is its own key up to so many bytes: to look it up by its hash in the
 memory of this process, which is as sure, takes several times as long."""
@@ -117,7 +129,12 @@ def belongs_to(principal: Principal, share: str) -> str:
 
 
 def written(
-    call: Call, where: Sequence[str], settings: ExactCacheSettings, *, leaves_memory: bool = False
+    call: Call,
+    where: Sequence[str],
+    settings: ExactCacheSettings,
+    *,
+    leaves_memory: bool = False,
+    body: bytes | None = None,
 ) -> Written:
     """The request as it is written.
 
@@ -127,8 +144,12 @@ def written(
         settings: which replies are kept.
         leaves_memory: whether its keys go anywhere else than to the memory of this process: then
             nobody can read from them what was asked.
+        body: the bytes that it was read from; None where there are none, or it has become another.
     """
-    canonical, headers = _canonical(call.fields), call.headers
+    members = _members(call.fields) if body is None else _members_of(body, call.fields)
+    headers = call.headers
+    may_be = _may_be_kept_at_once(members, call, settings)
+    canonical = _canonical(members, call.fields)
     begun, so_far = _begun(
         call.operation.name, tuple(where), tuple(sorted(headers.items())) if headers else ()
     )
@@ -145,7 +166,7 @@ def written(
         exact = hasher.digest()
     else:
         exact = b"%b %b" % (key, form)
-    return Written(exact, key, _may_be_kept(canonical, call, settings))
+    return Written(exact, key, may_be or _may_be_kept(canonical, call, settings))
 
 
 def _form(call: Call) -> bytes:
@@ -158,6 +179,24 @@ def _form(call: Call) -> bytes:
     # There may be several kinds of stream.
     kind = call.operation.dialect.stream_headers.get("content-type", "") if call.stream else ""
     return b"%d %d %b %b %b" % (call.stream, len(said), said, kind.encode(), model)
+
+
+def _may_be_kept_at_once(
+    members: Mapping[str, Any] | None, call: Call, settings: ExactCacheSettings
+) -> bool:
+    """Whether its reply may be, for all that it says; False where that takes another look."""
+    if members is None or not (members.keys() <= _CALLS_NOTHING):
+        return False
+    if not settings.choices and call.extent.choices > 1:
+        return False
+    if settings.sampled:
+        return True
+    temperature = members.get("temperature")
+    return (
+        (type(temperature) is int or type(temperature) is float)
+        and temperature == 0
+        and call.operation.name in _SAMPLED_AT_TOP
+    )
 
 
 def _may_be_kept(canonical: bytes, call: Call, settings: ExactCacheSettings) -> bool | None:
@@ -181,16 +220,33 @@ def _may_be_kept(canonical: bytes, call: Call, settings: ExactCacheSettings) -> 
     return None if may_call and _MAY_CALL.search(canonical) is not None else True
 
 
-def _canonical(fields: Mapping[str, Raw]) -> bytes:
-    """The members that ask for something, the same for the same, as JSON."""
+def _members_of(body: bytes, fields: Mapping[str, Raw]) -> dict[str, Any] | None:
+    """The same as `_members`, of the bytes that `fields` were read from, which takes less."""
     try:
-        members: dict[str, Any] = _decode(_encode(fields))
+        return _decode(body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError):
+        return _members(fields)
+
+
+def _members(fields: Mapping[str, Raw]) -> dict[str, Any] | None:
+    """What is asked, read; None where it has half characters, say."""
+    try:
+        return _decode(_encode(fields))  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _canonical(members: dict[str, Any] | None, fields: Mapping[str, Raw]) -> bytes:
+    """The members that ask for something, the same for the same, as JSON."""
+    if members is not None:
         for name in _NOT_ASKED:
             members.pop(name, None)
-        return _encoder.encode(members)
-    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, RecursionError):
-        # Half characters, and numbers that are none of a machine's: each as it was sent.
-        return _encode({name: fields[name] for name in sorted(fields) if name not in _NOT_ASKED})
+        try:
+            return _encoder.encode(members)
+        except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, RecursionError):
+            pass
+    # Half characters, and numbers that are none of a machine's: each as it was sent.
+    return _encode({name: fields[name] for name in sorted(fields) if name not in _NOT_ASKED})
 
 
 @lru_cache(maxsize=1024)

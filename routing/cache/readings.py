@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from llama_compat.dialects.base import Asked
 from llama_compat.wire.json_fields import JSONFields
@@ -30,13 +30,13 @@ class Reading(Struct, eq=False, gc=False):
     Attributes:
         fields: the members of its JSON object.
         asked: what its dialect has seen in them.
-        known: what layers know of a request with these bytes, each by what else it depends on.
-            Whoever puts something there bounds how much that is.
+        known: what layers know of a request with these bytes, each by what else it depends on;
+            None for nothing. Whoever puts something there bounds how much that is.
     """
 
     fields: JSONFields
     asked: Asked
-    known: dict[object, Any] = field(default_factory=dict)
+    known: dict[object, Any] | None = None
 
 
 class Readings:

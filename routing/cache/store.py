@@ -40,6 +40,8 @@ class Entry(Struct, eq=False, gc=False):
         waiting: the numbers of entries whose requests nobody has read, this one's among them.
         held: what it was counted for where it is kept, in bytes.
         copies: the numbers of the entries that were made of it, in other forms.
+        unread: says, once, whether it is one to be kept, and has the rest of this be so; None where
+            somebody has looked. Until then nobody knows more of it than its bytes.
     """
 
     keys: tuple[bytes, ...]
@@ -59,6 +61,7 @@ class Entry(Struct, eq=False, gc=False):
     waiting: MutableSet[int] | None = None
     copies: list[int] = []
     held: int = 0
+    unread: Callable[[Entry], bool] | None = None
 
     @property
     def size(self) -> int:
@@ -113,6 +116,12 @@ class ReplyStore(Protocol):
 def age_of(entry: Entry, now: float) -> float:
     """For how many seconds `entry` has been kept; never less than none, whatever a clock does."""
     return max(0.0, now - entry.kept_at)
+
+
+def _is_kept(entry: Entry) -> bool:
+    """Whether what nobody has looked at is one to be kept."""
+    look, entry.unread = entry.unread, None
+    return look is None or look(entry)
 
 
 class MemoryHit(Struct, frozen=True, eq=False, gc=False):
@@ -188,8 +197,7 @@ class MemoryReplies:
         for key in keys:
             self._by_key[key] = entry
         self.size += size
-        while self.size > self.max_bytes:
-            self._forget(next(iter(self._entries.values())))
+        self._make_room()
 
     async def find(self, keys: Sequence[bytes], max_age: float | None = None) -> Entry | None:
         """What is kept by the first of `keys` by which there is something."""
@@ -202,12 +210,36 @@ class MemoryReplies:
             if entry is None:
                 continue
             age = self._clock() - entry.kept_at
-            if age >= self._ttl:
+            if age >= self._ttl or (entry.unread is not None and not _is_kept(entry)):
                 self._forget(entry)
             elif max_age is None or age <= max_age:
                 self._entries.move_to_end(entry.number)
                 return entry
         return None
+
+    def put_unread(self, entry: Entry, size: int) -> None:
+        """Keep `entry`, of whose keys nothing is kept, before anybody has looked whether it is one
+        to be kept.
+
+        Args:
+            entry: it; what it holds until then besides its body is as large as that.
+            size: what it takes, in bytes, with that.
+        """
+        if size > self.max_bytes:
+            return
+        entry.held = size
+        entry.number = number = next(self._numbers)
+        self._entries[number] = entry
+        by_key = self._by_key
+        for key in entry.keys:
+            by_key[key] = entry
+        self.size += size
+        if self.size > self.max_bytes:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self.size > self.max_bytes:
+            self._forget(next(iter(self._entries.values())))
 
     def has(self, keys: Sequence[bytes]) -> bool:
         """Whether anything is kept by any of `keys`, be it to be forgotten."""
@@ -225,6 +257,9 @@ class MemoryReplies:
         """What is kept by `key`, however old; None for nothing, or what is to be forgotten."""
         entry = self._by_key.get(key)
         if entry is None or self._clock() - entry.kept_at >= self._ttl:
+            return None
+        if entry.unread is not None and not _is_kept(entry):
+            self._forget(entry)
             return None
         self._entries.move_to_end(entry.number)
         return entry

@@ -17,7 +17,7 @@ from llama_compat.exchange import Principal
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.wire.json_fields import JSONFields
 from routing.asgi import WATCH, Receive, Scope, Send
-from routing.cache.readings import Reading, Readings
+from routing.cache.readings import Reading
 from routing.ingress.answer import Answer, request_id_of
 from routing.ingress.body import HeldBody, form_type, parse_body, read_body
 from routing.ingress.disconnect import ClientGone, ClientWatch
@@ -144,7 +144,13 @@ async def _serve(
             if readings is None or request.recall is not None:  # a message means something else
                 fields, asked = _look(request.operation, body, path)
             else:
-                reading = request.reading = _read(readings, scope, request.operation, body, path)
+                operation = request.operation
+                sent = operation.name, scope["path"], scope["query_string"], body
+                reading = readings.find(sent)
+                if reading is None:
+                    reading = Reading(*_look(operation, body, path))
+                    readings.keep(sent, reading)
+                request.reading = reading
                 fields, asked = reading.fields, reading.asked
         else:
             look = _look_and_estimate if runtime.counts_usage else _look
@@ -175,18 +181,6 @@ def _keep_alive_seconds(request: Request) -> float | None:
 def _look(operation: Operation, body: bytes, path: Mapping[str, str]) -> tuple[JSONFields, Asked]:
     fields = parse_body(body)
     return fields, operation.look(fields, path)
-
-
-def _read(
-    readings: Readings, scope: Scope, operation: Operation, body: bytes, path: Mapping[str, str]
-) -> Reading:
-    """As `_look`, but for bytes that have been read before."""
-    sent = operation.name, scope["path"], scope["query_string"], body
-    reading = readings.find(sent)
-    if reading is None:
-        reading = Reading(*_look(operation, body, path))
-        readings.keep(sent, reading)
-    return reading
 
 
 def _look_and_estimate(

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,14 +22,23 @@ from llama_compat.exchange import Call, Reply
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.translation import replayed
 from routing.cache.alike import AlikeQuestions
-from routing.cache.asked import CacheableCall, CacheScopes, Place
+from routing.cache.asked import CacheableCall, CacheScopes
 from routing.cache.control import HEADER as CONTROL_HEADER
 from routing.cache.control import USUAL, CacheControl, cache_control
 from routing.cache.embeddings import CacheableEmbedding, Vectors
-from routing.cache.entries import entry_of, keep_copy, read_back, read_now, same_bytes
+from routing.cache.entries import (
+    Unread,
+    entry_of,
+    keep_copy,
+    read_back,
+    read_now,
+    same_bytes,
+    told_of,
+)
 from routing.cache.exact import ExactCache
 from routing.cache.flights import Errand, Flight
-from routing.cache.store import Entry, MemoryHit, MemoryReplies, age_of
+from routing.cache.readings import Reading
+from routing.cache.store import ENTRY_BYTES, Entry, MemoryHit, MemoryReplies, age_of
 from routing.layers.chain import Owner
 from routing.layers.guardrails import Guardrails
 from routing.models import Route
@@ -104,7 +113,7 @@ class CacheLayer:
             named = dict(headers)
             control = cache_control(headers) if CONTROL_HEADER in named else USUAL
             pin = header(headers, PIN_HEADER) if PIN_HEADER in named else None
-            place: Place | None = None
+            known: CacheableCall | None = None
             # Where replies are kept for clients, each has an id of its own, and another call for
             # it, of which nothing has been read.
             if (
@@ -112,12 +121,14 @@ class CacheLayer:
                 and reading.fields is call.fields
                 and call.operation is request.operation
             ):
-                place = self._scopes.place(call, route, cache, pin)
-                if control is USUAL and reading.known:
-                    reply = self._at_once(request, call, reading.known.get(place), route, cache)
+                known = self._known(request, call, route, cache, pin, reading)
+                if control is USUAL:
+                    reply = self._at_once(request, call, known, cache)
                     if reply is not None:
                         return Ready(reply)
-            return self._answer(request, call, route, cache, control, pin, place)
+                    if self._is_new(call, known, cache):
+                        return self._fetched(request, call, known, cache, None)
+            return self._answer(request, call, route, cache, control, pin, known)
         if kind == "embedding":
             return self._embedded(request, call, route, cache)
         return self._next(request)
@@ -172,16 +183,13 @@ class CacheLayer:
         self,
         request: Request,
         call: Call,
-        known: CacheableCall | None,
-        route: Route,
+        known: CacheableCall,
         cache: ExactCache,
     ) -> Reply | None:
         """What is in the memory of this process for who has asked with the same bytes before, and
         wants nothing else of the cache; None where more has to be looked at."""
         store = cache.store
-        if known is None or known.route is not route or known.may_be_kept is False:
-            return None
-        if not isinstance(store, MemoryReplies):
+        if known.may_be_kept is False or not isinstance(store, MemoryReplies):
             return None
         assert known.written is not None
         entry = store.at(known.written.exact)
@@ -189,6 +197,43 @@ class CacheLayer:
             return None
         request.hit = MemoryHit(store, entry)
         return self._hit(request, same_bytes(entry, call), entry)
+
+    def _known(
+        self,
+        request: Request,
+        call: Call,
+        route: Route,
+        cache: ExactCache,
+        pin: str | None,
+        reading: Reading,
+    ) -> CacheableCall:
+        """What `call` asks for, which may be known from others with the same bytes."""
+        place = self._scopes.place(call, route, cache, pin)
+        known = reading.known
+        if known is None:
+            known = reading.known = {}
+        else:
+            found: CacheableCall | None = known.get(place)
+            if found is not None and found.route is route:
+                return found
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+        asked = known[place] = self._scopes.asks(
+            call, route, cache, pin, body=request.body, whose=place[0]
+        )
+        return asked
+
+    def _is_new(self, call: Call, asked: CacheableCall, cache: ExactCache) -> bool:
+        """Whether nobody can have asked for the same, as far as anybody here would know, and
+        nothing but the memory of this process is to be looked at."""
+        return (
+            asked.may_be_kept is True
+            and not call.stream
+            and "tools" not in call.fields
+            and cache.questions is None
+            and isinstance(cache.store, MemoryReplies)
+            and not self._may_be_found(asked, cache)
+        )
 
     async def _answer(
         self,
@@ -198,7 +243,7 @@ class CacheLayer:
         cache: ExactCache,
         control: CacheControl,
         pin: str | None,
-        place: Place | None,
+        asked: CacheableCall | None,
     ) -> Reply:
         is_kept = call.operation is not request.operation
         # A vendor knows the responses of a WebSocket on that alone; what is said of files comes of
@@ -206,18 +251,9 @@ class CacheLayer:
         of_a_socket = request.recall is not None and not is_kept
         if control.no_store or of_a_socket or _has_more_to_do(call):
             return _said(await self._next(request), "bypass")
-        reading, asks = request.reading, self._scopes.asks
-        if reading is None or place is None:
+        if asked is None:
+            asks = self._scopes.asks
             asked = await off_loop(call.size, asks, call, route, cache, pin, is_kept=is_kept)
-        else:
-            known: CacheableCall | None = reading.known.get(place)
-            if known is None or known.route is not route:
-                size = len(request.body)
-                known = asks(call, route, cache, pin, body_bytes=size, whose=place[0])
-                if len(reading.known) >= MAX_KNOWN:
-                    reading.known.clear()
-                reading.known[place] = known
-            asked = known
         if asked.may_be_kept is False:
             return _said(await self._next(request), "bypass")
         if not control.no_cache and self._may_be_found(asked, cache):
@@ -237,9 +273,9 @@ class CacheLayer:
                 reply = reply or await self._found(request, call, asked, cache, control.max_age)
                 if reply is not None:
                     return reply
-        request.call = call = replace(call, recorded=True, counts_usage=True)
         as_written = asked.written
         if call.stream or as_written is None or as_written.exact in self._flights:
+            request.call = call = replace(call, recorded=True, counts_usage=True)
             landed = partial(self._landed, request, call, asked, cache, compared)
             reply = await self._flown(request, asked, cache, landed)
         else:
@@ -456,6 +492,7 @@ class CacheLayer:
         compared: AskedQuestion | None,
     ) -> Reply:
         """A whole reply, which others who ask for the same meanwhile get as well."""
+        request.call = call = replace(call, recorded=True, counts_usage=True)
         errand, flights = Errand(), self._flights
         for key in asked.keys:
             flights.setdefault(key, errand)
@@ -466,15 +503,45 @@ class CacheLayer:
             body = reply.body
             if not isinstance(body, bytes):
                 landed = partial(self._landed, request, call, asked, cache, compared)
-                return await _watched(reply, landed)
-            if len(body) <= min(LARGEST_BYTES, cache.settings.max_bytes):
-                await self._landed(request, call, asked, cache, compared, reply, body)
-            errand.reply = reply
+                reply = await _watched(reply, landed)
+            else:
+                if compared is not None or not self._put_unread(request, asked, cache, reply, body):
+                    await self._landed(request, call, asked, cache, compared, reply, body)
+                errand.reply = reply
+            reply.headers = {**reply.headers, HEADER: "miss"}
             return reply
         finally:
             request.stays = None
             self._came_down(asked, errand)
             errand.end()
+
+    def _put_unread(
+        self, request: Request, asked: CacheableCall, cache: ExactCache, reply: Reply, body: bytes
+    ) -> bool:
+        """Keep a reply without a look at it, if that may be; False where it may not."""
+        store, keys, last = cache.store, asked.keys, request.attempts.last
+        if (
+            not isinstance(store, MemoryReplies)
+            or reply.recording is not None
+            or last is None
+            or len(body) > LARGE_BYTES
+            or asked.written is None
+            or reply.dropped
+            or reply.adapted
+            or len(asked.scope.wires) > 1
+            or store.has(keys)
+        ):
+            return False
+        content_type = reply.headers.get("content-type")
+        unread = Unread(asked, reply.read_usage, content_type, last.target)
+        entry = Entry(keys, asked.call.operation.name, body, None, asked=asked, unread=unread)
+        entry.kept_at = self._clock()
+        # What it was read from is there as long as nobody has looked at it.
+        store.put_unread(entry, 2 * len(body) + asked.size + ENTRY_BYTES)
+        if entry.number and not asked.is_read:
+            entry.waiting = waiting = asked.scope.waiting
+            waiting.add(entry.number)
+        return True
 
     def _came_down(self, asked: CacheableCall, flight: Flight | Errand) -> None:
         flights = self._flights
@@ -511,6 +578,8 @@ class CacheLayer:
     ) -> None:
         """Keep a reply that has come to its end, if it is one to be kept."""
         store, scope = cache.store, asked.scope
+        if len(body) > min(LARGEST_BYTES, cache.settings.max_bytes):
+            return
         try:
             if len(scope.wires) > 1 or store.is_shared:
                 await asked.read(cache.settings)
@@ -528,7 +597,7 @@ class CacheLayer:
             return
         last = request.attempts.last
         if last is not None:
-            entry.headers = _told_of(tuple(last.target.headers), *entry.headers.items())
+            entry.headers = told_of(last.target, reply.headers.get("content-type"))
         entry.kept_at = self._clock()
         if store.is_shared:
             await off_loop(len(body), read_now, entry)
@@ -555,12 +624,6 @@ class Ready:
     def __await__(self) -> Generator[None, None, Reply]:
         return self._reply
         yield
-
-
-@lru_cache(maxsize=1024)
-def _told_of(target: tuple[tuple[bytes, bytes], ...], *own: tuple[str, str]) -> Mapping[str, str]:
-    """How a reply names its target, with its own headers."""
-    return {**{name.decode(): value.decode() for name, value in target}, **dict(own)}
 
 
 def _again_of(reply: Reply) -> Reply:

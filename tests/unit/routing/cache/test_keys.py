@@ -242,3 +242,16 @@ def test_half_a_character_and_large_numbers_have_a_key() -> None:
     numbers = [b"1", b"99999999999999999999999", b"99999999999999999999998"]
     keys = {as_written(body % number).key for number in numbers}
     assert len(keys) == 3
+
+
+@given(bodies(), st.sampled_from([CHAT, MESSAGES, OLLAMA_CHAT]), st.booleans())
+def test_what_may_be_kept_unread_may_be_once_it_is_read(
+    body: dict[str, Any], operation: Operation, sampled: bool
+) -> None:
+    settings = ExactCacheSettings(sampled=sampled)
+    call = call_of(body, operation)
+    seen = written(call, WHERE, settings, body=json.dumps(body).encode())
+    assert seen.key == written(call, WHERE, settings).key
+    meant = meaning(call, "theirs", WHERE)
+    if seen.may_be_kept and meant is not None:
+        assert meant.may_be_kept(settings)

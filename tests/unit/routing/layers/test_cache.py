@@ -20,7 +20,7 @@ from routing.cache.store import MemoryReplies
 from routing.layers.cache import CacheLayer
 from routing.layers.chain import Owner
 from routing.models import Route
-from routing.policy.attempts import Attempts
+from routing.policy.attempts import Attempt, Attempts
 from routing.policy.targets import LiveTarget, ProviderState
 from routing.request import Request
 from tests.unit.calls import call_of
@@ -352,3 +352,26 @@ async def test_what_a_server_is_told_to_do_is_done_each_time(asks: Any) -> None:
         reply = await chain.layer(chain.request(stream=False, **asks))
         assert reply.headers["x-llama-compat-cache"] == "bypass"
     assert len(chain.asked) == 2
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+async def test_a_relayed_reply_is_looked_at_when_somebody_asks_again(finish: str) -> None:
+    chain = Chain()
+    body = WHOLE.replace(b'"stop"', f'"{finish}"'.encode())
+    looked: list[Usage] = []
+
+    async def relayed(request: Request) -> Reply:
+        chain.asked.append(request)
+        request.attempts.made.append(Attempt(ROUTE.targets[0].state))
+        headers = {"content-type": "application/json"}
+        return Reply(body, headers=headers, read_usage=lambda: looked.append(USAGE) or USAGE)
+
+    chain.layer._next = relayed
+    await chain.layer(chain.request(stream=False))
+    assert (len(chain.store), looked) == (1, [])
+    again = chain.request(stream=False)
+    reply = await chain.layer(again)
+    assert (reply.body, reply.usage, again.cached) == (body, USAGE, finish == "stop")
+    assert (len(chain.asked), len(chain.store)) == ((1, 1) if again.cached else (2, 1))
+    assert reply.headers["content-type"] == "application/json"
+    assert ("age" in reply.headers) is again.cached
