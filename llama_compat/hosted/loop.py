@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 from llama_compat.errors import APIError
 from llama_compat.events import Collector, add_usage
 from llama_compat.fan_out import Events
-from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.as_one import AsOne
+from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.vocabulary import HostedCall, HostedCallDelta, Source
 from llama_compat.once import Once
 from llama_compat.types import (
