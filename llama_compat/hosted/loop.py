@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 from llama_compat.errors import APIError
 from llama_compat.events import Collector, add_usage
 from llama_compat.fan_out import Events
+from llama_compat.hosted.as_one import AsOne
 from llama_compat.hosted.parts import ReplyPart
-from llama_compat.hosted.shown import Shown
 from llama_compat.hosted.vocabulary import HostedCall, HostedCallDelta, Source
 from llama_compat.once import Once
 from llama_compat.types import (
@@ -200,7 +200,7 @@ class _Loop:
         self._sources: list[Source] = []
         self._run_so_far = 0
         self._has_run = False
-        self._shown = Shown(self._names, self._sources)
+        self._shown = AsOne(self._names, self._sources)
 
     async def run(self) -> Events:
         """The events."""

@@ -20,7 +20,7 @@ from llama_compat.types import (
 )
 
 
-class Shown:
+class AsOne:
     """What the client sees of all turns as one reply.
 
     Args:
