@@ -216,8 +216,9 @@ class _Formatter(logging.Formatter):
     page: str | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        is_linked = self.page is not None and isinstance(record.msg, RequestLine)
-        message = record.msg.linked(self.page) if is_linked else record.getMessage()
+        message = record.getMessage()
+        if self.page is not None and isinstance(said := record.msg, RequestLine):
+            message = said.linked(self.page)
         line = f"{time_of_day(record.created)} {record.levelname:7} {message}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)

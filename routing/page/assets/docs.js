@@ -33,6 +33,9 @@ async function show() {
   }
   const place = element("div", { id: "swagger-ui" });
   main.replaceChildren(place);
+  // They stand below a heading of the first level.
+  const level = () => place.querySelectorAll("h3.opblock-tag:not([aria-level])").forEach((each) => each.setAttribute("aria-level", "2"));
+  new MutationObserver(level).observe(place, { childList: true, subtree: true });
   globalThis.SwaggerUIBundle({
     spec: asDrawn(spec),
     domNode: place,
@@ -42,8 +45,6 @@ async function show() {
     defaultModelsExpandDepth: -1,
     presets: [globalThis.SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
-    // They stand below a heading of the first level.
-    onComplete: () => place.querySelectorAll("h3.opblock-tag").forEach((each) => each.setAttribute("aria-level", "2")),
     // What is tried out takes the key with it, as the page's own requests do.
     requestInterceptor: (request) => {
       if (apiKey.get() && !request.headers.authorization) request.headers.authorization = `Bearer ${apiKey.get()}`;
