@@ -501,8 +501,11 @@ class TorchEngine(EngineThread[TorchSequence]):
 
 
 def speculates(loaded: LoadedModel) -> bool:
-    """Whether tokens are guessed: not where a step is launched before the last one's are read."""
-    return loaded.config.speculation == "ngram" and loaded.batched and loaded.kernels != "triton"
+    """Whether tokens are guessed: not where a step is launched before the last one's are read, nor
+    where a state would have to go back from a guess that was wrong."""
+    if loaded.config.speculation != "ngram" or loaded.states is not None:
+        return False
+    return loaded.batched and loaded.kernels != "triton"
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

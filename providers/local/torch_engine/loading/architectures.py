@@ -143,7 +143,7 @@ def gate_of(text: Any) -> str:
 
 def state_shapes(text: Any) -> list[StateShape]:
     """What layers of a text config keep of each sequence; of layers with attention nothing."""
-    kinds = ARCHITECTURES[text.model_type].recurrences
+    kinds = ARCHITECTURES.get(text.model_type, PLAIN).recurrences
     if not kinds:
         return []
     return [state_shape_of(kinds[each], text) for each in text.layer_types if each in kinds]

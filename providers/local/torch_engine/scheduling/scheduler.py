@@ -101,9 +101,8 @@ class TorchScheduler:
         self.preempted = 0
         self._blocks = blocks
         self._prefix_cache = prefix_cache
-        # What is turned otherwise once it is long would have to be sent back amid its guesses, and
-        # a state has no way back from one that was wrong.
-        self._speculates = speculates and long_rope is None and states is None
+        # What is turned otherwise once it is long would have to be sent back amid its guesses.
+        self._speculates = speculates and long_rope is None
         self._long_rope = long_rope
         self._states = states
         if states is not None:
