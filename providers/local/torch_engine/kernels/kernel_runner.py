@@ -78,7 +78,7 @@ class KernelRunner:
         if with_pictures and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
             # Kernels turn by one position, and look back alone.
             if self._plain is None:
-                self._plain = PagedRunner(self._decoder, self._cache)
+                self._plain = PagedRunner(self._decoder, self._cache, states=self._states)
             return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
             seen = SeenRows.of(chunks) if with_pictures else None

@@ -119,9 +119,7 @@ def paged(
 
         apart = config.deterministic
         kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart)
-        runner = PagedRunner(
-            decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states
-        )
+        runner = PagedRunner(decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states)
     else:
         runner = PagedRunner(decoder, cache, apart=config.deterministic, states=states)
     blocks = BlockManager(total, BLOCK_SIZE)

@@ -235,9 +235,7 @@ class Decoder:
     def state_shapes(self) -> dict[Layer, StateShape]:
         """What layers keep of each sequence, of those that do."""
         return {
-            each: each.recurrence.state_shape
-            for each in self.layers
-            if each.recurrence is not None
+            each: each.recurrence.state_shape for each in self.layers if each.recurrence is not None
         }
 
     def reach(self, positions: int) -> LongRope | None:

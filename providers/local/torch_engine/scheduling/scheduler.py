@@ -441,7 +441,7 @@ class TorchScheduler:
                 return False
         return True
 
-    # States, of models whose layers have them ------------------------------------------------------
+    # States, of models whose layers have them -----------------------------------------------------
 
     def _with_state(self, sequence: TorchSequence, blocks: int) -> int:
         """How many of the first `blocks` blocks, that the cache has, it can go on behind."""

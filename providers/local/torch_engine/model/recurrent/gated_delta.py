@@ -58,9 +58,7 @@ class GatedDelta:
     @property
     def state_shape(self) -> StateShape:
         """Of what it keeps."""
-        return StateShape(
-            self.convolution.inputs, (self.value_heads, self.key_dim, self.value_dim)
-        )
+        return StateShape(self.convolution.inputs, (self.value_heads, self.key_dim, self.value_dim))
 
     def __call__(
         self, projected: torch.Tensor, x: torch.Tensor, states: LayerStates, rows: StateRows
@@ -142,8 +140,7 @@ def read(tokens: Tokens, memory: torch.Tensor, chunks: Chunks, found: torch.Tens
     """Compute prompts, chunk by chunk; see `go_on`."""
     # All of a chunk of a head at once: `[chunks, heads, tokens of a chunk, ...]`.
     queries, keys, values = (
-        each[chunks.rows].transpose(1, 2)
-        for each in (tokens.queries, tokens.keys, tokens.values)
+        each[chunks.rows].transpose(1, 2) for each in (tokens.queries, tokens.keys, tokens.values)
     )
     filled = chunks.filled.unsqueeze(-1)
     store = (tokens.store[chunks.rows] * filled).transpose(1, 2).unsqueeze(-1)

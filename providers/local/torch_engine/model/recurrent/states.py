@@ -8,8 +8,8 @@ its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,9 +52,7 @@ class States:
         slots: how many there are.
     """
 
-    def __init__(
-        self, shapes: Mapping[Hashable, StateShape], slots: int, device: torch.device
-    ) -> None:
+    def __init__(self, shapes: Mapping[Any, StateShape], slots: int, device: torch.device) -> None:
         self.slots = slots
         # Not zeroed: on Linux memory that nothing was written to is not taken from the system.
         self.layers = {
@@ -89,9 +87,7 @@ KEPT_EACH = 4
 comes to, and as much of those before it."""
 
 
-def affordable(
-    nbytes: float, state: int, sequences: int, *, keeps: bool
-) -> tuple[int, int]:
+def affordable(nbytes: float, state: int, sequences: int, *, keeps: bool) -> tuple[int, int]:
     """How many sequences may have a state, and how many states may be kept besides.
 
     Args:

@@ -98,9 +98,5 @@ class StepStates:
         states = self._states.layers[layer]
         if not self._apart:
             return layer.recurrence(projected, x, states, self._rows)
-        return torch.cat(
-            [
-                layer.recurrence(*row, states, rows)
-                for *row, rows in zip(projected.split(1), x.split(1), self._apart, strict=True)
-            ]
-        )
+        alone = zip(projected.split(1), x.split(1), self._apart, strict=True)
+        return torch.cat([layer.recurrence(row, of, states, rows) for row, of, rows in alone])

@@ -16,7 +16,11 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from providers.base import ProviderStartError
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.footprint import footprint
+from providers.local.torch_engine.model import linear
+from tests.tiny_adapters import EVERY_MODULE, make_adapter, merged
 from tests.unit.providers.local.engines import (
     HYBRIDS,
     generate,
@@ -204,6 +208,50 @@ async def test_nothing_is_guessed(folder: Path) -> None:
         assert engine.stats.guessed_tokens == 0
 
 
+async def test_adapters_of_attention_and_mlps(folder: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "adapter", folder, modules=EVERY_MODULE)
+    expected = reference(merged(tmp_path / "merged", folder, adapter), PROMPTS[2:4], 12)
+    plain = reference(folder, PROMPTS[2:4], 12)
+    assert expected != plain
+    async with running(folder, max_step_tokens=32) as engine:
+        engine.load_adapter(str(adapter))
+        for _ in range(2):
+            results = await asyncio.gather(
+                *(generate(engine, each, 12, adapter=str(adapter)) for each in PROMPTS[2:4]),
+                *(generate(engine, each, 12) for each in PROMPTS[2:4]),
+            )
+            assert [each.token_ids for each in results] == expected + plain
+        assert [each.cached_tokens for each in results] == [32, 64, 32, 64]
+
+
+async def test_adapters_of_states_are_refused(folder: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "adapter", folder, modules=["in_proj_qkv"])
+    async with running(folder) as engine:
+        with pytest.raises(ProviderStartError, match=r"linear_attn\.in_proj_qkv.*are supported"):
+            engine.load_adapter(str(adapter))
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe_text", "lfm2"])
+async def test_the_same_to_the_bit_whatever_else_there_is(tmp_path: Path, name: str) -> None:
+    model = make_architecture(tmp_path, name)
+    options = {"deterministic": True, "quantization": "none"}
+    if linear.kernels_possible():
+        options["quantization"] = "int8"
+
+    async def said(engine: TorchEngine, prompt: Sequence[int]) -> Any:
+        result = await generate(engine, prompt, 20, logprobs=2, **ENDLESS)
+        return result.token_ids, result.scores
+
+    async with running(model, prefix_cache=False, **options) as engine:
+        expected = [await said(engine, prompt) for prompt in PROMPTS]
+    # Its weights are read from where the first start kept them.
+    async with running(model, max_step_tokens=24, **options) as engine:
+        for _ in range(2):
+            assert await asyncio.gather(*(said(engine, each) for each in PROMPTS)) == expected
+        assert [await said(engine, prompt) for prompt in PROMPTS] == expected
+        assert engine.stats.cached_tokens > 0
+
+
 # Memory -------------------------------------------------------------------------------------------
 
 
@@ -220,3 +268,15 @@ async def test_fewer_run_where_their_states_do_not_fit(
     assert [each.token_ids for each in results] == reference(folder, prompts, 4)
     with pytest.raises(ProviderStartError, match="a request's state takes"):
         opened(folder, kv_cache=1.9 * state)
+
+
+@pytest.mark.parametrize("kv_cache", [300_000.0, 1e9])
+async def test_what_is_told_beforehand_is_what_is_taken(model: Model, kv_cache: float) -> None:
+    config = TorchConfig(device="cpu", quantization="none", kv_cache=kv_cache, max_sequences=8)
+    told = footprint("tiny", model.folder, config, 256, generates=True).kv_cache
+    async with running(
+        model.folder, kv_cache=kv_cache, max_sequences=8, context_length=256
+    ) as engine:
+        taken = engine.loaded.cache_bytes
+    assert taken is not None
+    assert 0.9 * told < taken <= told
