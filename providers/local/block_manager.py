@@ -26,12 +26,14 @@ class BlockManager:
     Attributes:
         held: is told what is stored and what is removed, if somebody wants to know which prompts
             there are.
+        forgotten: is told what is removed, if something else is kept with it.
     """
 
     def __init__(self, total: int, block_size: int) -> None:
         self.total = total
         self.block_size = block_size
         self.held: HeldPrompts | None = None
+        self.forgotten: Callable[[bytes], None] | None = None
         self._references = [0] * total
         self._hashes: list[bytes | None] = [None] * total
         self._by_hash: dict[bytes, int] = {}
@@ -121,6 +123,8 @@ class BlockManager:
             self._hashes[block] = None
             if self.held is not None:
                 self.held.removed(block_hash)
+            if self.forgotten is not None:
+                self.forgotten(block_hash)
 
     def note(self, marks: Marks, hash_of: Callable[[int], bytes]) -> None:
         """A prompt was computed.

@@ -93,6 +93,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             speculates=speculates(loaded),
             slowdown=loaded.config.prompt_slowdown,
             long_rope=loaded.long_rope,
+            states=loaded.states,
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._fast = _fast(loaded)
@@ -415,14 +416,14 @@ class TorchEngine(EngineThread[TorchSequence]):
     def _fail_without_numbers(self, sequence: TorchSequence) -> None:
         """End a sequence with an error, so that no other finds what was computed of it."""
         log.error("%s: the model computed no numbers for a request", self.model.name)
-        self.loaded.blocks.unregister(sequence.blocks)
+        self._scheduler.distrust(sequence)
         self._scheduler.end(sequence)
         self._fail(sequence, no_numbers(self.model.name))
 
     def _count(self, chunk: Chunk) -> None:
         """Count a chunk that is in the cache, or will be before anything is read from it."""
         sequence, samples = chunk.sequence, chunk.samples
-        sequence.computed += chunk.tokens
+        self._scheduler.advance(chunk)
         if sequence.completion_tokens:
             return
         self._counts.prompt_tokens += chunk.tokens
@@ -500,8 +501,11 @@ class TorchEngine(EngineThread[TorchSequence]):
 
 
 def speculates(loaded: LoadedModel) -> bool:
-    """Whether tokens are guessed: not where a step is launched before the last one's are read."""
-    return loaded.config.speculation == "ngram" and loaded.batched and loaded.kernels != "triton"
+    """Whether tokens are guessed: not where a step is launched before the last one's are read, nor
+    where a state would have to go back from a guess that was wrong."""
+    if loaded.config.speculation != "ngram" or loaded.states is not None:
+        return False
+    return loaded.batched and loaded.kernels != "triton"
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

@@ -12,6 +12,8 @@ from providers.local.torch_engine.model.attention import SequenceSpan, Span
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache
+from providers.local.torch_engine.model.recurrent.states import States
+from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.pictures.in_sequence import PromptPart
 from providers.local.torch_engine.pictures.in_step import (
@@ -54,6 +56,7 @@ class PagedRunner:
         apart: whether each token's attention is computed as if it alone were new, so that it is
             the same in a prompt, in pieces of one, and in a reply.
         as_rows: pieces of up to so many tokens are computed so too, as that is sooner.
+        states: of sequences, where layers have some.
     """
 
     def __init__(
@@ -64,12 +67,14 @@ class PagedRunner:
         *,
         apart: bool = False,
         as_rows: int = 0,
+        states: States | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
         self._make_step = make_step or TorchSteps(decoder, cache, apart=apart)
         self._apart = apart
         self._as_rows = as_rows
+        self._states = states
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
@@ -83,7 +88,9 @@ class PagedRunner:
             )
             fill_in(token_ids, chosen)
             step = self._make_step(*where)
-            step.adapted = AdaptedRows.of(chunks, token_ids.device)
+            device = token_ids.device
+            step.adapted = AdaptedRows.of(chunks, device)
+            step.states = StepStates.of(self._states, chunks, device, apart=self._apart)
             step.seen = SeenRows.of(chunks)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:

@@ -129,16 +129,16 @@ class AdapterReader:
             layer = self.decoder.layers[number]
             name = f"layers.{number}.{module}"
             scaled = up.float() * _scaling(settings, name, len(down))
-            part = self._part(layer, number, module, down, scaled)
-            layers.setdefault(layer, {}).setdefault(PLACES[module], []).append(part)
+            parts = self._parts(layer, number, module, down, scaled)
+            layers.setdefault(layer, {}).setdefault(PLACES[module], []).extend(parts)
             found += down.numel() + up.numel()
         if not layers:
             raise ValueError(f"its {WEIGHTS} holds no weights")
         return TorchAdapter(source, layers, found * self.decoder.embedding.dtype.itemsize)
 
-    def _part(
+    def _parts(
         self, layer: Layer, number: int, module: str, down: torch.Tensor, up: torch.Tensor
-    ) -> LowRank:
+    ) -> list[LowRank]:
         if isinstance(layer.mlp, Experts) and module.startswith("mlp."):
             raise ValueError(
                 f"it adapts experts (layers.{number}.{module}), which is not supported"
@@ -146,10 +146,11 @@ class AdapterReader:
         decoder, config = self.decoder, self.config()
         hidden, heads = decoder.embedding.shape[1], decoder.heads * decoder.head_dim
         keys = decoder.kv_heads * decoder.head_dim
-        inner = config.intermediate_size
+        inner = getattr(config, "intermediate_size", 0)
         inner = inner[number] if isinstance(inner, Sequence) else inner
+        gates = heads if layer.gates_attention else 0
         inputs, first, outputs = {
-            "self_attn.q_proj": (hidden, 0, heads),
+            "self_attn.q_proj": (hidden, 0, heads + gates),
             "self_attn.k_proj": (hidden, heads, keys),
             "self_attn.v_proj": (hidden, heads + keys, keys),
             "self_attn.qkv_proj": (hidden, 0, heads + 2 * keys),
@@ -167,6 +168,14 @@ class AdapterReader:
             )
         # As the model's own weights are kept, see `loading.weights`.
         order = pairwise(decoder.head_dim, decoder.ropes[layer.rope]).to(up.device)
+        if gates and module == "self_attn.q_proj":
+            both = up.unflatten(0, (decoder.heads, -1)).chunk(2, 1)
+            queries, gate = (each.flatten(0, 1) for each in both)
+            shared, behind = self._product(down), heads + 2 * keys
+            return [
+                LowRank(shared, self._product(in_order(queries, order)), 0, heads),
+                LowRank(shared, self._product(gate), behind, behind + gates),
+            ]
         if module in ("self_attn.q_proj", "self_attn.k_proj"):
             up = in_order(up, order)
         elif module == "self_attn.qkv_proj":
@@ -174,7 +183,7 @@ class AdapterReader:
             up = torch.cat([in_order(turned, order), values])
         elif PLACES[module] in ("out", "down"):
             up = up * float(getattr(config, "residual_multiplier", 1.0))
-        return LowRank(self._product(down), self._product(up), first, first + outputs)
+        return [LowRank(self._product(down), self._product(up), first, first + outputs)]
 
     def _product(self, weight: torch.Tensor) -> linear.Linear:
         like = self.decoder.embedding

@@ -49,6 +49,8 @@ def weights_of(layer: Layer) -> Weights | None:
     """The weights; None if `layer` does not compute this kind of layer."""
     if not isinstance(layer.mlp, GatedMLP) or layer.query_row_norm is not None:
         return None
+    if layer.recurrence is not None or layer.gates_attention:
+        return None
     if layer.input_norm is None or layer.mlp_input_norm is None:
         return None
     found: list[PackedLinear] = []

@@ -13,6 +13,8 @@ from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import KVCache
+from providers.local.torch_engine.model.recurrent.states import States
+from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model_runner import PagedRunner, fill_in
 from providers.local.torch_engine.pictures.in_step import (
     SeenRows,
@@ -40,6 +42,7 @@ class KernelRunner:
         sequences: likewise.
         blocks: how many of the cache's blocks a sequence has at most.
         prompts: computes their attention; None for our own kernel.
+        states: of sequences, where layers have some: then there are no graphs.
     """
 
     def __init__(
@@ -51,10 +54,12 @@ class KernelRunner:
         sequences: int,
         blocks: int,
         prompts: PromptAttention | None = None,
+        states: States | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
         self._prompts = prompts
+        self._states = states
         self._sizes = graph_sizes(sequences)
         self._inputs = InputBuffer(
             max(tokens, sequences), sequences, blocks, cache.block_size, decoder.embedding.device
@@ -73,7 +78,7 @@ class KernelRunner:
         if with_pictures and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
             # Kernels turn by one position, and look back alone.
             if self._plain is None:
-                self._plain = PagedRunner(self._decoder, self._cache)
+                self._plain = PagedRunner(self._decoder, self._cache, states=self._states)
             return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
             seen = SeenRows.of(chunks) if with_pictures else None
@@ -81,8 +86,7 @@ class KernelRunner:
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
             if size is None:
-                adapted = AdaptedRows.of(chunks, inputs.token_ids.device)
-                return self._compute(inputs, adapted, seen)
+                return self._compute(inputs, chunks, seen)
             recorded = self._graphs[size]
             recorded.graph.replay()
             return recorded.logits[: len(chunks)]
@@ -118,13 +122,11 @@ class KernelRunner:
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
     def _compute(
-        self,
-        inputs: Inputs,
-        adapted: AdaptedRows | None = None,
-        seen: SeenRows | None = None,
+        self, inputs: Inputs, chunks: Sequence[Chunk] = (), seen: SeenRows | None = None
     ) -> torch.Tensor:
         step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
-        step.adapted = adapted
+        step.adapted = AdaptedRows.of(chunks, inputs.token_ids.device)
+        step.states = StepStates.of(self._states, chunks, inputs.token_ids.device)
         step.seen = seen
         hidden = self._decoder.hidden_states(inputs.token_ids, step, self._cache)
         if inputs.rows is not None:

@@ -7,9 +7,11 @@ experts, windows, and what queries are turned by.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from providers.local.torch_engine.loading.recurrences import Kind, state_shape_of
+from providers.local.torch_engine.model.recurrent.states import StateShape
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
 from providers.local.torch_engine.model.torch_step import (
     ACTIVATIONS,
@@ -34,6 +36,9 @@ class Architecture:
         gate: of its MLPs, where that is not the config's activation.
         in_threes: of three pairs of a head's dimensions that lie side by side, one turns by a
             token's time, one by its row in a picture, and one by its column.
+        recurrences: what there is in the place of attention, by what the config's `layer_types`
+            call such layers.
+        renamed: what its modules and settings are called, where all others have another name.
     """
 
     norms: Literal["before", "after", "both"] = "before"
@@ -41,12 +46,36 @@ class Architecture:
     has_multipliers: bool = False
     gate: str | None = None
     in_threes: bool = False
+    recurrences: Mapping[str, Kind] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, usual: str) -> str:
+        """What it calls what others call so."""
+        return self.renamed.get(usual, usual)
 
 
 PLAIN = Architecture()
 GEMMA = Architecture(norms="both", norms_add_one=True)
 GRANITE = Architecture(has_multipliers=True)
 OLMO = Architecture(norms="after")
+QWEN_NEXT = Architecture(norms_add_one=True, recurrences={"linear_attention": "gated_delta"})
+LFM = Architecture(
+    gate="silu",
+    recurrences={"conv": "short_conv"},
+    renamed={
+        "input_layernorm": "operator_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "norm": "embedding_norm",
+        "rms_norm_eps": "norm_eps",
+        "q_norm": "q_layernorm",
+        "k_norm": "k_layernorm",
+        "o_proj": "out_proj",
+        "mlp": "feed_forward",
+        "gate_proj": "w1",
+        "up_proj": "w3",
+        "down_proj": "w2",
+    },
+)
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "cwm": PLAIN,
@@ -65,6 +94,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3": PLAIN,
     "qwen3_moe": PLAIN,
     "qwen3_vl_text": Architecture(in_threes=True),
+    "qwen3_next": QWEN_NEXT,
+    "qwen3_5_text": QWEN_NEXT,
+    "qwen3_5_moe_text": QWEN_NEXT,
+    "lfm2": LFM,
     "olmoe": PLAIN,
     "olmo2": OLMO,
     "olmo3": OLMO,
@@ -106,3 +139,11 @@ def gate_of(text: Any) -> str:
     """What the gate of a text config's MLPs is called: one of `ACTIVATIONS`, if all is well."""
     own = ARCHITECTURES[text.model_type].gate
     return own or str(getattr(text, "hidden_activation", None) or text.hidden_act)
+
+
+def state_shapes(text: Any) -> list[StateShape]:
+    """What layers of a text config keep of each sequence; of layers with attention nothing."""
+    kinds = ARCHITECTURES.get(text.model_type, PLAIN).recurrences
+    if not kinds:
+        return []
+    return [state_shape_of(kinds[each], text) for each in text.layer_types if each in kinds]

@@ -18,9 +18,10 @@ from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
-from providers.local.torch_engine.loading.architectures import why_not
+from providers.local.torch_engine.loading.architectures import state_shapes, why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
 from providers.local.torch_engine.model.linear import PACKED
+from providers.local.torch_engine.model.recurrent.states import affordable
 
 INT8_BYTES = 1 + 2 / 32
 """Of a weight of 8 bits: itself, and its part of a scale."""
@@ -162,8 +163,8 @@ def cache_bytes(
     context_length: int | None,
     weights: int,
 ) -> int:
-    """What the KV cache gets: so many bytes where the template says that, a share of what the
-    weights take where it says a share; never more than the longest sequences need.
+    """What the KV cache gets, states included: so many bytes where the template says that, a share
+    of what the weights take where it says a share; never more than the longest sequences need.
 
     What is free, of which a share would be otherwise, depends on who else is loaded at the moment.
     """
@@ -171,11 +172,19 @@ def cache_bytes(
     heads = text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    token = text.num_hidden_layers * 2 * kv_heads * head_dim * dtype.itemsize
+    shapes = state_shapes(text)
+    layers = text.num_hidden_layers - len(shapes)
+    token = layers * 2 * kv_heads * head_dim * dtype.itemsize
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
+    sequences, states = config.max_sequences, 0
+    if shapes:
+        each = sum(shape.nbytes for shape in shapes)
+        sequences, kept = affordable(allowed, each, sequences, keeps=config.prefix_cache)
+        states = (sequences + kept) * each
+        allowed -= states
     if known:
         # In whole blocks, of which the last is rarely full.
-        allowed = min(allowed, config.max_sequences * (min(known) + 16) * token)
-    return max(int(allowed), int(16 * token))
+        allowed = min(allowed, sequences * (min(known) + 16) * token)
+    return max(int(allowed), int(16 * token)) + states

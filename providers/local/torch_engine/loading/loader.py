@@ -43,6 +43,7 @@ from providers.local.torch_engine.pictures.families import Spell
 from providers.local.torch_engine.pictures.tower import TextOnlyError, read_vision
 from providers.local.torch_engine.pictures.vision import TorchVision
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
+from providers.local.torch_engine.scheduling.state_slots import StateSlots
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class LoadedModel:
         batched: whether sequences share forward passes.
         kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
         long_rope: what long sequences turn by, where that is something else.
-        cache_bytes: what the KV cache takes; None where it grows with each sequence.
+        states: who has which, where its layers have some.
+        cache_bytes: what the KV cache and the states take; None where it grows with each sequence.
         adapters: reads adapters for it; None where it runs on transformers' own code.
         vision: what it makes of pictures; None if it takes text alone.
     """
@@ -99,6 +101,7 @@ class LoadedModel:
     batched: bool
     kernels: str
     long_rope: LongRope | None = None
+    states: StateSlots | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
     vision: TorchVision | None = None
@@ -165,6 +168,7 @@ def _load(
     )
     runner: Runner
     long_rope: LongRope | None = None
+    states: StateSlots | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
     if unbatched is None:
@@ -174,7 +178,7 @@ def _load(
             _keep_beside_weights(folder, read, quantization)
         vocab_size = len(decoder.embedding)
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
-        runner, blocks, kernels, long_rope, cache_bytes = paged(
+        runner, blocks, kernels, long_rope, states, cache_bytes = paged(
             name, decoder, context_length, limits, config
         )
     else:
@@ -208,6 +212,7 @@ def _load(
         batched=unbatched is None,
         kernels=kernels,
         long_rope=long_rope,
+        states=states,
         cache_bytes=cache_bytes,
         adapters=adapters,
         vision=vision,

@@ -17,9 +17,11 @@ from providers.local.torch_engine.loading.kernel_choice import (
 )
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
+from providers.local.torch_engine.model.recurrent.states import States, affordable
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
+from providers.local.torch_engine.scheduling.state_slots import StateSlots
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
@@ -37,13 +39,15 @@ class Paged(NamedTuple):
         blocks: of its KV cache.
         kernels: what computes beside the matrix products.
         long_rope: what long sequences turn by, where that is something else.
-        cache_bytes: what the KV cache takes.
+        states: who has which, where its layers have some.
+        cache_bytes: what the KV cache and the states take.
     """
 
     runner: Runner
     blocks: BlockManager
     kernels: str
     long_rope: LongRope | None
+    states: StateSlots | None
     cache_bytes: int
 
 
@@ -60,20 +64,23 @@ def paged(
         name: the provider's name for it, for messages.
         decoder: the model.
         context_length: the most tokens of a sequence, where there is memory for them.
-        limits: of its steps.
+        limits: of its steps; fewer sequences, where their states don't fit.
         config: the provider's settings.
 
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
-    shape = CacheShape(
-        len(decoder.layers), decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype
-    )
+    attends = [each.recurrence is None for each in decoder.layers]
+    shape = CacheShape(attends, decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype)
     device = decoder.embedding.device
     block_bytes = shape.bytes_per_token * BLOCK_SIZE
     allowed = config.kv_cache
     if allowed <= 1:
         allowed *= free_memory(device)
+    slots = _slots(name, decoder, allowed, limits, config)
+    states = None if slots is None else slots.states
+    state_bytes = 0 if states is None else states.nbytes
+    allowed -= state_bytes
     needed = -(-context_length // BLOCK_SIZE) * limits.sequences
     total = min(needed, int(allowed / block_bytes))
     if total < 1:
@@ -98,21 +105,56 @@ def paged(
             sequences=limits.sequences,
             blocks=-(-positions // BLOCK_SIZE),
             prompts=prompts,
+            states=states,
         )
-        # Which experts a step takes is known once it runs, so that no graph can be recorded of it.
-        if config.cuda_graphs and device.type == "cuda" and not decoder.has_experts:
+        # Which experts a step takes is known once it runs, so that no graph can be recorded of it;
+        # nor of states, whose slots are others each time.
+        are_alike = not decoder.has_experts and states is None
+        if config.cuda_graphs and device.type == "cuda" and are_alike:
             _record(name, kernel_runner)
         log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
         runner = kernel_runner
     elif chosen == "llvm":
         from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
 
-        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=config.deterministic)
-        runner = PagedRunner(decoder, cache, kernels, apart=config.deterministic, as_rows=AS_ROWS)
+        apart = config.deterministic
+        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart)
+        runner = PagedRunner(decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states)
     else:
-        runner = PagedRunner(decoder, cache, apart=config.deterministic)
+        runner = PagedRunner(decoder, cache, apart=config.deterministic, states=states)
     blocks = BlockManager(total, BLOCK_SIZE)
-    return Paged(runner, blocks, chosen, long_rope, total * block_bytes)
+    return Paged(runner, blocks, chosen, long_rope, slots, total * block_bytes + state_bytes)
+
+
+def _slots(
+    name: str, decoder: Decoder, allowed: float, limits: StepLimits, config: TorchConfig
+) -> StateSlots | None:
+    """The states of a model whose layers have some, in `allowed` bytes, of which keys and values
+    get the rest.
+
+    Raises:
+        ProviderStartError: there is not even room for one.
+    """
+    shapes = decoder.state_shapes
+    if not shapes:
+        return None
+    each = sum(shape.nbytes for shape in shapes.values())
+    running, kept = affordable(allowed, each, limits.sequences, keeps=config.prefix_cache)
+    if running < 1:
+        raise ProviderStartError(
+            f"The KV cache of the model '{name}' gets {int(allowed)} bytes, of which half is for"
+            f" states, and a request's state takes {each}: set a larger 'kv_cache' in the template."
+        )
+    if running < limits.sequences:
+        log.warning(
+            "%s: %d requests run at a time, since the state of each takes %d bytes of 'kv_cache'",
+            name,
+            running,
+            each,
+        )
+        limits.sequences = running
+    log.info("%s: %d states of %d bytes, to run and to go on from", name, running + kept, each)
+    return StateSlots(States(shapes, running + kept, decoder.embedding.device), running)
 
 
 def _record(name: str, runner: KernelRunner) -> None:

@@ -26,19 +26,26 @@ from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine import formats
 from providers.local.torch_engine.cpu_kernels import packing, products
 from providers.local.torch_engine.cpu_kernels.products import PackedLinear
-from providers.local.torch_engine.loading import architectures, weights
+from providers.local.torch_engine.loading import architectures, recurrences, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
 from providers.local.torch_engine.model import experts, gated_mlp
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
 from providers.local.torch_engine.model.experts import Experts, Rows
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.recurrent import convolution, gated_delta, short_conv
+from providers.local.torch_engine.model.recurrent.convolution import Convolution
+from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
+from providers.local.torch_engine.model.recurrent.short_conv import ShortConv
 
 log = logging.getLogger(__name__)
 
 CLASSES = {
     each.__name__: each
-    for each in (Decoder, Experts, GatedMLP, Layer, Norm, PackedLinear, Rope, Rows)
+    for each in (
+        *(Convolution, Decoder, Experts, GatedDelta, GatedMLP, Layer, Norm, PackedLinear, Rope),
+        *(Rows, ShortConv),
+    )
 }
 """What a decoder with such weights is made of, beside tensors, lists, numbers and dtypes."""
 
@@ -113,7 +120,10 @@ def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
-    modules = (architectures, decoder_module, experts, gated_mlp, packing, products, weights)
+    modules = (
+        *(architectures, convolution, decoder_module, experts, gated_delta, gated_mlp, packing),
+        *(products, recurrences, short_conv, weights),
+    )
     files = [str(each.__file__) for each in modules]
     return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])
 

@@ -13,6 +13,7 @@ from providers.local.torch_engine.loading.architectures import (
     Architecture,
     gate_of,
 )
+from providers.local.torch_engine.loading.recurrences import recurrence_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
 from providers.local.torch_engine.model.experts import Experts, Rows
@@ -34,8 +35,9 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     """
     config = model.config.get_text_config()
     inner = model.get_decoder()
-    head_dim = inner.layers[0].self_attn.head_dim
-    scale = float(inner.layers[0].self_attn.scaling)
+    attention = next(each.self_attn for each in inner.layers if hasattr(each, "self_attn"))
+    head_dim = attention.head_dim
+    scale = float(attention.scaling)
     kinds = _layer_kinds(config)
     parameters = rope_parameters(config)
     # There may be parameters for a kind of which there is no layer.
@@ -54,7 +56,7 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
         order = pairwise(head_dim, ropes[rope])
         window = config.sliding_window if kinds[index] == "sliding_attention" else None
         reader = _Reader(config, own, make, order, residuals)
-        made = reader.layer(module, rope, window)
+        made = reader.layer(module, kinds[index], rope, window)
         # The weights of a few layers are there twice, never all.
         inner.layers[index] = torch.nn.Identity()
         return made
@@ -63,7 +65,7 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     at_once = torch.get_num_threads() if inner.embed_tokens.weight.device.type == "cpu" else 1
     with ThreadPoolExecutor(at_once, thread_name_prefix="packing") as threads:
         layers = list(threads.map(layer, range(len(inner.layers))))
-    norm = _norm(inner.norm, config, own)
+    norm = _norm(getattr(inner, own.name("norm")), config, own)
     if own.has_multipliers:
         # Of the same numbers, as the head is linear.
         norm = Norm(norm.weight / config.logits_scaling, norm.epsilon, norm.dtype)
@@ -108,40 +110,62 @@ class _Reader(NamedTuple):
     order: torch.Tensor
     residuals: float
 
-    def layer(self, module: Any, rope: int, window: int | None) -> Layer:
+    def layer(self, module: Any, kind: str, rope: int, window: int | None) -> Layer:
         """transformers' layer as ours."""
-        attention = module.self_attn
-        mlp = module.mlp if hasattr(module, "mlp") else module.block_sparse_moe
-        sinks = getattr(attention, "sinks", None)
+        name = self.own.name("mlp")
+        mlp = getattr(module, name) if hasattr(module, name) else module.block_sparse_moe
         behind = {"after": "post_attention_layernorm", "both": "post_attention_layernorm"}
         before = {"before": "post_attention_layernorm", "both": "pre_feedforward_layernorm"}
         norms = self.own.norms
-        of_heads = self._norms_of_heads(attention)
+        mixer = self._recurrence if kind in self.own.recurrences else self._attention
         return Layer(
+            **mixer(module, kind),
             input_norm=self._norm(module, None if norms == "after" else "input_layernorm"),
-            qkv=self._qkv(attention),
-            query_norm=of_heads.get("query_norm"),
-            key_norm=of_heads.get("key_norm"),
-            out=self._adding(attention.o_proj),
             attention_norm=self._norm(module, behind.get(norms)),
             mlp_input_norm=self._norm(module, before.get(norms)),
             mlp=self._experts(mlp) if hasattr(mlp, "experts") else self._mlp(mlp),
             mlp_norm=self._norm(module, "post_feedforward_layernorm" if norms in behind else None),
             rope=rope,
             window=window,
-            query_row_norm=of_heads.get("query_row_norm"),
-            key_row_norm=of_heads.get("key_row_norm"),
-            sinks=None if sinks is None else _own(sinks),
         )
 
+    def _attention(self, module: Any, kind: str) -> dict[str, Any]:
+        """What `Layer` has of attention."""
+        attention = module.self_attn
+        sinks = getattr(attention, "sinks", None)
+        queries = getattr(attention, "q_proj", None)
+        width = self.config.num_attention_heads * len(self.order)
+        return {
+            "query_norm": None,
+            "key_norm": None,
+            **self._norms_of_heads(attention),
+            "qkv": self._qkv(attention),
+            "out": self._adding(getattr(attention, self.own.name("o_proj"))),
+            "sinks": None if sinks is None else _own(sinks),
+            "gates_attention": queries is not None and len(queries.weight) == 2 * width,
+        }
+
+    def _recurrence(self, module: Any, kind: str) -> dict[str, Any]:
+        """What `Layer` has where it keeps a state of each sequence."""
+        read = recurrence_of(self.own.recurrences[kind], module, self.config)
+        return {
+            "query_norm": None,
+            "key_norm": None,
+            "qkv": self.make(read.weight, read.bias),
+            "out": self._adding(read.out),
+            "recurrence": read.recurrence,
+        }
+
     def _norm(self, module: Any, name: str | None) -> Norm | None:
-        return None if name is None else _norm(getattr(module, name), self.config, self.own)
+        if name is None:
+            return None
+        return _norm(getattr(module, self.own.name(name)), self.config, self.own)
 
     def _norms_of_heads(self, attention: Any) -> dict[str, Norm]:
         """Of queries and keys: of each head, or of all together, by the names that `Layer` has."""
         found: dict[str, Norm] = {}
         for what, name in (("query", "q_norm"), ("key", "k_norm")):
-            module = getattr(attention, name, None)
+            module = getattr(attention, self.own.name(name), None)
             if module is None:
                 continue
             norm = _norm(module, self.config, self.own)
@@ -163,22 +187,34 @@ class _Reader(NamedTuple):
             projections = (attention.q_proj, attention.k_proj, attention.v_proj)
             weights = tuple(each.weight.detach() for each in projections)
             biases = tuple(each.bias.detach() for each in projections if each.bias is not None)
-        weight = torch.cat([*(in_order(each, self.order) for each in weights[:2]), weights[2]])
-        bias = None
-        if biases:
-            bias = torch.cat([*(in_order(each, self.order) for each in biases[:2]), biases[2]])
-        return self.make(weight, bias)
+        bias = self._merged(biases) if biases else None
+        return self.make(self._merged(weights), bias)
+
+    def _merged(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Queries, keys and values, and what gates what is found, which Qwen has beside the queries
+        of each head."""
+        queries, keys, values = parts
+        gates: list[torch.Tensor] = []
+        if len(queries) == 2 * self.config.num_attention_heads * len(self.order):
+            both = queries.unflatten(0, (self.config.num_attention_heads, -1)).chunk(2, 1)
+            queries, gate = (each.flatten(0, 1) for each in both)
+            gates = [gate]
+        turned = (in_order(each, self.order) for each in (queries, keys))
+        return torch.cat([*turned, values, *gates])
 
     def _mlp(self, mlp: Any) -> GatedMLP:
         if hasattr(mlp, "gate_up_proj"):
             return GatedMLP(
                 self.make(mlp.gate_up_proj.weight.detach(), None), self._adding(mlp.down_proj)
             )
-        weight = torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()])
+        gate, up, down = (
+            getattr(mlp, self.own.name(name)) for name in ("gate_proj", "up_proj", "down_proj")
+        )
+        weight = torch.cat([gate.weight.detach(), up.weight.detach()])
         bias = None
-        if mlp.gate_proj.bias is not None:
-            bias = torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()])
-        return GatedMLP(self.make(weight, bias), self._adding(mlp.down_proj))
+        if gate.bias is not None:
+            bias = torch.cat([gate.bias.detach(), up.bias.detach()])
+        return GatedMLP(self.make(weight, bias), self._adding(down))
 
     def _experts(self, block: Any) -> Experts:
         router = block.gate if hasattr(block, "gate") else block.router
@@ -236,7 +272,7 @@ def _norm(module: Any, config: Any, own: Architecture) -> Norm:
     weight = _own(module.weight).float()
     if own.norms_add_one:
         weight = 1 + weight
-    return Norm(weight, config.rms_norm_eps, module.weight.dtype)
+    return Norm(weight, getattr(config, own.name("rms_norm_eps")), module.weight.dtype)
 
 
 # Rotary embeddings --------------------------------------------------------------------------------

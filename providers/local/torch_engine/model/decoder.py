@@ -1,7 +1,8 @@
 """The forward pass of decoder-only transformers, over tokens of many sequences at once.
 
 One function for all of the architectures in `architectures.py`, which differ in a few places only:
-biases, where norms are, the activation, sliding windows, and MLPs of which a token takes some.
+biases, where norms are, the activation, sliding windows, MLPs of which a token takes some, and
+layers that keep a state of each sequence in place of attention.
 What is between the matrix products is a `ForwardStep`'s: PyTorch's operations or Triton kernels.
 """
 
@@ -19,6 +20,8 @@ from providers.local.torch_engine.model.experts import Experts
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.linear import Linear
+from providers.local.torch_engine.model.recurrent.states import StateShape
+from providers.local.torch_engine.model.recurrent.step_states import Recurrence, StepStates
 from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
@@ -144,6 +147,10 @@ class Layer:
         window: how many tokens one looks back at, itself included; None for all.
         sinks: a score of each head, `[heads]`, that takes its share of a token's attention and adds
             nothing.
+        gates_attention: whether behind queries, keys and values `qkv` gives what of each number
+            that was found is let by, before the sigmoid.
+        recurrence: what is computed in place of attention: `qkv` gives what it takes, and `out`
+            takes what it gives. None where there is attention.
     """
 
     input_norm: Norm | None
@@ -160,6 +167,8 @@ class Layer:
     query_row_norm: Norm | None = None
     key_row_norm: Norm | None = None
     sinks: torch.Tensor | None = None
+    gates_attention: bool = False
+    recurrence: Recurrence | None = None
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
@@ -222,6 +231,13 @@ class Decoder:
         """Whether a token takes some of its MLPs alone."""
         return any(isinstance(each.mlp, Experts) for each in self.layers)
 
+    @property
+    def state_shapes(self) -> dict[Layer, StateShape]:
+        """What layers keep of each sequence, of those that do."""
+        return {
+            each: each.recurrence.state_shape for each in self.layers if each.recurrence is not None
+        }
+
     def reach(self, positions: int) -> LongRope | None:
         """Make what turns so many positions; what long sequences turn by, if there can be any."""
         long = self.long_after is not None and positions > self.long_after
@@ -269,11 +285,13 @@ class ForwardStep(ABC):
     Attributes:
         adapted: those that have adapters; None where no token has.
         seen: those that stand for parts of pictures; None where no token does.
+        states: what layers with a state go on from; None where the model has none.
         apart: whether what a token gets is the same to the bit whatever else is in the step.
     """
 
     adapted: AdaptedRows | None = None
     seen: SeenRows | None = None
+    states: StepStates | None = None
     apart: bool = False
 
     def layer(
@@ -290,7 +308,7 @@ class ForwardStep(ABC):
             hidden: what came into the layer before, `[tokens, hidden]`; with what that layer and
                 this one's attention add to it in the end.
             product: what the layer before adds to `hidden`; None for the first.
-            cached: the layer of the cache.
+            cached: the layer of the cache; it holds nothing where the layer has a state.
 
         Returns:
             What this layer's MLP adds to `hidden`.
@@ -302,9 +320,11 @@ class ForwardStep(ABC):
         qkv = layer.qkv(normed)
         if self.adapted is not None:
             self.adapted.add(layer, "qkv", normed, qkv)
-        self._norm_rows(qkv, layer)
-        queries = self.turn_and_write(qkv, layer, cached)
-        found = self.attend(queries, cached, layer)
+        if layer.recurrence is None:
+            found = self._attended(qkv, layer, cached)
+        else:
+            assert self.states is not None
+            found = self.states.go_on(layer, qkv, normed)
         attended = layer.out(found)
         if self.adapted is not None:
             self.adapted.add(layer, "out", found, attended)
@@ -313,6 +333,22 @@ class ForwardStep(ABC):
         normed = self._added(attended, hidden, layer.mlp_input_norm)
         added = self._mlp(layer, normed)
         return added if layer.mlp_norm is None else self.norm(added, layer.mlp_norm)
+
+    def _attended(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
+        """What the attention of a layer finds: `[tokens, heads * head_dim]`."""
+        gates = None
+        if layer.gates_attention:
+            everything, (_, rows, head_dim) = qkv.shape[1], cached.shape
+            # As many gates as queries, and the rest is keys and values.
+            queries = (everything - rows * head_dim) // 2
+            qkv, gates = qkv.split([everything - queries, queries], -1)
+            qkv = qkv.contiguous()
+        self._norm_rows(qkv, layer)
+        found = self.attend(self.turn_and_write(qkv, layer, cached), cached, layer)
+        if gates is None:
+            return found
+        rows = gates.split(1) if self.apart else (gates,)
+        return found.mul_(torch.cat([each.sigmoid() for each in rows]))
 
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         mlp = layer.mlp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +13,13 @@ class CacheShape:
     """What a token takes in the cache.
 
     Attributes:
-        layers: of the model.
+        attends: of each layer, whether it has keys and values.
         kv_heads: keys, and as many values, a layer.
         head_dim: numbers in each.
         dtype: of them.
     """
 
-    layers: int
+    attends: Sequence[bool]
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
@@ -26,7 +27,7 @@ class CacheShape:
     @property
     def bytes_per_token(self) -> int:
         """In all layers."""
-        return int(self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize)
+        return int(sum(self.attends) * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize)
 
 
 class KVCache:
@@ -40,7 +41,7 @@ class KVCache:
 
     Attributes:
         layers: one tensor a layer, `[blocks * block_size, 2 * kv_heads, head_dim]`: the keys and
-            behind them the values of the token in each slot.
+            behind them the values of the token in each slot; without slots where it has none.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class KVCache:
         # Not zeroed: on Linux memory that nothing was written to is not taken from the system.
         self.layers = [
             torch.empty(
-                blocks * block_size,
+                blocks * block_size if attends else 0,
                 2 * shape.kv_heads,
                 shape.head_dim,
                 dtype=shape.dtype,
                 device=device,
             )
-            for _ in range(shape.layers)
+            for attends in shape.attends
         ]

@@ -14,6 +14,7 @@ from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesses
+from providers.local.torch_engine.scheduling.state_slots import Save, StateSlots
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class TorchScheduler:
         slowdown: how many times as long as without it a step may take with a part of a long prompt
             beside replies.
         long_rope: what long sequences turn by, where that is something else.
+        states: who has which, where the model's layers have some.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class TorchScheduler:
         speculates: bool = False,
         slowdown: float = 2.0,
         long_rope: LongRope | None = None,
+        states: StateSlots | None = None,
     ) -> None:
         self.limits = limits
         self.running: dict[TorchSequence, None] = {}
@@ -101,6 +104,9 @@ class TorchScheduler:
         # What is turned otherwise once it is long would have to be sent back amid its guesses.
         self._speculates = speculates and long_rope is None
         self._long_rope = long_rope
+        self._states = states
+        if states is not None:
+            blocks.forgotten = states.forget
         self._waiting: list[tuple[int, int, TorchSequence]] = []
         self._arrivals = itertools.count()
         self._places: dict[TorchSequence, tuple[int, int]] = {}
@@ -214,6 +220,19 @@ class TorchScheduler:
         """So many tokens that were guessed for `sequence` are its own, and in the cache."""
         self.register(batch, Chunk(sequence, tokens))
         sequence.computed += tokens
+
+    def advance(self, chunk: Chunk) -> None:
+        """A chunk is in the cache, or will be before anything is read from it."""
+        chunk.sequence.computed += chunk.tokens
+        if self._states is not None:
+            self._keep(self._states, chunk.sequence)
+
+    def distrust(self, sequence: TorchSequence) -> None:
+        """Nobody may go on from what was computed of `sequence`."""
+        self._blocks.unregister(sequence.blocks)
+        if self._states is not None:
+            for key in sequence.hashes:
+                self._states.forget(key)
 
     def undo(self, batch: StepBatch) -> None:
         """A step failed: what it was to compute is not in the cache."""
@@ -356,6 +375,9 @@ class TorchScheduler:
         if sequence.pictures is not None:
             # Tokens that look at each other are computed at once, or not at all.
             del found[sequence.pictures.begin_of_step(len(found) * size) // size :]
+        with_state = self._with_state(sequence, len(found))
+        sequence.save_after = self._to_save(sequence, len(found), with_state)
+        del found[with_state:]
         for block in found:
             self._blocks.share(block)
         needed = self._blocks.blocks_for(len(sequence.token_ids)) - len(found)
@@ -363,6 +385,10 @@ class TorchScheduler:
         if self._blocks.available < needed + reserve and self.running:
             self._blocks.release(found)
             return False
+        if self._states is not None:
+            last = with_state - 1
+            key = sequence.block_hash(last, size) if with_state else None
+            sequence.state = self._states.begin(key)
         sequence.blocks = found
         sequence.computed = len(found) * size
         sequence.is_long = sequence.uncomputed > self.limits.tokens
@@ -388,6 +414,8 @@ class TorchScheduler:
         if not self._make_room(batch, sequence, sequence.computed + tokens):
             return 0
         chunk = Chunk(sequence, tokens)
+        if self._states is not None and self._prefix_cache:
+            self._save(self._states, chunk)
         # Known from now on: a step writes all its keys and values before it reads any.
         self.register(batch, chunk)
         batch.chunks.append(chunk)
@@ -412,6 +440,58 @@ class TorchScheduler:
             if victim is sequence:
                 return False
         return True
+
+    # States, of models whose layers have them -----------------------------------------------------
+
+    def _with_state(self, sequence: TorchSequence, blocks: int) -> int:
+        """How many of the first `blocks` blocks, that the cache has, it can go on behind."""
+        size = self._blocks.block_size
+        while self._states is not None and blocks:
+            if self._states.is_kept(sequence.block_hash(blocks - 1, size)):
+                break
+            blocks -= 1
+        return blocks
+
+    def _to_save(self, sequence: TorchSequence, found: int, begun: int) -> tuple[int, ...]:
+        """After how many tokens copies of its state are of use to others.
+
+        At the end of what it begins with, for the same once more and what goes on from there; and
+        where its blocks were known already, since others began like that.
+        """
+        size = self._blocks.block_size
+        ends = {found, (len(sequence.token_ids) - 1) // size}
+        return tuple(end * size for end in sorted(ends) if end > begun)
+
+    def _save(self, states: StateSlots, chunk: Chunk) -> None:
+        """Have copies made of the states that a chunk comes to."""
+        sequence, size = chunk.sequence, self._blocks.block_size
+        start, end = sequence.computed, sequence.computed + chunk.tokens
+        known = len(sequence.token_ids) - sequence.awaits_token
+        at = {after: False for after in sequence.save_after if start < after <= end}
+        # And of its reply, where that is now.
+        if chunk.tokens == 1 and end % size == 0:
+            at.setdefault(end, True)
+        for after, follows in at.items():
+            if after <= known and states.is_kept(sequence.block_hash(after // size - 1, size)):
+                continue
+            slot = states.reserve()
+            if slot is not None:
+                sequence.saves.append(Save(after, slot, follows))
+
+    def _keep(self, states: StateSlots, sequence: TorchSequence) -> None:
+        """Keep the copies that were made of a sequence's state, as far as its tokens are known."""
+        size = self._blocks.block_size
+        known = len(sequence.token_ids) - sequence.awaits_token
+        for save in list(sequence.saves):
+            if save.tokens > min(known, sequence.computed):
+                continue
+            sequence.saves.remove(save)
+            key = sequence.block_hash(save.tokens // size - 1, size)
+            is_new = states.keep(save.slot, key)
+            if save.follows:
+                if sequence.followed is not None:
+                    states.forget(sequence.followed)
+                sequence.followed = key if is_new else None
 
     def _turns_from(self, sequence: TorchSequence) -> int:
         """The row of the rotations that it is computed with."""
@@ -439,6 +519,12 @@ class TorchScheduler:
 
     def _release(self, sequence: TorchSequence) -> None:
         self._blocks.release(sequence.blocks)
+        if self._states is not None and sequence.state is not None:
+            self._states.end(sequence.state)
+            sequence.state = None
+            for save in sequence.saves:
+                self._states.give_back(save.slot)
+            sequence.saves.clear()
         sequence.blocks = []
         sequence.computed = 0
         if sequence.scores_prompt:

@@ -11,6 +11,7 @@ from providers.local.engine import Generation
 from providers.local.sequence import Deliver, LocalSequence
 from providers.local.torch_engine.pictures.in_sequence import SequencePictures
 from providers.local.torch_engine.scheduling.speculation import Guesses
+from providers.local.torch_engine.scheduling.state_slots import Save
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import TorchAdapter
@@ -30,6 +31,10 @@ class TorchSequence(LocalSequence):
         adapter: what it is computed with besides the model's own weights.
         is_long: whether what it began with takes more than a step.
         pictures: in its prompt; None if there are none.
+        state: the slot of its state while it runs, where the model's layers have one.
+        save_after: after how many tokens copies of that are to be made.
+        saves: those that were begun, until their tokens are known.
+        followed: what the last copy of its reply is known by.
     """
 
     def __init__(
@@ -48,6 +53,10 @@ class TorchSequence(LocalSequence):
         self.counts: TokenCounts | None = None
         self.guesses: Guesses | None = None
         self.is_long = False
+        self.state: int | None = None
+        self.save_after: tuple[int, ...] = ()
+        self.saves: list[Save] = []
+        self.followed: bytes | None = None
 
     @property
     def awaits_token(self) -> bool:

@@ -115,6 +115,27 @@ FURTHER: dict[str, dict[str, Any]] = {
 }
 """As `ARCHITECTURES`, of those that differ from these in what no kernel computes."""
 
+DELTA = {
+    "head_dim": 32,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "num_hidden_layers": 3,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 16,
+}
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "qwen3_next": {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 48},
+    "qwen3_5_text": DELTA,
+    "qwen3_5_moe_text": {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 48},
+    "lfm2": {
+        "layer_types": ["conv", "full_attention", "conv"],
+        "num_hidden_layers": 3,
+        "conv_bias": True,
+    },
+}
+"""As `ARCHITECTURES`, of those whose layers are attention in part only."""
+
 
 def make_architecture(folder: Path, name: str) -> Path:
     """Write a random model of an architecture to `folder`, which is returned."""
@@ -126,7 +147,7 @@ def make_architecture(folder: Path, name: str) -> Path:
     settings["num_hidden_layers"] = 7 if model_type == "gemma3_text" else 2
     torch.manual_seed(1)
     config = transformers.AutoConfig.for_model(
-        model_type, **settings | (ARCHITECTURES | UNUSUAL | FURTHER)[name]
+        model_type, **settings | (ARCHITECTURES | UNUSUAL | FURTHER | HYBRIDS)[name]
     )
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():

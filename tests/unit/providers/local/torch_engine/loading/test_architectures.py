@@ -24,6 +24,7 @@ TAKE_PICTURES = {
     "mistral3": {},
     # So many of a head's pairs turn by time, height and width, which for text are the same.
     "qwen2_5_vl": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
+    "qwen3_5": {},
     "qwen3_vl": {},
     "smolvlm": {},
 }

@@ -1,0 +1,1 @@
+"""Layers that keep a state of each sequence, and nothing of each token."""
