@@ -47,5 +47,10 @@ class LlamaCppConfig(LocalConfig):
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept for others that begin the same."""
 
+    mmproj: str | None = None
+    """What makes embeddings of pictures for the models: a path, or `hf:ORG/NAME:FILE.gguf`. Without
+    it, that is taken which lies beside a model or was pulled with it; with `none` they take text
+    alone."""
+
     lora: tuple[LoraConfig, ...] = ()
     """LoRA adapters that are applied to the models."""
