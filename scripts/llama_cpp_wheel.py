@@ -2,8 +2,8 @@
 
 There are no wheels of it on PyPI, and compiling all of it takes a quarter of an hour on two cores.
 This leaves out what is not used here (llama.cpp's `common` library, and what runs ffmpeg in its
-multimodal one), which takes less than half of that, and keeps the wheel in the user's cache folder,
-where the next environment finds it. Its last line on the standard output is the folder, for `pip install --find-links`.
+multimodal one), and keeps the wheel in the user's cache folder, where the next environment finds
+it. Its last line on the standard output is the folder, for `pip install --find-links`.
 
 Settings of one's own, such as `CMAKE_ARGS=-DGGML_CUDA=on`, are taken along; each combination of
 version, settings and kind of CPU has a wheel of its own. It needs nothing but Python and a C++

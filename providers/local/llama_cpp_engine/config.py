@@ -52,5 +52,9 @@ class LlamaCppConfig(LocalConfig):
     it, that is taken which lies beside a model or was pulled with it; with `none` they take text
     alone."""
 
+    image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
+    """Bytes of main memory in which it is kept what models see in pictures, so that it is made once
+    of each: in a conversation they come with every turn."""
+
     lora: tuple[LoraConfig, ...] = ()
     """LoRA adapters that are applied to the models."""

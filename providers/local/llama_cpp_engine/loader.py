@@ -135,7 +135,7 @@ def load(
     if projector_path is not None:
         projector = _projector(name, model, projector_path, config)
         largest = largest_picture(projector) if projector.is_whole else 0
-        vision = LlamaVision(projector, _token_of_pictures(vocabulary), largest)
+        vision = LlamaVision(projector, _token_of_pictures(vocabulary), largest, config.image_cache)
     try:
         tokenizer = GGUFTokenizer(model, vocabulary, vision)
     except ValueError as error:

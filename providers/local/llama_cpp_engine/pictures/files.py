@@ -71,7 +71,7 @@ def _beside(name: str, model: Path) -> Path | None:
 
 
 def _best(files: Iterable[Path]) -> Path | None:
-    called = {str(file): file for file in files}
+    called = {str(file): file for file in files if file.is_file()}
     best = best_projector(called)
     return None if best is None else called[best]
 

@@ -15,10 +15,6 @@ from providers.local.llama_cpp_engine.pictures.mtmd import EncodedParts, Parts, 
 from providers.local.pictures.files import PictureFile, broken_picture
 from providers.local.pictures.placing import Look, PlacedPicture
 
-KEPT_BYTES = 64 * 2**20
-"""Of pictures as the model reads them, for those that come again: with the next turn of a
-conversation all of its pictures do."""
-
 PICTURE_TOKENS = ("<|image_pad|>", "<image_soft_token>", "<|image|>", "<image>", "[IMG]")
 """What models call the token that stands for a part of a picture."""
 
@@ -52,9 +48,11 @@ class LlamaVision:
         token_id: what stands for a part of a picture in a prompt's tokens; the model does not read
             it.
         largest: how many parts the model can be shown at once, where it has to be shown all.
+        room: bytes in which pictures are kept as the model reads them, for requests with the same.
     """
 
-    def __init__(self, projector: Projector, token_id: int, largest: int) -> None:
+    def __init__(self, projector: Projector, token_id: int, largest: int, room: int) -> None:
+        self._room = room
         self._projector = projector
         self._token_id = token_id
         self._largest = largest
@@ -136,7 +134,7 @@ class LlamaVision:
             parts = tuple(encoded)
             self._kept_bytes += _bytes_of(parts)
         self._kept[key] = parts
-        while self._kept_bytes > KEPT_BYTES:
+        while self._kept_bytes > self._room:
             self._kept_bytes -= _bytes_of(self._kept.popitem(last=False)[1])
         return SeenPicture(
             file, picture.runs, picture.grid, parts, self._number_of(key), self._projector.is_whole
