@@ -24,8 +24,8 @@ from providers.local.engine_thread import (
 )
 from providers.local.llama_cpp_engine.bindings import NO_ROOM, LlamaAdapter, LlamaError
 from providers.local.llama_cpp_engine.loader import LoadedLlama
-from providers.local.llama_cpp_engine.pictures.in_sequence import Run
-from providers.local.llama_cpp_engine.pictures.vision import SeenPicture
+from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaRun
+from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
 from providers.local.llama_cpp_engine.sampling import (
     Mask,
     choose,
@@ -157,7 +157,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             adapter = self._adapters.get(generation.adapter)
             if adapter is None:
                 raise adapter_not_loaded(generation.adapter)
-        seen = [each for each in generation.pictures if isinstance(each, SeenPicture)]
+        seen = [each for each in generation.pictures if isinstance(each, EncodedPicture)]
         return LlamaSequence(generation, deliver, adapter, seen)
 
     def _step(self) -> None:
@@ -220,7 +220,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             return self.loaded.context.decode(self._fill(batch))
         return self._show(chunk, run)
 
-    def _show(self, chunk: LlamaChunk, run: Run) -> int:
+    def _show(self, chunk: LlamaChunk, run: LlamaRun) -> int:
         """Compute the parts of a picture in the place of tokens; llama.cpp's status."""
         sequence, start = chunk.sequence, chunk.sequence.computed
         end, slot = start + chunk.tokens, sequence.slot

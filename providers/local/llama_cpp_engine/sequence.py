@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from providers.local.engine import Generation
-from providers.local.llama_cpp_engine.pictures.in_sequence import SequencePictures
+from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaPictures
 from providers.local.sequence import Deliver, LocalSequence
 
 if TYPE_CHECKING:
     from providers.local.llama_cpp_engine.bindings import LlamaAdapter, LlamaSampler
-    from providers.local.llama_cpp_engine.pictures.vision import SeenPicture
+    from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
     from providers.local.llama_cpp_engine.slots import Slot, Tokens
 
 
@@ -37,10 +37,10 @@ class LlamaSequence(LocalSequence):
         generation: Generation,
         deliver: Deliver,
         adapter: LlamaAdapter | None = None,
-        pictures: Sequence[SeenPicture] = (),
+        pictures: Sequence[EncodedPicture] = (),
     ) -> None:
         super().__init__(generation, deliver)
-        self.pictures = SequencePictures(pictures)
+        self.pictures = LlamaPictures(pictures)
         self.adapter = adapter
         self.slot: Slot | None = None
         self.sampler: LlamaSampler | None = None

@@ -9,10 +9,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from providers.local.llama_cpp_engine.pictures.mtmd import Axes, EncodedParts
-    from providers.local.llama_cpp_engine.pictures.vision import SeenPicture
+    from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
 
 
-class Run(NamedTuple):
+class LlamaRun(NamedTuple):
     """Tokens of a sequence, one behind the other, that stand for parts of a picture.
 
     Attributes:
@@ -38,20 +38,20 @@ class Run(NamedTuple):
         return self.parts.axes[:, start - self.start : end - self.start] + np.int32(self.position)
 
 
-class SequencePictures:
+class LlamaPictures:
     """The pictures in a sequence's prompt.
 
     Args:
         pictures: in order; none for a prompt of text alone.
     """
 
-    def __init__(self, pictures: Sequence[SeenPicture] = ()) -> None:
+    def __init__(self, pictures: Sequence[EncodedPicture] = ()) -> None:
         self._runs = tuple(_runs_of(pictures))
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[LlamaRun]:
         return iter(self._runs)
 
-    def at(self, token: int) -> Run | None:
+    def at(self, token: int) -> LlamaRun | None:
         """That which a token is one of, if it stands for a part of a picture."""
         return next((run for run in self._runs if run.start <= token < run.end), None)
 
@@ -86,11 +86,11 @@ class SequencePictures:
         return token - behind
 
 
-def _runs_of(pictures: Sequence[SeenPicture]) -> Iterator[Run]:
+def _runs_of(pictures: Sequence[EncodedPicture]) -> Iterator[LlamaRun]:
     behind = 0
     for picture in pictures:
         for place, parts in zip(picture.runs, picture.parts, strict=True):
-            yield Run(
+            yield LlamaRun(
                 place.start,
                 place.stop,
                 picture.number,

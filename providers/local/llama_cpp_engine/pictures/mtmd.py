@@ -89,13 +89,13 @@ def library() -> Any:
     return mtmd_cpp
 
 
-class Tokens(NamedTuple):
+class PictureText(NamedTuple):
     """Text that is written around a picture's parts."""
 
     token_ids: tuple[int, ...]
 
 
-class Parts(NamedTuple):
+class PictureParts(NamedTuple):
     """Parts of a picture that come one behind the other.
 
     Attributes:
@@ -115,7 +115,7 @@ class EncodedParts(NamedTuple):
         embeddings: float32 `[count, width]`, what stands in the place of a token's embedding.
         axes: int32 `[4, count]`, the positions counted from the first; None where each has the one
             behind the one before it.
-        advance: see `Parts`.
+        advance: see `PictureParts`.
     """
 
     embeddings: Numbers
@@ -160,7 +160,7 @@ class Projector:
         self.has_axes = bool(lib.mtmd_decode_use_mrope(self._context))
         self._width = model.input_size
 
-    def layout(self, width: int, height: int) -> tuple[Tokens | Parts, ...]:
+    def layout(self, width: int, height: int) -> tuple[PictureText | PictureParts, ...]:
         """What takes a picture's place in a prompt; its size tells.
 
         Args:
@@ -186,7 +186,7 @@ class Projector:
         with self._chunks(pixels, width, height) as chunks:
             for chunk in chunks:
                 piece = self._piece(chunk)
-                if isinstance(piece, Tokens):
+                if isinstance(piece, PictureText):
                     continue
                 with explained():
                     if lib.mtmd_encode_chunk(self._context, chunk) != 0:
@@ -225,7 +225,7 @@ class Projector:
             lib.mtmd_input_chunks_free(chunks)
             lib.mtmd_bitmap_free(bitmap)
 
-    def _piece(self, chunk: Any) -> Tokens | Parts:
+    def _piece(self, chunk: Any) -> PictureText | PictureParts:
         lib = self._lib
         if lib.mtmd_input_chunk_get_type(chunk) == lib.MTMD_INPUT_CHUNK_TYPE_TEXT:
             count = ctypes.c_size_t()
@@ -235,8 +235,8 @@ class Projector:
                 raise LlamaError(
                     "the model has no token for something that is written around a picture."
                 )
-            return Tokens(token_ids)
-        return Parts(
+            return PictureText(token_ids)
+        return PictureParts(
             int(lib.mtmd_input_chunk_get_n_tokens(chunk)),
             int(lib.mtmd_input_chunk_get_n_pos(chunk)),
         )

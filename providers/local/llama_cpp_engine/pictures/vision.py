@@ -11,7 +11,12 @@ from functools import lru_cache
 from itertools import count
 
 from providers.local.llama_cpp_engine.bindings import LlamaError
-from providers.local.llama_cpp_engine.pictures.mtmd import EncodedParts, Parts, Projector, Tokens
+from providers.local.llama_cpp_engine.pictures.mtmd import (
+    EncodedParts,
+    PictureParts,
+    PictureText,
+    Projector,
+)
 from providers.local.pictures.files import PictureFile, broken_picture
 from providers.local.pictures.placing import Look, PlacedPicture
 
@@ -23,7 +28,7 @@ KNOWN_LAYOUTS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeenPicture(PlacedPicture):
+class EncodedPicture(PlacedPicture):
     """A picture in a prompt, as the model reads it.
 
     Attributes:
@@ -82,7 +87,7 @@ class LlamaVision:
             layout = self._layout(picture.width, picture.height)
         except LlamaError as error:
             raise broken_picture(picture.param, error) from error
-        counts = [piece.places for piece in layout if isinstance(piece, Parts)]
+        counts = [piece.places for piece in layout if isinstance(piece, PictureParts)]
         if self._projector.is_whole and max(counts, default=0) > self._largest:
             raise broken_picture(
                 picture.param,
@@ -109,14 +114,14 @@ class LlamaVision:
         found = list(encode(between[0]) if between[0] else ())
         for width, height, behind in zip(between[1::3], between[2::3], between[3::3], strict=True):
             for piece in self._layout(int(width), int(height)):
-                if isinstance(piece, Tokens):
+                if isinstance(piece, PictureText):
                     found += piece.token_ids
                 else:
                     found += [self._token_id] * piece.places
             found += encode(behind) if behind else ()
         return tuple(found)
 
-    def see(self, picture: PlacedPicture) -> SeenPicture:
+    def see(self, picture: PlacedPicture) -> EncodedPicture:
         """The picture as the model reads it; one thread at a time may ask.
 
         Raises:
@@ -136,7 +141,7 @@ class LlamaVision:
         self._kept[key] = parts
         while self._kept_bytes > self._room:
             self._kept_bytes -= _bytes_of(self._kept.popitem(last=False)[1])
-        return SeenPicture(
+        return EncodedPicture(
             file, picture.runs, picture.grid, parts, self._number_of(key), self._projector.is_whole
         )
 
@@ -160,7 +165,7 @@ def largest_picture(projector: Projector) -> int:
     """
     layouts = [projector.layout(*size) for size in _SIZES]
     return max(
-        (piece.places for layout in layouts for piece in layout if isinstance(piece, Parts)),
+        (piece.places for layout in layouts for piece in layout if isinstance(piece, PictureParts)),
         default=0,
     )
 

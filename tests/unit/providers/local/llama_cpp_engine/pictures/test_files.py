@@ -1,4 +1,5 @@
 """Which file a GGUF model sees with, where its template does not say."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from providers.local.llama_cpp_engine.pictures.in_sequence import SequencePictures
+from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaPictures
 from providers.local.llama_cpp_engine.pictures.mtmd import EncodedParts
-from providers.local.llama_cpp_engine.pictures.vision import SeenPicture
+from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
 from providers.local.pictures.files import PictureFile
 
 FILE = PictureFile(b"", 1, 1, "messages[0].content[0]")
 
 
-def in_a_prompt(*runs: range, whole: bool = False, advance: int | None = None) -> SequencePictures:
+def in_a_prompt(*runs: range, whole: bool = False, advance: int | None = None) -> LlamaPictures:
     """Pictures of one run each; with `advance` their parts have rows of two."""
     pictures = []
     for number, run in enumerate(runs, 1):
@@ -22,8 +22,8 @@ def in_a_prompt(*runs: range, whole: bool = False, advance: int | None = None) -
             places = np.arange(count, dtype=np.int32)
             axes = np.stack([places * 0, places // 2, places % 2, places * 0])
         parts = EncodedParts(np.zeros((count, 4), np.float32), axes, advance or count)
-        pictures.append(SeenPicture(FILE, (run,), None, (parts,), number, whole))
-    return SequencePictures(pictures)
+        pictures.append(EncodedPicture(FILE, (run,), None, (parts,), number, whole))
+    return LlamaPictures(pictures)
 
 
 def test_text_and_pictures_are_computed_apart() -> None:
