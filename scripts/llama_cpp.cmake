@@ -12,3 +12,16 @@ set(LLAMA_BUILD_COMMON OFF)
 if(NOT MSVC)
     add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-U__AMX_INT8__>")
 endif()
+
+# What the fifty files of its multimodal library include is read by the compiler once, and not by each,
+# as most of them are short. Two may not see it. There is no target of that name yet.
+function(llama_compat_share_headers)
+    if(NOT TARGET mtmd)
+        return()
+    endif()
+    set(folder "${CMAKE_SOURCE_DIR}/vendor/llama.cpp/tools/mtmd")
+    target_precompile_headers(mtmd PRIVATE "${folder}/models/models.h")
+    set_source_files_properties("${folder}/mtmd-helper.cpp" "${folder}/mtmd-helper-gen.cpp"
+        TARGET_DIRECTORY mtmd PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL llama_compat_share_headers)

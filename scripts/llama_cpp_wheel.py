@@ -1,9 +1,9 @@
 """Build llama-cpp-python once per machine: `python scripts/llama_cpp_wheel.py`.
 
 There are no wheels of it on PyPI, and compiling all of it takes a quarter of an hour on two cores.
-This leaves out what is not used here (llama.cpp's `common` library and its multimodal one), which
-takes a third of that, and keeps the wheel in the user's cache folder, where the next environment
-finds it. Its last line on the standard output is the folder, for `pip install --find-links`.
+This leaves out what is not used here (llama.cpp's `common` library, and what runs ffmpeg in its
+multimodal one), and keeps the wheel in the user's cache folder, where the next environment finds
+it. Its last line on the standard output is the folder, for `pip install --find-links`.
 
 Settings of one's own, such as `CMAKE_ARGS=-DGGML_CUDA=on`, are taken along; each combination of
 version, settings and kind of CPU has a wheel of its own. It needs nothing but Python and a C++
@@ -30,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 INCLUDED = ROOT / "scripts/llama_cpp.cmake"
-SETTINGS = f"{shlex.quote(f'-DCMAKE_PROJECT_llama.cpp_INCLUDE={INCLUDED}')} -DLLAVA_BUILD=OFF"
+SETTINGS = f"{shlex.quote(f'-DCMAKE_PROJECT_llama.cpp_INCLUDE={INCLUDED}')} -DMTMD_VIDEO=OFF"
 
 TICK_SECONDS = 15
 """How often a line says how far the compiler is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,30 @@ _LAYER = {
 }
 
 
-def gguf_of(folder: Path, path: Path, *, pooling: int | None = None, **metadata: Any) -> Path:
+def gguf_of(
+    folder: Path,
+    path: Path,
+    *,
+    pooling: int | None = None,
+    axes: tuple[int, ...] = (),
+    called: Mapping[str, int] | None = None,
+    **metadata: Any,
+) -> Path:
     """Write the Llama of `tests.tiny_models` in `folder` to the GGUF `path`, which is returned.
 
     Args:
         folder: in Hugging Face's layout, with a byte-level tokenizer.
         path: where to.
         pooling: how embeddings are pooled, as llama.cpp numbers it; None for none.
+        axes: by how many numbers of a head each of four axes turns, in pairs: then it is a Qwen 2
+            VL of the same weights.
+        called: control tokens, and which of the vocabulary's they take the place of.
         metadata: whole numbers in place of those in the header, by the name of their key in
             `gguf.Keys.LLM`.
     """
     config = json.loads((folder / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, "llama")
+    architecture = "qwen2vl" if axes else "llama"
+    writer = gguf.GGUFWriter(path, architecture)
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     numbers = {
         "CONTEXT_LENGTH": config["max_position_embeddings"],
@@ -47,7 +60,7 @@ def gguf_of(folder: Path, path: Path, *, pooling: int | None = None, **metadata:
         **metadata,
     }
     for name, number in numbers.items():
-        writer.add_uint32(getattr(gguf.Keys.LLM, name).format(arch="llama"), number)
+        writer.add_uint32(getattr(gguf.Keys.LLM, name).format(arch=architecture), number)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_rope_dimension_count(config["hidden_size"] // heads)
@@ -55,12 +68,87 @@ def gguf_of(folder: Path, path: Path, *, pooling: int | None = None, **metadata:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if pooling is not None:
         writer.add_pooling_type(gguf.PoolingType(pooling))
-    _write_tokenizer(writer, folder)
+    if axes:
+        writer.add_rope_dimension_sections(axes)
+    _write_tokenizer(writer, folder, called or {})
     for name, tensor in load_file(folder / "model.safetensors").items():
         for letter, count in (("q", heads), ("k", kv_heads)):
-            if f"self_attn.{letter}_proj.weight" in name:
+            if f"self_attn.{letter}_proj.weight" in name and not axes:
                 tensor = _rotated(tensor, count)
         writer.add_tensor(_renamed(name), np.ascontiguousarray(tensor, np.float32))
+        if axes and name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            bias = np.zeros(len(tensor), np.float32)
+            writer.add_tensor(_renamed(name.replace("weight", "bias")), bias)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def projector_of(
+    path: Path, kind: str, *, width: int = 64, image: int = 32, longest: int = 64, seed: int = 5
+) -> Path:
+    """Write what makes random embeddings of pictures (an `mmproj`) to `path`, which is returned.
+
+    Args:
+        path: where to.
+        kind: of projector: `idefics3`, `gemma3` or `qwen2vl_merger`.
+        width: of the embeddings.
+        image: width and height of the pictures that it looks at, in pixels; patches have 8.
+        longest: of `idefics3`, of what a picture is scaled to before it is cut into such.
+        seed: of the weights.
+    """
+    inner, patch, merged = 32, 8, 2
+    writer = gguf.GGUFWriter(path, "clip")
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_string("clip.projector_type", kind)
+    writer.add_bool("clip.use_gelu", True)
+    for name, number in {
+        "image_size": image,
+        "patch_size": patch,
+        "embedding_length": inner,
+        "feed_forward_length": 2 * inner,
+        "block_count": 1,
+        "projection_dim": width,
+        "attention.head_count": 2,
+        "projector.scale_factor": merged,
+        "preproc_image_size": longest,
+    }.items():
+        writer.add_uint32(f"clip.vision.{name}", number)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
+    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
+    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
+    shapes: dict[str, tuple[int, ...]] = {"v.patch_embd.weight": (inner, 3, patch, patch)}
+    if kind == "qwen2vl_merger":
+        shapes["v.patch_embd.weight.1"] = (inner, 3, patch, patch)
+    else:
+        shapes["v.patch_embd.bias"] = (inner,)
+        shapes["v.position_embd.weight"] = ((image // patch) ** 2, inner)
+    for name in ("attn_q", "attn_k", "attn_v", "attn_out", "ln1", "ln2"):
+        shapes[f"v.blk.0.{name}.weight"] = (inner, inner) if name[0] == "a" else (inner,)
+        shapes[f"v.blk.0.{name}.bias"] = (inner,)
+    for name, size in (("ffn_up", 2 * inner), ("ffn_down", inner)):
+        shapes[f"v.blk.0.{name}.weight"] = (size, 3 * inner - size)
+        shapes[f"v.blk.0.{name}.bias"] = (size,)
+    shapes |= {"v.post_ln.weight": (inner,), "v.post_ln.bias": (inner,)}
+    together = inner * merged**2
+    shapes |= {
+        "idefics3": {"mm.model.fc.weight": (width, together)},
+        "gemma3": {
+            "mm.input_projection.weight": (inner, width),
+            "mm.soft_emb_norm.weight": (inner,),
+        },
+        "qwen2vl_merger": {
+            "mm.0.weight": (together, together),
+            "mm.0.bias": (together,),
+            "mm.2.weight": (width, together),
+            "mm.2.bias": (width,),
+        },
+    }[kind]
+    chosen = np.random.default_rng(seed)
+    for name, shape in shapes.items():
+        writer.add_tensor(name, (chosen.standard_normal(shape) * 0.3).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -111,7 +199,7 @@ def lora_gguf_of(adapter: Path, model: Path, path: Path) -> Path:
     return path
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
+def _write_tokenizer(writer: gguf.GGUFWriter, folder: Path, called: Mapping[str, int]) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     ids: dict[str, int] = dict(tokenizer["model"]["vocab"])
     kinds = dict.fromkeys(ids.values(), NORMAL)
@@ -119,12 +207,15 @@ def _write_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
         ids[added["content"]] = added["id"]
         kinds[added["id"]] = CONTROL if added["special"] else USER_DEFINED
     tokens = sorted(ids, key=ids.__getitem__)
+    for token, id in called.items():
+        tokens[id], kinds[id] = token, CONTROL
+        ids[token] = id
     merges = tokenizer["model"]["merges"]
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([kinds[ids[token]] for token in tokens])
+    writer.add_token_types([kinds[id] for id in range(len(tokens))])
     writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])
     writer.add_bos_token_id(ids["<|endoftext|>"])
     writer.add_eos_token_id(ids[settings["eos_token"]])

@@ -58,6 +58,7 @@ FUNCTIONS: dict[str, int] = {
     "llama_model_meta_val_str": 4,
     "llama_model_n_ctx_train": 1,
     "llama_model_size": 1,
+    "llama_model_n_embd_inp": 1,
     "llama_model_n_embd_out": 1,
     "llama_model_n_head": 1,
     "llama_model_n_head_kv": 1,
@@ -79,6 +80,7 @@ FUNCTIONS: dict[str, int] = {
     "llama_sampler_init_top_p": 2,
     "llama_sampler_sample": 3,
     "llama_set_adapters_lora": 4,
+    "llama_set_causal_attn": 2,
     "llama_supports_gpu_offload": 0,
     "llama_token_to_piece": 6,
     "llama_tokenize": 7,
@@ -106,24 +108,27 @@ FIELDS: dict[str, tuple[str, ...]] = {
 log = logging.getLogger(__name__)
 
 
-def _misfit(library: Any) -> str | None:
-    """What `library` lacks of `FUNCTIONS` and `FIELDS`, if anything."""
-    for name, arguments in FUNCTIONS.items():
+def misfit(
+    library: Any, functions: Mapping[str, int], fields: Mapping[str, tuple[str, ...]]
+) -> str | None:
+    """What `library` lacks of `functions` and `fields`, if anything."""
+    for name, arguments in functions.items():
         function = getattr(library, name, None)
         if function is None:
             return f"it has no {name}"
         if len(getattr(function, "argtypes", None) or ()) != arguments:
             return f"its {name} does not take {arguments} arguments"
-    for name, fields in FIELDS.items():
+    for name, wanted in fields.items():
         structure = getattr(library, name, None)
         has = [field for field, _ in getattr(structure, "_fields_", ())]
-        lacking = [field for field in fields if field not in has]
+        lacking = [field for field in wanted if field not in has]
         if lacking:
             return f"its {name} has no {lacking[0]}"
     return None
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """That of llama-cpp-python."""
     try:
         return version("llama-cpp-python")
     except PackageNotFoundError:
@@ -142,11 +147,13 @@ def _library() -> Any:
             import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise ImportError(
-            f"llama-cpp-python {_version()} can't be loaded ({error}); {mends}"
+            f"llama-cpp-python {installed_version()} can't be loaded ({error}); {mends}"
         ) from error
-    misfit = _misfit(llama_cpp)
-    if misfit is not None:
-        raise ImportError(f"llama-cpp-python {_version()} does not fit: {misfit}; {mends}")
+    lacking = misfit(llama_cpp, FUNCTIONS, FIELDS)
+    if lacking is not None:
+        raise ImportError(
+            f"llama-cpp-python {installed_version()} does not fit: {lacking}; {mends}"
+        )
     return llama_cpp
 
 
@@ -185,7 +192,7 @@ _last_level = 0
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
-def _take_log(level: int, text: bytes, _: Any) -> None:
+def take_log(level: int, text: bytes, _: Any) -> None:
     global _last_level
     said, continued = text.decode("utf-8", "replace"), level == _LEVELS["CONT"]
     if not continued:
@@ -198,7 +205,7 @@ def _take_log(level: int, text: bytes, _: Any) -> None:
     log.debug("llama.cpp: %s", said.rstrip())
 
 
-lib.llama_log_set(_take_log, ctypes.c_void_p(0))
+lib.llama_log_set(take_log, ctypes.c_void_p(0))
 
 
 class LlamaError(Exception):
@@ -206,13 +213,14 @@ class LlamaError(Exception):
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Forget what was complained of before, so that `_refusal` tells of what comes now."""
+def explained() -> Iterator[None]:
+    """Forget what was complained of before, so that `refusal` tells of what comes now."""
     _complaints.clear()
     yield
 
 
-def _refusal() -> LlamaError:
+def refusal() -> LlamaError:
+    """What llama.cpp said last of what it does not do."""
     # The first is the nearest to the cause; later ones say that something else failed for it.
     said = " ".join((_complaints[0] if _complaints else "llama.cpp does not say why").split())
     said = said[found.end() :] if (found := _WHERE.match(said)) else said
@@ -241,10 +249,10 @@ class Model:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers if gpu_layers >= 0 else 2**31 - 1
         params.use_extra_bufts = repacked
-        with _explained():
+        with explained():
             self._model = lib.llama_model_load_from_file(str(path).encode(), params)
             if not self._model:
-                raise _refusal()
+                raise refusal()
         # When the process ends, a thread may still be at work with it.
         weakref.finalize(self, lib.llama_model_free, self._model).atexit = False
         self._unused_adapters: deque[Any] = deque()
@@ -271,6 +279,16 @@ class Model:
     def weight_bytes(self) -> int:
         """What all of its tensors take."""
         return int(lib.llama_model_size(self._model))
+
+    @property
+    def pointer(self) -> Any:
+        """llama.cpp's."""
+        return self._model
+
+    @property
+    def input_size(self) -> int:
+        """How many numbers it reads in the place of a token."""
+        return int(lib.llama_model_n_embd_inp(self._model))
 
     @property
     def embedding_size(self) -> int:
@@ -320,10 +338,10 @@ class Model:
         Raises:
             LlamaError: the file is no adapter, or not for this model.
         """
-        with _explained():
+        with explained():
             pointer = lib.llama_adapter_lora_init(self._model, str(path).encode())
             if not pointer:
-                raise _refusal()
+                raise refusal()
         return LlamaAdapter(pointer, self._unused_adapters)
 
     def free_adapters(self) -> None:
@@ -502,10 +520,10 @@ class Context:
         # Or a sliding window would leave nothing of a prefix that others could begin with.
         params.swa_full = True
         params.no_perf = True
-        with _explained():
+        with explained():
             self._context = lib.llama_init_from_model(model._model, params)
             if not self._context:
-                raise _refusal()
+                raise refusal()
         self.model = model
         self._memory = lib.llama_get_memory(self._context)
         self._adapters: tuple[tuple[LlamaAdapter, float], ...] = ()
@@ -557,15 +575,55 @@ class Context:
             *(each.pointer for each, _ in wanted)
         )
         scales = (ctypes.c_float * len(wanted))(*(scale for _, scale in wanted))
-        with _explained():
+        with explained():
             if lib.llama_set_adapters_lora(self._context, array, len(wanted), scales):
-                raise _refusal()
+                raise refusal()
         self._adapters = wanted
 
     def decode(self, tokens: int) -> int:
         """Compute the first `tokens` of the batch: 0 when done, `NO_ROOM`, or another failure."""
         self._batch.n_tokens = tokens
         return int(lib.llama_decode(self._context, self._batch))
+
+    def decode_embeddings(
+        self,
+        sequence: int,
+        embeddings: np.ndarray[Any, np.dtype[np.float32]],
+        positions: np.ndarray[Any, np.dtype[np.int32]],
+        *,
+        causal: bool,
+        logits: bool,
+    ) -> int:
+        """Compute embeddings in the place of tokens; what it returns is as of `decode`.
+
+        Args:
+            sequence: whose they are.
+            embeddings: float32 `[tokens, input_size]`.
+            positions: `[tokens]`, or `[4, tokens]` of a model that turns by four axes (M-RoPE).
+            causal: whether each looks back alone, and not at all of them.
+            logits: whether the last one's are wanted.
+        """
+        tokens = len(embeddings)
+        embeddings, positions = np.ascontiguousarray(embeddings), np.ascontiguousarray(positions)
+        self.sequence_ids[:tokens] = sequence
+        self.wants_logits[:tokens] = 0
+        self.wants_logits[tokens - 1] = logits
+        batch = lib.llama_batch()
+        fields = dict(lib.llama_batch._fields_)
+        for name, array in (
+            ("embd", embeddings),
+            ("pos", positions),
+            ("n_seq_id", self._ones),
+            ("seq_id", self._rows),
+            ("logits", self.wants_logits),
+        ):
+            setattr(batch, name, array.ctypes.data_as(fields[name]))
+        batch.n_tokens = tokens
+        lib.llama_set_causal_attn(self._context, causal)
+        try:
+            return int(lib.llama_decode(self._context, batch))
+        finally:
+            lib.llama_set_causal_attn(self._context, True)
 
     def logits(self, index: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         """The logits after the token `index` of the batch, `[vocab_size]`; a view, until `decode`.
@@ -588,6 +646,8 @@ class Context:
 
     def keep(self, sequence: int, tokens: int) -> bool:
         """Remove what `sequence` has behind its first `tokens`; False if nothing could be kept.
+
+        They are counted in positions, of which a picture may have fewer than tokens.
 
         A model whose state can't be taken back, such as a recurrent one, loses all of it.
         """

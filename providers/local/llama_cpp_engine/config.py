@@ -47,5 +47,14 @@ class LlamaCppConfig(LocalConfig):
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept for others that begin the same."""
 
+    mmproj: str | None = None
+    """What makes embeddings of pictures for the models: a path, or `hf:ORG/NAME:FILE.gguf`. Without
+    it, that is taken which lies beside a model or was pulled with it; with `none` they take text
+    alone."""
+
+    image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
+    """Bytes of main memory in which it is kept what models see in pictures, so that it is made once
+    of each: in a conversation they come with every turn."""
+
     lora: tuple[LoraConfig, ...] = ()
     """LoRA adapters that are applied to the models."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 from llama_compat.errors import APIError, internal_error
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
-from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
+from providers.local.engine import Ended, Generation, Output, Prefilled, Stats, TokenScores
 from providers.local.engine_thread import (
     EngineThread,
     adapter_not_loaded,
@@ -22,6 +24,8 @@ from providers.local.engine_thread import (
 )
 from providers.local.llama_cpp_engine.bindings import NO_ROOM, LlamaAdapter, LlamaError
 from providers.local.llama_cpp_engine.loader import LoadedLlama
+from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaRun
+from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
 from providers.local.llama_cpp_engine.sampling import (
     Mask,
     choose,
@@ -60,12 +64,15 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._adapters: dict[str, LlamaAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._eyes = ThreadPoolExecutor(1, thread_name_prefix="pictures")
+        self._looking = 0
 
     @property
     def taken_bytes(self) -> int:
         """What its weights and its cache take."""
         context = self.loaded.context
-        return context.model.weight_bytes + context.size * context.model.kv_bytes_per_token
+        cache = context.size * context.model.kv_bytes_per_token
+        return context.model.weight_bytes + cache + self.loaded.projector_bytes
 
     @property
     def stats(self) -> Stats:
@@ -87,7 +94,35 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         """Break off what there is with an error, and give the context's memory back."""
         super().stop()
         self._grammars.shutdown()
+        self._eyes.shutdown(cancel_futures=True)
         self.loaded.context.free()
+
+    # Pictures -------------------------------------------------------------------------------------
+
+    def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
+        """See `providers.local.engine.Engine.generate`."""
+        if generation.pictures:
+            return self._look_and_generate(generation)
+        return super().generate(generation)
+
+    async def _look_and_generate(
+        self, generation: Generation
+    ) -> AsyncGenerator[Sequence[Output], None]:
+        """Look at the pictures first, one after the other; who leaves meanwhile sees no more."""
+        vision = self.loaded.vision
+        assert vision is not None
+        run = asyncio.get_running_loop().run_in_executor
+        self._check_waiting(self._looking)
+        self._looking += 1
+        try:
+            # Beside the steps, which go on; a picture takes as long as many of them.
+            seen = [await run(self._eyes, vision.see, each) for each in generation.pictures]
+        finally:
+            self._looking -= 1
+        outputs = super().generate(replace(generation, pictures=tuple(seen)))
+        async with aclosing(outputs):
+            async for each in outputs:
+                yield each
 
     # Adapters -------------------------------------------------------------------------------------
 
@@ -117,12 +152,13 @@ class LlamaEngine(EngineThread[LlamaSequence]):
     # In the thread --------------------------------------------------------------------------------
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> LlamaSequence:
-        if generation.adapter is None:
-            return LlamaSequence(generation, deliver)
-        adapter = self._adapters.get(generation.adapter)
-        if adapter is None:
-            raise adapter_not_loaded(generation.adapter)
-        return LlamaSequence(generation, deliver, adapter)
+        adapter = None
+        if generation.adapter is not None:
+            adapter = self._adapters.get(generation.adapter)
+            if adapter is None:
+                raise adapter_not_loaded(generation.adapter)
+        seen = [each for each in generation.pictures if isinstance(each, EncodedPicture)]
+        return LlamaSequence(generation, deliver, adapter, seen)
 
     def _step(self) -> None:
         batch = self._scheduler.schedule()
@@ -166,7 +202,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         own = () if adapter is None else ((adapter, 1.0),)
         context.adapt((*self.loaded.always, *own))
         context.model.free_adapters()
-        while (status := context.decode(self._fill(batch))) == NO_ROOM:
+        while (status := self._decode(batch)) == NO_ROOM:
             if not self._scheduler.give_way(batch):
                 raise self._no_room()
             if not batch.chunks:
@@ -176,6 +212,28 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             raise RuntimeError(f"llama_decode returned {status}")
         self._counts.steps += 1
 
+    def _decode(self, batch: LlamaBatch) -> int:
+        """Compute the batch, which is of text, or of one picture; llama.cpp's status."""
+        chunk = batch.chunks[0]
+        run = chunk.sequence.pictures.at(chunk.sequence.computed)
+        if run is None:
+            return self.loaded.context.decode(self._fill(batch))
+        return self._show(chunk, run)
+
+    def _show(self, chunk: LlamaChunk, run: LlamaRun) -> int:
+        """Compute the parts of a picture in the place of tokens; llama.cpp's status."""
+        sequence, start = chunk.sequence, chunk.sequence.computed
+        end, slot = start + chunk.tokens, sequence.slot
+        assert slot is not None
+        slot.tokens[start:end] = sequence.tokens[start:end]
+        return self.loaded.context.decode_embeddings(
+            slot.index,
+            run.parts.embeddings[start - run.start : end - run.start],
+            run.positions(start, end),
+            causal=not run.is_whole,
+            logits=chunk.samples,
+        )
+
     def _fill(self, batch: LlamaBatch) -> int:
         """Write the batch into the context's arrays; how many tokens it has."""
         context, at = self.loaded.context, 0
@@ -183,12 +241,13 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             slot, start = sequence.slot, sequence.computed
             assert slot is not None
             end = at + tokens
+            position = sequence.pictures.position(start)
             if tokens == 1:
                 context.tokens[at] = sequence.token_ids[start]
-                context.positions[at] = start
+                context.positions[at] = position
             else:
                 context.tokens[at:end] = sequence.tokens[start : start + tokens]
-                context.positions[at:end] = range(start, start + tokens)
+                context.positions[at:end] = range(position, position + tokens)
             context.sequence_ids[at:end] = slot.index
             context.wants_logits[at:end] = sequence.scores_prompt
             context.wants_logits[end - 1] |= tokens == sequence.uncomputed

@@ -20,6 +20,13 @@ from providers.local.llama_cpp_engine.bindings import (
     offloads,
 )
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.pictures.files import projector_refused
+from providers.local.llama_cpp_engine.pictures.mtmd import Projector
+from providers.local.llama_cpp_engine.pictures.vision import (
+    PICTURE_TOKENS,
+    LlamaVision,
+    largest_picture,
+)
 from providers.local.llama_cpp_engine.scheduler import LlamaLimits
 from providers.local.llama_cpp_engine.slots import Slots
 from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
@@ -55,6 +62,8 @@ class LoadedLlama:
         slots: the context's sequences.
         limits: of its steps.
         always: the adapters with which all is computed.
+        vision: what makes embeddings of pictures; None where the model takes text alone.
+        projector_bytes: what that takes.
     """
 
     config: LlamaCppConfig
@@ -63,10 +72,15 @@ class LoadedLlama:
     slots: Slots
     limits: LlamaLimits
     always: AdapterScales = ()
+    vision: LlamaVision | None = None
+    projector_bytes: int = 0
 
 
-def open_model(name: str, path: Path, config: LlamaCppConfig) -> Model:
-    """The GGUF at `path`, once another process has shown that it can be loaded and computed.
+def open_model(
+    name: str, path: Path, config: LlamaCppConfig, projector: Path | None = None
+) -> Model:
+    """The GGUF at `path`, once another process has shown that it can be loaded and computed, with
+    what makes embeddings of pictures for it.
 
     Raises:
         ProviderStartError: it can't be.
@@ -78,6 +92,7 @@ def open_model(name: str, path: Path, config: LlamaCppConfig) -> Model:
         [each.path for each in config.lora],
         config.threads or cpu_cores(),
         on_gpu=gpu_layers != 0,
+        projector=projector,
     )
     try:
         model = Model(path, gpu_layers=gpu_layers, repacked=repacked)
@@ -100,6 +115,7 @@ def load(
     path: Path,
     config: LlamaCppConfig,
     context_length: int | None = None,
+    projector_path: Path | None = None,
 ) -> LoadedLlama:
     """Make a context for a model that generates.
 
@@ -109,13 +125,19 @@ def load(
         path: of its file.
         config: the provider's settings.
         context_length: takes the place of the model's own where that is longer.
+        projector_path: of what makes embeddings of pictures for it, if it takes any.
 
     Raises:
         ProviderStartError: there is not enough memory, or its tokenizer or template won't do.
     """
     vocabulary = GGUFVocabulary(model)
+    vision, largest = None, 0
+    if projector_path is not None:
+        projector = _projector(name, model, projector_path, config)
+        largest = largest_picture(projector) if projector.is_whole else 0
+        vision = LlamaVision(projector, _token_of_pictures(vocabulary), largest, config.image_cache)
     try:
-        tokenizer = GGUFTokenizer(model, vocabulary)
+        tokenizer = GGUFTokenizer(model, vocabulary, vision)
     except ValueError as error:
         raise ProviderStartError(
             f"The model '{name}' in {path} can't be used: {error}. Choose another file."
@@ -138,7 +160,7 @@ def load(
             model,
             tokens=cells,
             sequences=held,
-            batch_tokens=max(step_tokens, sequences),
+            batch_tokens=max(step_tokens, sequences, largest),
             outputs=sequences + SCORED_TOKENS,
             threads=config.threads or cpu_cores(),
             apart=config.deterministic,
@@ -161,6 +183,7 @@ def load(
         stop_tokens=_stop_tokens(model, vocabulary),
         tool_format=_tool_format(config.tool_format, name, path, model),
         defaults=defaults_beside(path),
+        vision=vision,
     )
     return LoadedLlama(
         config=config,
@@ -179,7 +202,33 @@ def load(
             scored_tokens=SCORED_TOKENS,
         ),
         always=always,
+        vision=vision,
+        projector_bytes=projector_path.stat().st_size if projector_path is not None else 0,
     )
+
+
+def _projector(name: str, model: Model, path: Path, config: LlamaCppConfig) -> Projector:
+    """What makes embeddings of pictures.
+
+    Raises:
+        ProviderStartError: it can't be loaded, or is for another model.
+    """
+    try:
+        return Projector(
+            path,
+            model,
+            threads=config.threads or cpu_cores(),
+            on_gpu=offloads() and config.n_gpu_layers != 0,
+        )
+    except LlamaError as error:
+        raise projector_refused(name, path, str(error)) from error
+
+
+def _token_of_pictures(vocabulary: GGUFVocabulary) -> int:
+    """What stands for a part of a picture in a prompt's tokens: the model's own token for that, or
+    one that it does not have."""
+    known = map(vocabulary.id_of, PICTURE_TOKENS)
+    return next((each for each in known if each is not None), len(vocabulary.pieces))
 
 
 def _cells(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.pictures.files import find_projector
 from providers.local.models import store as model_store
 from providers.local.models.defaults import context_beside
 from providers.local.models.folders import ModelStoreError
@@ -16,6 +19,9 @@ from providers.local.models.gguf_header import parts_of, read_header
 from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
 from providers.local.residency.ledger import Sizes
+from providers.requirements import require
+
+log = logging.getLogger(__name__)
 
 _ROUNDED_CELLS = 256
 """llama.cpp's caches have a multiple of so many tokens."""
@@ -81,12 +87,34 @@ class LlamaCppProvider(LocalProvider):
             ) from error
         config = self._config_of(name)
         self._find_adapters()
-        model = open_model(name, path, config)
+        projector = self._projector_of(name)
+        model = open_model(name, path, config, projector)
         if model.embeds:
             return LlamaEmbedder(name, model, config, context_length)
-        engine = LlamaEngine(load(name, model, path, config, context_length))
+        engine = LlamaEngine(load(name, model, path, config, context_length, projector))
         engine.start()
         return engine
+
+    def _projector_of(self, name: str) -> Path | None:
+        """What makes embeddings of pictures for a model; None where it takes text alone.
+
+        Raises:
+            ProviderStartError: the template names one that can't be used.
+        """
+        from providers.local.llama_cpp_engine.pictures.mtmd import library
+
+        path = find_projector(name, self.config.mmproj)
+        if path is None:
+            return None
+        try:
+            require(("PIL",), f"by the provider '{self.id}' to look at pictures", self.extra)
+            library()
+        except (ImportError, ProviderStartError) as error:
+            if self.config.mmproj is not None:
+                raise ProviderStartError(str(error)) from error
+            log.warning("%s takes text alone, though %s is there: %s", name, path, error)
+            return None
+        return path
 
     def _config_of(self, name: str) -> LlamaCppConfig:
         """The settings, with as much for the cache as the model may have."""
@@ -110,6 +138,8 @@ class LlamaCppProvider(LocalProvider):
             ) from error
         adapters = map(model_store.resolve_gguf, self._sources(name))
         beside = sum(each.stat().st_size for each in adapters)
+        projector = find_projector(name, self.config.mmproj)
+        beside += 0 if projector is None else projector.stat().st_size
         wanted = self._wanted_context_length(name)
         return footprint_of(header, weights, self.config, wanted, beside)
 
@@ -154,7 +184,7 @@ def footprint_of(
         weights: its bytes, with those of its further parts.
         config: the provider's settings.
         wanted: the tokens of its context, if the template says so.
-        beside: bytes of its adapters.
+        beside: bytes of its adapters, and of what it sees with.
     """
     facts = _CacheFacts.of(header)
     length = min(filter(None, (facts.context_length, wanted)), default=1)

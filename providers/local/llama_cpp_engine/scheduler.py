@@ -46,7 +46,8 @@ class LlamaChunk(NamedTuple):
 
 
 Company = int | None | LlamaSequence
-"""Of those that may be in one batch: the key of their adapter, or the only one of them."""
+"""Of those that may be in one batch: the key of their adapter, or the only one of them, as is one
+whose next tokens stand for a picture."""
 
 
 @dataclass(slots=True)
@@ -200,7 +201,7 @@ class LlamaScheduler:
 
     def _company_of(self, sequence: LlamaSequence) -> Company:
         """With whom a sequence may be in a batch."""
-        if self._apart:
+        if self._apart or sequence.pictures.at(sequence.computed) is not None:
             return sequence
         return None if sequence.adapter is None else sequence.adapter.key
 
@@ -239,11 +240,13 @@ class LlamaScheduler:
 
     def _put(self, batch: LlamaBatch, sequence: LlamaSequence, budget: int) -> int:
         """Put the next tokens of `sequence` into the batch; how many."""
+        start = sequence.computed
         tokens = min(sequence.uncomputed, budget)
         if self._apart:
             step = self._limits.tokens
-            left = sequence.prompt_tokens - sequence.computed
-            tokens = min(left, step - sequence.computed % step) if left > 0 else 1
+            left = sequence.prompt_tokens - start
+            tokens = min(left, step - start % step) if left > 0 else 1
+        tokens = sequence.pictures.end_of_step(start, start + tokens) - start
         if sequence.scores_prompt:
             tokens = min(tokens, self._limits.scored_tokens - batch.scored)
             batch.scored += tokens

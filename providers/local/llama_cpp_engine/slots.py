@@ -105,10 +105,10 @@ class Slots:
             holder = slot.sequence
             if (slot.length == 0 and holder is None) or slot.owner != owner:
                 continue
-            has = common_prefix(wanted, slot.tokens[: slot.length])
-            coming = has
-            if holder is not None and has == slot.length:
-                coming = common_prefix(wanted, holder.tokens)
+            common = common_prefix(wanted, slot.tokens[: slot.length])
+            has = coming = sequence.pictures.cut(common)
+            if holder is not None and common == slot.length:
+                coming = max(has, sequence.pictures.cut(common_prefix(wanted, holder.tokens)))
             if coming and (best is None or (coming, has) > (best.coming, best.tokens)):
                 best = Prefix(slot, has, coming)
         return best
@@ -121,7 +121,7 @@ class Slots:
             if slot.sequence is not None or slot.owner != sequence.owner:
                 continue
             has = common_prefix(wanted, slot.tokens[: min(slot.length, slot.prompt)])
-            has -= has % step
+            has = sequence.pictures.cut(has - has % step)
             if has and (best is None or has > best.tokens):
                 best = Prefix(slot, has, has)
         return best
@@ -136,15 +136,16 @@ class Slots:
         kept = 0
         if prefix is not None and prefix.tokens:
             source = prefix.slot
+            position = sequence.pictures.position(prefix.tokens)
             goes_on = source.length == prefix.tokens or self._step is not None
             if source.sequence is None and goes_on:
                 # It goes on from there; nothing that it holds is lost.
                 slot = source
             if slot is source:
-                kept = prefix.tokens if self._context.keep(slot.index, prefix.tokens) else 0
+                kept = prefix.tokens if self._context.keep(slot.index, position) else 0
             else:
                 self._context.keep(slot.index, 0)
-                if self._context.share(source.index, slot.index, prefix.tokens):
+                if self._context.share(source.index, slot.index, position):
                     slot.tokens[: prefix.tokens] = source.tokens[: prefix.tokens]
                     kept = prefix.tokens
         if not kept:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,21 @@ SECONDS = 900
 TOKENS = 64
 """The context of a trial."""
 
+PICTURE = 64
+"""The width and height of a trial's picture, in pixels."""
+
 PROMPT = 40
 """Tokens of a trial's prompt: more than the 32 from which llama.cpp multiplies in another way."""
 
 
 def try_out(
-    name: str, path: Path, adapters: Sequence[Path], threads: int, *, on_gpu: bool = False
+    name: str,
+    path: Path,
+    adapters: Sequence[Path],
+    threads: int,
+    *,
+    on_gpu: bool = False,
+    projector: Path | None = None,
 ) -> bool:
     """Load a model with its adapters and compute some tokens, in a process of its own.
 
@@ -46,6 +56,7 @@ def try_out(
         threads: of the CPU, that compute it.
         on_gpu: whether it is for a GPU, and so may be larger than this machine's memory: then its
             weights are tried as they are in the file, of which nothing is copied.
+        projector: a GGUF file that makes embeddings of pictures; one is tried.
 
     Returns:
         Whether its weights may be rewritten in memory for faster multiplication. Where that ends
@@ -55,14 +66,15 @@ def try_out(
         ProviderStartError: it does not work; the message says what is wrong.
     """
     deadline = time.monotonic() + SECONDS
-    failure = _try(path, adapters, threads, deadline, repacked=not on_gpu)
+    attempt = partial(_try, path, adapters, threads, deadline, projector)
+    failure = attempt(repacked=not on_gpu)
     if failure is None:
         return True
     if failure.killed_by is None:
         raise _refused(
             name, path, f"{failure} Pull it again, or name another file in the template."
         )
-    plain = failure if on_gpu else _try(path, adapters, threads, deadline, repacked=False)
+    plain = failure if on_gpu else attempt(repacked=False)
     if plain is None:
         log.warning(
             "The model '%s' runs with its weights as they are in its file, which is slower. With"
@@ -91,7 +103,13 @@ def try_out(
 
 
 def _try(
-    path: Path, adapters: Sequence[Path], threads: int, deadline: float, *, repacked: bool
+    path: Path,
+    adapters: Sequence[Path],
+    threads: int,
+    deadline: float,
+    projector: Path | None,
+    *,
+    repacked: bool,
 ) -> Failure | None:
     def tick() -> None:
         if time.monotonic() > deadline:
@@ -105,6 +123,7 @@ def _try(
                 "adapters": [str(each) for each in adapters],
                 "threads": threads,
                 "repacked": repacked,
+                "projector": None if projector is None else str(projector),
             },
             tick,
             # No debugger is to look at what it died of.
@@ -124,7 +143,9 @@ def _refused(name: str, path: Path, why: str) -> ProviderStartError:
 # In the other process -----------------------------------------------------------------------------
 
 
-def load(path: str, adapters: Sequence[str], threads: int, repacked: bool) -> None:
+def load(
+    path: str, adapters: Sequence[str], threads: int, repacked: bool, projector: str | None = None
+) -> None:
     """What the other process does."""
     _die_first()
     from providers.local.llama_cpp_engine.bindings import LlamaError, Model
@@ -134,6 +155,8 @@ def load(path: str, adapters: Sequence[str], threads: int, repacked: bool) -> No
         # On the CPU, where the files are wrong or its code is; a GPU's memory is for who serves.
         model = Model(Path(path), repacked=repacked)
         _compute(model, [Path(each) for each in adapters], threads)
+        if projector is not None:
+            _look(model, Path(projector), threads)
     except LlamaError as error:
         sys.exit(f"ERROR: {error}")
 
@@ -179,6 +202,26 @@ def _compute(model: Model, adapters: Sequence[Path], threads: int) -> None:
             raise LlamaError(f"it was loaded, but can't be run (llama_decode: {status}).")
         if not model.embeds and not np.isfinite(context.logits(len(batch) - 1)).all():
             raise LlamaError(f"what it makes of {what} is not a number (NaN or infinite).")
+
+
+def _look(model: Model, path: Path, threads: int) -> None:
+    """Make embeddings of a picture.
+
+    Raises:
+        LlamaError: it can't be.
+    """
+    from providers.local.llama_cpp_engine.bindings import LlamaError
+    from providers.local.llama_cpp_engine.pictures.mtmd import Projector
+
+    print(f"looking at a picture with {path}", flush=True)
+    try:
+        projector = Projector(path, model, threads=threads, on_gpu=False)
+        projector.encode(bytes(PICTURE * PICTURE * 3), PICTURE, PICTURE)
+    except (ImportError, LlamaError) as error:
+        raise LlamaError(
+            f"it can't see with {path}, which may be for another model ('mmproj: none' in the"
+            f" template has it take text alone): {error}"
+        ) from error
 
 
 def _die_first() -> None:

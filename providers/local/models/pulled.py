@@ -15,6 +15,7 @@ from providers.local.models.folders import (
 )
 from providers.local.models.forecast import context_in, context_of
 from providers.local.models.gguf_header import read_header
+from providers.local.models.projectors import is_projector
 from providers.local.models.quantized import config_in, method_of, settings_of
 from providers.local.models.sources.ollama import OllamaName
 from providers.local.models.store import STARTER_FOLDER, STARTER_GGUF, locked, place_of
@@ -89,7 +90,7 @@ def _found(models: Path) -> Iterator[Pulled]:
     for folder in models.glob("gguf/*/*/*"):
         repository = f"{folder.parent.parent.name}/{folder.parent.name}"
         # The folder's name has no slashes; the file's may.
-        for file in sorted(folder.rglob("*.gguf"))[:1]:
+        for file in _ggufs(folder)[:1]:
             path = file.relative_to(folder).as_posix()
             yield _pulled(f"hf:{repository}:{path}", folder, is_gguf=True)
 
@@ -102,8 +103,13 @@ def _pulled(name: str, folder: Path, *, is_gguf: bool) -> Pulled:
     return Pulled(name, folder, bytes_under(folder), context_of(folder), is_gguf, method)
 
 
+def _ggufs(folder: Path) -> list[Path]:
+    """Its GGUF files, the model before what makes embeddings of pictures for it."""
+    return sorted(folder.rglob("*.gguf"), key=lambda file: (is_projector(file.name), file))
+
+
 def _gguf_context(folder: Path) -> int | None:
-    for file in sorted(folder.rglob("*.gguf"))[:1]:
+    for file in _ggufs(folder)[:1]:
         try:
             return context_in(read_header(file))
         except (OSError, ValueError):

@@ -25,6 +25,7 @@ from providers.local.models.folders import (
 )
 from providers.local.models.forecast import ModelForecast, WeightShapes
 from providers.local.models.gguf_header import read_remote_header
+from providers.local.models.projectors import best_projector, is_projector
 from providers.local.models.sources import ranged
 from providers.local.models.sources.ranged import WantedFile
 from providers.requirements import require
@@ -166,8 +167,11 @@ def _forecast(model: HubModel, partial: Path, progress: Progress) -> ModelForeca
     if model.file:
         progress("Reading its header")
         try:
+            of_model = [
+                each for each in model.files if each == model.file or not is_projector(each)
+            ]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                headers = list(pool.map(read_remote_header, model.wanted(model.files, Path())))
+                headers = list(pool.map(read_remote_header, model.wanted(of_model, Path())))
         except ValueError:
             headers = []  # who loads it says what is wrong with it
         return forecast.of_gguf(name, model.file, model.size, headers)
@@ -268,7 +272,8 @@ def _has_steps(listed: Mapping[str, HubFile]) -> bool:
 
 
 def _gguf_files(repository: str, file: str, listed: Mapping[str, HubFile]) -> dict[str, HubFile]:
-    """One GGUF file, or all the parts of which it is the first."""
+    """One GGUF file, or all the parts of which it is the first, and what makes embeddings of
+    pictures for it, if the repository has that."""
     split = _PART.search(file)
     names = [file]
     if split:
@@ -280,7 +285,8 @@ def _gguf_files(repository: str, file: str, listed: Mapping[str, HubFile]) -> di
             f"{repository} has no {file} that is whole or the first of its parts. It has: "
             f"{', '.join(firsts) or 'no GGUF file at all'}."
         )
-    return {name: listed[name] for name in names}
+    projector = None if is_projector(file) else best_projector(listed)
+    return {name: listed[name] for name in (*names, *filter(None, [projector]))}
 
 
 def _first_parts(listed: Iterable[str]) -> list[str]:

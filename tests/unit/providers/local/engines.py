@@ -188,12 +188,10 @@ def tried_once() -> Callable[..., bool]:
 
     said: dict[Any, bool] = {}
 
-    def tried(
-        name: str, path: Path, adapters: Sequence[Path], threads: int, *, on_gpu: bool = False
-    ) -> bool:
-        asked = (path, *adapters, threads, on_gpu)
+    def tried(name: str, path: Path, adapters: Sequence[Path], threads: int, **others: Any) -> bool:
+        asked = (path, *adapters, threads, *others.items())
         if asked not in said:
-            said[asked] = try_out(name, path, adapters, threads, on_gpu=on_gpu)
+            said[asked] = try_out(name, path, adapters, threads, **others)
         return said[asked]
 
     return tried

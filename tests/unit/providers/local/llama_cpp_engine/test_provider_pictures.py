@@ -1,0 +1,332 @@
+"""`local::llama_cpp` and pictures: what a model says of them is what llama.cpp says by itself."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ctypes
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
+Image = pytest.importorskip("PIL.Image", reason="needs the extra 'llama-cpp'")
+
+from llama_compat.errors import APIError
+from llama_compat.events import Collector
+from llama_compat.types import (
+    ChatCompletionRequest,
+    GreedySamplingStrategy,
+    ImageContent,
+    SamplingParams,
+    TextContent,
+    UserMessage,
+)
+from providers.base import ProviderModel, ProviderStartError
+from providers.local.engine import Stats
+from providers.local.llama_cpp_engine import loader
+from providers.local.llama_cpp_engine.bindings import Context, LlamaSampler, Model
+from providers.local.llama_cpp_engine.config import LlamaCppConfig
+from providers.local.llama_cpp_engine.pictures.mtmd import library
+from providers.local.llama_cpp_engine.provider import LlamaCppProvider
+from tests.tiny_ggufs import gguf_of, projector_of
+from tests.tiny_models import make_model
+from tests.unit.providers.local.engines import tried_once
+
+REPLY = 12
+KINDS = ("idefics3", "gemma3", "qwen2vl_merger")
+"""Of projectors: pictures in pieces with text between; those that are computed at once; those whose
+parts have rows and columns."""
+
+CALLED = {"<fake_token_around_image>": 397, "<global-img>": 398, "\n\n": 399}
+"""What stands around the pieces of a picture of `idefics3`."""
+
+Turn = str | tuple[int, int, int]
+"""Of a message: a text, or a picture's width, height and seed."""
+
+TURNS: tuple[Turn, ...] = ("What is in ", (50, 90, 1), " and in ", (70, 30, 2), "? Say it.")
+
+
+def pixels(width: int, height: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(seed).integers(0, 255, (height, width, 3), np.uint8)
+
+
+def encoded(image: Any, kind: str = "PNG", **options: Any) -> ImageContent:
+    file = BytesIO()
+    image.save(file, kind, **options)
+    data = base64.b64encode(file.getvalue()).decode()
+    return ImageContent(f"data:image/{kind.lower()};base64,{data}")
+
+
+def message(*turns: Turn) -> UserMessage:
+    return UserMessage(
+        tuple(
+            TextContent(turn) if isinstance(turn, str) else encoded(Image.fromarray(pixels(*turn)))
+            for turn in turns
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny", max_position_embeddings=2048)
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> dict[str, Path]:
+    """A model of each kind, with what it sees beside it."""
+    made = {}
+    for kind in KINDS:
+        place = folder.with_name(kind)
+        place.mkdir()
+        axes = (2, 3, 3, 0) if kind == "qwen2vl_merger" else ()
+        called = CALLED if kind == "idefics3" else {}
+        made[kind] = gguf_of(folder, place / "model.gguf", axes=axes, called=called)
+        projector_of(place / "mmproj.gguf", kind)
+    return made
+
+
+@pytest.fixture(scope="module")
+def tried() -> Callable[..., bool]:
+    return tried_once()
+
+
+@pytest.fixture(autouse=True)
+def remembered(tried: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "try_out", tried)
+
+
+@asynccontextmanager
+async def running(path: Path, **config: Any) -> AsyncIterator[LlamaCppProvider]:
+    settings = LlamaCppConfig(**{"threads": 1, "kv_cache": 8_000_000, **config})
+    provider = LlamaCppProvider("local", settings, [ProviderModel(str(path))])
+    await provider.start()
+    try:
+        yield provider
+    finally:
+        await provider.stop()
+
+
+async def say(provider: LlamaCppProvider, *turns: Turn, **options: Any) -> tuple[int, ...]:
+    """The tokens of a reply."""
+    return await ask(provider, message(*turns), **options)
+
+
+async def ask(
+    provider: LlamaCppProvider, *messages: UserMessage, tokens: int = REPLY
+) -> tuple[int, ...]:
+    [model] = provider.engines
+    sampling = SamplingParams(GreedySamplingStrategy(), max_tokens=tokens, ignore_eos=True)
+    request = ChatCompletionRequest(model, messages, sampling, return_token_ids=True)
+    collector = Collector()
+    async for event in provider.chat_completion(request):
+        collector.add(event)
+    return tuple(collector.chat_completion().token_ids or ())
+
+
+def llama_cpp_says(path: Path, *turns: Turn) -> tuple[int, ...]:
+    """The same by llama.cpp's own helper, of one request by itself."""
+    mtmd, model = library(), Model(path)
+    params = mtmd.mtmd_context_params_default()
+    params.use_gpu, params.n_threads, params.print_timings = False, 1, False
+    seeing = mtmd.mtmd_init_from_file(
+        str(path.with_name("mmproj.gguf")).encode(), model.pointer, params
+    )
+    context = Context(model, tokens=2048, sequences=1, batch_tokens=512, outputs=512, threads=1)
+    pictures = [turn for turn in turns if not isinstance(turn, str)]
+    said = "".join(turn if isinstance(turn, str) else "<__media__>" for turn in turns)
+    prompt = f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n".encode()
+    bitmaps = (ctypes.c_void_p * len(pictures))()
+    for at, (width, height, seed) in enumerate(pictures):
+        data = (ctypes.c_uint8 * (width * height * 3))(*pixels(width, height, seed).tobytes())
+        bitmaps[at] = mtmd.mtmd_bitmap_init(width, height, data)
+    chunks = mtmd.mtmd_input_chunks_init()
+    text = mtmd.mtmd_input_text(prompt, len(prompt), False, True)
+    assert mtmd.mtmd_tokenize(seeing, chunks, ctypes.byref(text), bitmaps, len(pictures)) == 0
+    position = ctypes.c_int32(0)
+    evaluated = mtmd.mtmd_helper_eval_chunks(
+        seeing, context._context, chunks, 0, 0, 512, True, ctypes.byref(position)
+    )
+    assert evaluated == 0
+    sampler, found = LlamaSampler(model.vocab_size), []
+    sampler.add_greedy()
+    for at in range(REPLY):
+        found.append(sampler.sample(context, -1))
+        context.tokens[0], context.positions[0] = found[-1], position.value + at
+        context.wants_logits[0] = 1
+        assert context.decode(1) == 0
+    return tuple(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_reply_is_what_llama_cpp_says_itself(models: dict[str, Path], kind: str) -> None:
+    path = models[kind]
+    expected = llama_cpp_says(path, *TURNS)
+    other = llama_cpp_says(path, *TURNS[:3], (70, 30, 3), *TURNS[4:])
+    assert expected != other, "the model does not look at what is there"
+    async with running(path, max_step_tokens=8) as provider:
+        alone = await say(provider, *TURNS)
+        again = await say(provider, *TURNS)
+        beside = await asyncio.gather(
+            say(provider, *TURNS[:3], (70, 30, 3), *TURNS[4:]),
+            say(provider, "No picture at all"),
+            say(provider, *TURNS),
+        )
+        stats: Stats = provider.engine_stats()[str(path)]
+    assert alone == again == beside[2] == expected
+    assert beside[0] == other
+    assert stats.cached_tokens > 0
+
+
+# Prefixes and company -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_second_turn_goes_on_behind_the_pictures_of_the_first(
+    models: dict[str, Path], kind: str
+) -> None:
+    first, second = message(*TURNS), message("And ", (40, 60, 4), "?")
+    async with running(models[kind], max_step_tokens=8, prefix_cache=False) as provider:
+        expected = await ask(provider, first, second)
+    async with running(models[kind], max_step_tokens=8) as provider:
+        await ask(provider, first)
+        [engine] = provider.engines.values()
+        before = engine.stats
+        assert await ask(provider, first, second) == expected
+        cached = engine.stats.cached_tokens - before.cached_tokens
+        assert cached >= before.prompt_tokens - 10, "its pictures were computed again"
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen2vl_merger"])
+async def test_another_picture_in_the_same_place_is_seen(
+    models: dict[str, Path], kind: str
+) -> None:
+    """What is computed of a picture is told from what is computed of any other of its size."""
+    async with running(models[kind], max_step_tokens=8) as provider:
+        one = await say(provider, "Look: ", (64, 64, 1), " What is it?")
+        other = await say(provider, "Look: ", (64, 64, 2), " What is it?")
+    assert one == llama_cpp_says(models[kind], "Look: ", (64, 64, 1), " What is it?")
+    assert other == llama_cpp_says(models[kind], "Look: ", (64, 64, 2), " What is it?")
+    assert one != other
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen2vl_merger"])
+async def test_deterministic_replies_are_the_same_beside_others(
+    models: dict[str, Path], kind: str
+) -> None:
+    async with running(
+        models[kind], max_step_tokens=8, deterministic=True, max_sequences=2
+    ) as provider:
+        alone = await say(provider, *TURNS)
+        replies = await asyncio.gather(
+            say(provider, *TURNS), say(provider, "Look: ", (64, 64, 2)), say(provider, *TURNS)
+        )
+    assert replies[0] == replies[2] == alone
+
+
+async def test_who_had_to_make_room_is_shown_the_picture_again(models: dict[str, Path]) -> None:
+    path = models["qwen2vl_merger"]
+    async with running(path, max_step_tokens=8, prefix_cache=False) as provider:
+        alone = [await say(provider, "Look: ", (64, 64, seed), tokens=60) for seed in (1, 2, 3)]
+    # 256 tokens, of 2 layers with 2 heads of 16 + 16 numbers.
+    async with running(path, max_step_tokens=8, kv_cache=256 * 256, max_sequences=3) as provider:
+        replies = await asyncio.gather(
+            *(say(provider, "Look: ", (64, 64, seed), tokens=60) for seed in (1, 2, 3))
+        )
+        [engine] = provider.engines.values()
+        assert engine.stats.preempted > 0
+    assert replies == alone
+
+
+# What can't be ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def seeing(models: dict[str, Path]) -> AsyncIterator[LlamaCppProvider]:
+    async with running(models["qwen2vl_merger"], images={"max_pixels": 400 * 400}) as provider:
+        yield provider
+
+
+async def refused(provider: LlamaCppProvider, *parts: Any) -> APIError:
+    with pytest.raises(APIError) as caught:
+        await ask(provider, UserMessage(parts))
+    assert caught.value.status == 400
+    # Nothing is lost by it.
+    assert len(await say(provider, "Hello", tokens=2)) == 2
+    return caught.value
+
+
+async def test_a_file_that_breaks_off_is_refused(seeing: LlamaCppProvider) -> None:
+    file = BytesIO()
+    Image.fromarray(pixels(60, 60, 1)).save(file, "PNG")
+    torn = base64.b64encode(file.getvalue()[:4000]).decode()
+    error = await refused(seeing, ImageContent(f"data:image/png;base64,{torn}"))
+    assert error.code == "invalid_image"
+    assert error.param == "messages[0].content[0]"
+
+
+async def test_a_small_file_of_many_pixels_is_refused(seeing: LlamaCppProvider) -> None:
+    error = await refused(seeing, encoded(Image.new("L", (3000, 3000))))
+    assert error.code == "image_too_large"
+
+
+async def test_more_tokens_than_the_context_holds_are_refused(seeing: LlamaCppProvider) -> None:
+    # 12 x 12 parts each.
+    pictures = [encoded(Image.new("RGB", (192, 192), (seed, 0, 0))) for seed in range(30)]
+    error = await refused(seeing, *pictures)
+    assert error.code == "context_length_exceeded"
+
+
+async def test_more_pictures_than_may_be_are_refused(seeing: LlamaCppProvider) -> None:
+    error = await refused(seeing, *[encoded(Image.new("RGB", (8, 8)))] * 100)
+    assert error.code == "too_many_images"
+
+
+async def test_a_text_can_t_stand_for_a_picture(seeing: LlamaCppProvider) -> None:
+    [engine] = seeing.engines.values()
+    assert engine.model.vision is not None
+    for text in (engine.model.vision.mark, "<__media__>", "<|image_pad|>"):
+        assert len(await say(seeing, text, tokens=2)) == 2
+
+
+async def test_a_picture_for_a_model_of_text_alone_is_refused(folder: Path) -> None:
+    path = gguf_of(folder, folder.with_name("alone.gguf"))
+    async with running(path) as provider:
+        error = await refused(provider, encoded(Image.new("RGB", (8, 8))))
+    assert "takes text alone" in error.message
+
+
+async def start_fails(path: Path, mmproj: Path | str) -> str:
+    with pytest.raises(ProviderStartError) as caught:
+        async with running(path, mmproj=str(mmproj)):
+            pass
+    return str(caught.value)
+
+
+async def test_what_is_for_another_model_is_refused_when_it_is_loaded(
+    models: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    path = models["gemma3"]
+    narrow = projector_of(tmp_path / "narrow.gguf", "gemma3", width=32)
+    said = await start_fails(path, narrow)
+    assert "mismatch between text model (n_embd = 64) and mmproj (n_embd = 32)" in said
+    assert "mmproj: none" in said
+    tokens = projector_of(tmp_path / "tokens.gguf", "idefics3")
+    assert "no token for something that is written around" in await start_fails(path, tokens)
+    assert "is a model" in await start_fails(path, path)
+    assert "no GGUF file at" in await start_fails(path, tmp_path / "nowhere.gguf")
+    torn = tmp_path / "torn.gguf"
+    torn.write_bytes(narrow.read_bytes()[:3000])
+    assert "can't see with" in await start_fails(path, torn)
+
+
+async def test_none_has_a_model_take_text_alone(models: dict[str, Path]) -> None:
+    async with running(models["gemma3"], mmproj="none") as provider:
+        error = await refused(provider, encoded(Image.new("RGB", (8, 8))))
+    assert "takes text alone" in error.message
