@@ -26,7 +26,8 @@ from providers.local.sequence import Deliver
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
-from providers.local.torch_engine.loading.loader import LoadedModel
+from providers.local.torch_engine.loading import parking
+from providers.local.torch_engine.loading.loader import LoadedModel, reopened, without_cache
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
     Choice,
@@ -142,6 +143,19 @@ class TorchEngine(EngineThread[TorchSequence]):
         """Break off what there is with an error, and wait for the thread to end."""
         super().stop()
         self._grammars.shutdown()
+
+    # Waiting in main memory -----------------------------------------------------------------------
+
+    @property
+    def parked_bytes(self) -> int:
+        """See `ParkableEngine`."""
+        return parking.parked_bytes(self.loaded.weights)
+
+    def parked(self) -> ParkedTorchModel:
+        """See `ParkableEngine`."""
+        loaded = without_cache(self.loaded)
+        weights = on_device(loaded.device, parking.ParkedWeights, loaded.weights)
+        return ParkedTorchModel(loaded, weights)
 
     # Adapters -------------------------------------------------------------------------------------
 
@@ -452,6 +466,38 @@ class TorchEngine(EngineThread[TorchSequence]):
             " is running.",
             code="out_of_memory",
         )
+
+
+class ParkedTorchModel:
+    """A model whose weights are in main memory; see `providers.local.engine.ParkedModel`.
+
+    Args:
+        loaded: the model.
+        weights: its, which were taken from their device.
+    """
+
+    def __init__(self, loaded: LoadedModel, weights: parking.ParkedWeights) -> None:
+        self._loaded = loaded
+        self._weights = weights
+        self.size = weights.size
+
+    def reopened(self) -> TorchEngine:
+        """See `ParkedModel`."""
+        device = self._loaded.device
+        try:
+            on_device(device, self._weights.restore)
+        except torch.OutOfMemoryError as error:
+            raise ProviderStartError(
+                f"The weights of '{self._loaded.model.name}' have no room any more in the memory of"
+                f" '{device}', which something else has taken: give models less `memory`."
+            ) from error
+        engine = TorchEngine(reopened(self._loaded))
+        engine.start()
+        return engine
+
+    def close(self) -> None:
+        """See `ParkedModel`."""
+        self._weights.close()
 
 
 def speculates(loaded: LoadedModel) -> bool:

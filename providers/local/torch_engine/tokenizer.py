@@ -68,6 +68,10 @@ class HubTokenizer:
         if self._renderer is not None:
             self._renderer.close()
 
+    def reopened(self) -> HubTokenizer:
+        """One of the same, which renders again where this one was closed."""
+        return HubTokenizer(self._tokenizer)
+
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
         """The same as llguidance wants it; ValueError if it can't read it."""
         import llguidance

@@ -78,6 +78,8 @@ def footprint(
     read = counts.all * dtype.itemsize
     if not generates:
         return Footprint({place: read}, read)
+    # In main memory they are where they would wait already.
+    parks = 0 if place == "cpu" else read
     stays = read
     loading = read
     if why_not(architecture) is None:
@@ -91,7 +93,7 @@ def footprint(
                 loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
     beside = 0 if place == "cpu" else CUDA_BYTES
-    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)
+    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache, parks)
 
 
 def with_adapters(model: Footprint, folders: Sequence[Path], config: TorchConfig) -> Footprint:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
@@ -82,6 +82,8 @@ class LoadedModel:
         long_rope: what long sequences turn by, where that is something else.
         cache_bytes: what the KV cache takes; None where it grows with each sequence.
         adapters: reads adapters for it; None where it runs on transformers' own code.
+        weights: what has them: a `Decoder`, or transformers' own model.
+        longest: the tokens of a sequence for which there is a place, were there memory for them.
     """
 
     config: TorchConfig
@@ -97,6 +99,8 @@ class LoadedModel:
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
+    weights: object = None
+    longest: int = 0
 
 
 def load(
@@ -155,12 +159,9 @@ def _load(
     context_length = _context_length(name, read.positions, wanted_length)
     if config.deterministic:
         _check_deterministic(name, device, dtype, read.unbatched)
-    limits = StepLimits(
-        sequences=config.max_sequences if unbatched is None else 1,
-        tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
-        scored_tokens=SCORED_TOKENS,
-    )
+    limits = _limits(config, device, batched=unbatched is None)
     runner: Runner
+    weights: object
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
@@ -169,17 +170,15 @@ def _load(
         decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
         if quantization in linear.PACKED and kept is None:
             _keep_beside_weights(folder, read, quantization)
-        vocab_size = len(decoder.embedding)
+        vocab_size, weights = len(decoder.embedding), decoder
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
         runner, blocks, kernels, long_rope, cache_bytes = paged(
             name, decoder, context_length, limits, config
         )
     else:
         runner, vocab_size = unbatched
+        weights = runner.module
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
-    room = blocks.total * BLOCK_SIZE
-    if room < context_length:
-        log.warning("%s: the KV cache has room for %d tokens only", name, room)
     return LoadedModel(
         config=config,
         model=LocalModel(
@@ -187,7 +186,7 @@ def _load(
             tokenizer=hub_tokenizer,
             vocabulary=vocabulary,
             vocab_size=vocab_size,
-            context_length=min(context_length, room),
+            context_length=_with_room(name, context_length, blocks),
             stop_tokens=stop_tokens,
             tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
         ),
@@ -202,7 +201,71 @@ def _load(
         long_rope=long_rope,
         cache_bytes=cache_bytes,
         adapters=adapters,
+        weights=weights,
+        longest=context_length,
     )
+
+
+def reopened(loaded: LoadedModel) -> LoadedModel:
+    """The same model anew, with a KV cache that holds nothing: its weights were elsewhere
+    meanwhile, its engine was stopped, and nobody has the rest of `loaded` any more.
+
+    Raises:
+        ProviderStartError: there is not enough memory.
+    """
+    return on_device(loaded.device, _reopened, loaded)
+
+
+def without_cache(loaded: LoadedModel) -> LoadedModel:
+    """What `reopened` needs of a model, and nothing that takes memory of its device beside its
+    weights."""
+    return replace(loaded, runner=NoRunner()) if loaded.batched else loaded
+
+
+class NoRunner:
+    """The forward pass of a model whose weights are elsewhere; see `Runner`."""
+
+    def forward(self, chunks: object, chosen: object = None) -> torch.Tensor:
+        """Nobody asks for it."""
+        raise RuntimeError("the model's weights are not on its device")
+
+
+def _reopened(loaded: LoadedModel) -> LoadedModel:
+    old, config = loaded.model, loaded.config
+    assert isinstance(old.tokenizer, HubTokenizer)
+    model = replace(old, tokenizer=old.tokenizer.reopened())
+    limits = _limits(config, loaded.device, batched=loaded.batched)
+    if not loaded.batched:
+        return replace(loaded, model=model, limits=limits)
+    assert isinstance(loaded.weights, Decoder)
+    made = paged(model.name, loaded.weights, loaded.longest, limits, config)
+    length = _with_room(model.name, loaded.longest, made.blocks)
+    return replace(
+        loaded,
+        model=replace(model, context_length=length),
+        limits=limits,
+        runner=made.runner,
+        blocks=made.blocks,
+        kernels=made.kernels,
+        long_rope=made.long_rope,
+        cache_bytes=made.cache_bytes,
+    )
+
+
+def _limits(config: TorchConfig, device: torch.device, *, batched: bool) -> StepLimits:
+    return StepLimits(
+        sequences=config.max_sequences if batched else 1,
+        tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
+        scored_tokens=SCORED_TOKENS,
+    )
+
+
+def _with_room(name: str, context_length: int, blocks: BlockManager) -> int:
+    """How many tokens of a context the KV cache has room for."""
+    room = blocks.total * blocks.block_size
+    if room < context_length:
+        log.warning("%s: the KV cache has room for %d tokens only", name, room)
+    return min(context_length, room)
 
 
 @contextmanager
