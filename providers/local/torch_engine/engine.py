@@ -23,11 +23,12 @@ from providers.local.engine_thread import (
 )
 from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
+from providers.local.torch_engine import parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
-from providers.local.torch_engine.loading import parking
-from providers.local.torch_engine.loading.loader import LoadedModel, reopened, without_cache
+from providers.local.torch_engine.loading.loader import LoadedModel
+from providers.local.torch_engine.scheduling.draft import DraftGuesser
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
     Choice,
@@ -39,6 +40,7 @@ from providers.local.torch_engine.scheduling.sampler import (
 )
 from providers.local.torch_engine.scheduling.scheduler import Chunk, StepBatch, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.speculation import Guesser, NgramGuesser
 from providers.local.torch_engine.thread_team import TeamRunner
 
 log = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             loaded.blocks,
             loaded.limits,
             prefix_cache=loaded.config.prefix_cache and loaded.batched,
-            speculates=speculates(loaded),
+            guesser=guesser_of(loaded),
             slowdown=loaded.config.prompt_slowdown,
             long_rope=loaded.long_rope,
         )
@@ -149,13 +151,12 @@ class TorchEngine(EngineThread[TorchSequence]):
     @property
     def parked_bytes(self) -> int:
         """See `ParkableEngine`."""
-        return parking.parked_bytes(self.loaded.weights)
+        # A draft stays with its model, where that stays.
+        return 0 if self.loaded.draft is not None else parking.parked_bytes(self.loaded.weights)
 
-    def parked(self) -> ParkedTorchModel:
+    def parked(self) -> parking.ParkedTorchModel:
         """See `ParkableEngine`."""
-        loaded = without_cache(self.loaded)
-        weights = on_device(loaded.device, parking.ParkedWeights, loaded.weights)
-        return ParkedTorchModel(loaded, weights)
+        return parking.ParkedTorchModel(self.loaded, started)
 
     # Adapters -------------------------------------------------------------------------------------
 
@@ -359,10 +360,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             mask = None if allowed is None else torch.from_numpy(allowed)
             [choice] = self._sampler.sample(row, [sequence], [mask])
             self._say(sequence, choice)
-        if not sequence.ended:
-            self._scheduler.guessed_right(batch, sequence, right)
-        assert sequence.guesses is not None
-        sequence.guesses.settle(len(chunk.guessed), right, len(batch.chunks))
+        self._scheduler.guessed_right(batch, chunk, right)
         self._counts.guessed_tokens += len(chunk.guessed)
         self._counts.guessed_right_tokens += right
 
@@ -468,41 +466,24 @@ class TorchEngine(EngineThread[TorchSequence]):
         )
 
 
-class ParkedTorchModel:
-    """A model whose weights are in main memory; see `providers.local.engine.ParkedModel`.
+def started(loaded: LoadedModel) -> TorchEngine:
+    """An engine that runs.
 
-    Args:
-        loaded: the model.
-        weights: its, which were taken from their device.
+    Raises:
+        ProviderStartError: the model does not run.
     """
-
-    def __init__(self, loaded: LoadedModel, weights: parking.ParkedWeights) -> None:
-        self._loaded = loaded
-        self._weights = weights
-        self.size = weights.size
-
-    def reopened(self) -> TorchEngine:
-        """See `ParkedModel`."""
-        device = self._loaded.device
-        try:
-            on_device(device, self._weights.restore)
-        except torch.OutOfMemoryError as error:
-            raise ProviderStartError(
-                f"The weights of '{self._loaded.model.name}' have no room any more in the memory of"
-                f" '{device}', which something else has taken: give models less `memory`."
-            ) from error
-        engine = TorchEngine(reopened(self._loaded))
-        engine.start()
-        return engine
-
-    def close(self) -> None:
-        """See `ParkedModel`."""
-        self._weights.close()
+    engine = TorchEngine(loaded)
+    engine.start()
+    return engine
 
 
-def speculates(loaded: LoadedModel) -> bool:
-    """Whether tokens are guessed: not where a step is launched before the last one's are read."""
-    return loaded.config.speculation == "ngram" and loaded.batched and loaded.kernels != "triton"
+def guesser_of(loaded: LoadedModel) -> Guesser | None:
+    """What guesses tokens: nothing where a step is launched before the last one's are read."""
+    if not loaded.batched or loaded.kernels == "triton":
+        return None
+    if loaded.draft is not None:
+        return DraftGuesser(loaded.draft, loaded.model.vocab_size, loaded.model.stop_tokens)
+    return NgramGuesser() if loaded.config.speculation == "ngram" else None
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

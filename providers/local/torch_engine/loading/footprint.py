@@ -13,14 +13,18 @@ import torch
 from transformers import AutoConfig
 
 from providers.base import ProviderStartError
+from providers.local.models import store as model_store
 from providers.local.residency.host import Footprint
-from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
+from providers.local.torch_engine.config import CUDA_BYTES, DraftConfig, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
 from providers.local.torch_engine.model.linear import PACKED
+
+MOST = 2**24
+"""Tokens of a context that nothing bounds."""
 
 INT8_BYTES = 1 + 2 / 32
 """Of a weight of 8 bits: itself, and its part of a scale."""
@@ -93,7 +97,23 @@ def footprint(
                 loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
     beside = 0 if place == "cpu" else CUDA_BYTES
+    if isinstance(config.speculation, DraftConfig):
+        known = [getattr(architecture.get_text_config(), "max_position_embeddings", None)]
+        longest = min(each for each in (*known, context_length, MOST) if each is not None)
+        draft = _draft(config, config.speculation, longest)
+        # It stays with its model, and leaves with it.
+        loading, stays, parks = loading + draft, stays + draft, 0
     return Footprint({place: max(loading, stays) + cache + beside}, stays, cache, parks)
+
+
+def _draft(config: TorchConfig, settings: DraftConfig, longest: int) -> int:
+    """What a draft takes: its weights, and its cache."""
+    from providers.local.torch_engine.drafts import draft_config
+
+    folder = model_store.resolve(settings.draft)
+    own = draft_config(config, settings)
+    found = footprint(settings.draft, folder, own, longest, generates=True)
+    return max(found.needs.values())
 
 
 def with_adapters(model: Footprint, folders: Sequence[Path], config: TorchConfig) -> Footprint:

@@ -22,8 +22,8 @@ from providers.local.models.quantized import is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
-from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
+from providers.local.torch_engine.config import DraftConfig, TorchConfig
+from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
@@ -44,6 +44,7 @@ from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
+    from providers.local.torch_engine.scheduling.draft import Draft
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class LoadedModel:
         adapters: reads adapters for it; None where it runs on transformers' own code.
         weights: what has them: a `Decoder`, or transformers' own model.
         longest: the tokens of a sequence for which there is a place, were there memory for them.
+        draft: the smaller model that goes ahead of it, where it has one.
     """
 
     config: TorchConfig
@@ -101,6 +103,7 @@ class LoadedModel:
     adapters: AdapterReader | None = None
     weights: object = None
     longest: int = 0
+    draft: Draft | None = None
 
 
 def load(
@@ -124,16 +127,17 @@ def load(
         ProviderStartError: the folder or the device won't do.
     """
     device = choose_device(config.device)
-    return where(current(device)(_load), name, folder, config, context_length, device)
+    return where(current(device)(load_here), name, folder, config, context_length, device)
 
 
-def _load(
+def load_here(
     name: str,
     folder: Path,
     config: TorchConfig,
     wanted_length: int | None,
     device: torch.device,
 ) -> LoadedModel:
+    """As `load`, in this thread."""
     dtype = choose_dtype(config.dtype, device)
     with _explained(name, folder):
         kept = kept_reading(folder)
@@ -159,7 +163,7 @@ def _load(
     context_length = _context_length(name, read.positions, wanted_length)
     if config.deterministic:
         _check_deterministic(name, device, dtype, read.unbatched)
-    limits = _limits(config, device, batched=unbatched is None)
+    limits = limits_of(config, device, batched=unbatched is None)
     runner: Runner
     weights: object
     long_rope: LongRope | None = None
@@ -179,14 +183,14 @@ def _load(
         runner, vocab_size = unbatched
         weights = runner.module
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
-    return LoadedModel(
+    loaded = LoadedModel(
         config=config,
         model=LocalModel(
             name=name,
             tokenizer=hub_tokenizer,
             vocabulary=vocabulary,
             vocab_size=vocab_size,
-            context_length=_with_room(name, context_length, blocks),
+            context_length=with_room(name, context_length, blocks),
             stop_tokens=stop_tokens,
             tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
         ),
@@ -204,55 +208,15 @@ def _load(
         weights=weights,
         longest=context_length,
     )
+    if not isinstance(config.speculation, DraftConfig):
+        return loaded
+    from providers.local.torch_engine.drafts import load_draft
+
+    return replace(loaded, draft=load_draft(loaded, config.speculation))
 
 
-def reopened(loaded: LoadedModel) -> LoadedModel:
-    """The same model anew, with a KV cache that holds nothing: its weights were elsewhere
-    meanwhile, its engine was stopped, and nobody has the rest of `loaded` any more.
-
-    Raises:
-        ProviderStartError: there is not enough memory.
-    """
-    return on_device(loaded.device, _reopened, loaded)
-
-
-def without_cache(loaded: LoadedModel) -> LoadedModel:
-    """What `reopened` needs of a model, and nothing that takes memory of its device beside its
-    weights."""
-    return replace(loaded, runner=NoRunner()) if loaded.batched else loaded
-
-
-class NoRunner:
-    """The forward pass of a model whose weights are elsewhere; see `Runner`."""
-
-    def forward(self, chunks: object, chosen: object = None) -> torch.Tensor:
-        """Nobody asks for it."""
-        raise RuntimeError("the model's weights are not on its device")
-
-
-def _reopened(loaded: LoadedModel) -> LoadedModel:
-    old, config = loaded.model, loaded.config
-    assert isinstance(old.tokenizer, HubTokenizer)
-    model = replace(old, tokenizer=old.tokenizer.reopened())
-    limits = _limits(config, loaded.device, batched=loaded.batched)
-    if not loaded.batched:
-        return replace(loaded, model=model, limits=limits)
-    assert isinstance(loaded.weights, Decoder)
-    made = paged(model.name, loaded.weights, loaded.longest, limits, config)
-    length = _with_room(model.name, loaded.longest, made.blocks)
-    return replace(
-        loaded,
-        model=replace(model, context_length=length),
-        limits=limits,
-        runner=made.runner,
-        blocks=made.blocks,
-        kernels=made.kernels,
-        long_rope=made.long_rope,
-        cache_bytes=made.cache_bytes,
-    )
-
-
-def _limits(config: TorchConfig, device: torch.device, *, batched: bool) -> StepLimits:
+def limits_of(config: TorchConfig, device: torch.device, *, batched: bool) -> StepLimits:
+    """Of the steps of a model that is loaded with `config`."""
     return StepLimits(
         sequences=config.max_sequences if batched else 1,
         tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
@@ -260,7 +224,7 @@ def _limits(config: TorchConfig, device: torch.device, *, batched: bool) -> Step
     )
 
 
-def _with_room(name: str, context_length: int, blocks: BlockManager) -> int:
+def with_room(name: str, context_length: int, blocks: BlockManager) -> int:
     """How many tokens of a context the KV cache has room for."""
     room = blocks.total * blocks.block_size
     if room < context_length:

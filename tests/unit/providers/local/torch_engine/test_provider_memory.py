@@ -29,8 +29,9 @@ from providers.base import ProviderModel, ProviderStartError
 from providers.local.residency.host import Footprint
 from providers.local.residency.residency import Residency
 from providers.local.residency.resident import Resident, Whereabouts
+from providers.local.torch_engine import parking
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
-from providers.local.torch_engine.loading import loader, parking
+from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_embedder, make_model, make_reranker
 

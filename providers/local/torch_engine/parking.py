@@ -8,12 +8,20 @@ the same to the bit, however tensors share what they lie in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
+
+from providers.base import ProviderStartError
+from providers.local.engine import Engine
+from providers.local.torch_engine.cpu_thread import on_device
+from providers.local.torch_engine.loading.loader import LoadedModel, limits_of, with_room
+from providers.local.torch_engine.loading.paged import paged
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.tokenizer import HubTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -163,3 +171,72 @@ def _give_back_locked_memory() -> None:
         return
     public = getattr(torch.accelerator, "empty_host_cache", None)  # from PyTorch 2.12 on
     (public or torch._C._host_emptyCache)()
+
+
+# A whole model -----------------------------------------------------------------------------------
+
+
+class ParkedTorchModel:
+    """A model whose weights are in main memory; see `providers.local.engine.ParkedModel`.
+
+    Args:
+        loaded: the model, whose engine was stopped; its weights are taken from their device.
+        opens: makes an engine of it that runs.
+
+    Raises:
+        RuntimeError: the main memory is not enough.
+    """
+
+    def __init__(self, loaded: LoadedModel, opens: Callable[[LoadedModel], Engine]) -> None:
+        # What has the KV cache goes; a model that is not batched has none.
+        self._loaded = replace(loaded, runner=_NoRunner()) if loaded.batched else loaded
+        self._opens = opens
+        self._weights = on_device(loaded.device, ParkedWeights, loaded.weights)
+        self.size = self._weights.size
+
+    def reopened(self) -> Engine:
+        """See `ParkedModel`."""
+        device = self._loaded.device
+        try:
+            on_device(device, self._weights.restore)
+        except torch.OutOfMemoryError as error:
+            raise ProviderStartError(
+                f"The weights of '{self._loaded.model.name}' have no room any more in the memory of"
+                f" '{device}', which something else has taken: give models less `memory`."
+            ) from error
+        return self._opens(on_device(device, _anew, self._loaded))
+
+    def close(self) -> None:
+        """See `ParkedModel`."""
+        self._weights.close()
+
+
+def _anew(loaded: LoadedModel) -> LoadedModel:
+    """The same model, with a KV cache that holds nothing, and all else that it had stopped."""
+    old, config = loaded.model, loaded.config
+    assert isinstance(old.tokenizer, HubTokenizer)
+    model = replace(old, tokenizer=old.tokenizer.reopened())
+    limits = limits_of(config, loaded.device, batched=loaded.batched)
+    if not loaded.batched:
+        return replace(loaded, model=model, limits=limits)
+    assert isinstance(loaded.weights, Decoder)
+    made = paged(model.name, loaded.weights, loaded.longest, limits, config)
+    length = with_room(model.name, loaded.longest, made.blocks)
+    return replace(
+        loaded,
+        model=replace(model, context_length=length),
+        limits=limits,
+        runner=made.runner,
+        blocks=made.blocks,
+        kernels=made.kernels,
+        long_rope=made.long_rope,
+        cache_bytes=made.cache_bytes,
+    )
+
+
+class _NoRunner:
+    """The forward pass of a model whose weights are elsewhere; see `Runner`."""
+
+    def forward(self, chunks: object, chosen: object = None) -> torch.Tensor:
+        """Nobody asks for it."""
+        raise RuntimeError("the model's weights are not on its device")

@@ -10,16 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from providers.local.torch_engine.loading import parking
-from providers.local.torch_engine.loading.parking import (
+from providers.local.torch_engine import parking
+from providers.local.torch_engine.model.decoder import Norm
+from providers.local.torch_engine.model.linear import PlainLinear
+from providers.local.torch_engine.parking import (
     ParkedWeights,
     UnparkableError,
     parked_bytes,
     piece_sizes,
     storages_of,
 )
-from providers.local.torch_engine.model.decoder import Norm
-from providers.local.torch_engine.model.linear import PlainLinear
 
 
 @dataclass(frozen=True, slots=True)
