@@ -110,11 +110,13 @@ async def timed(engine: TorchEngine, asked: Workload, size: int) -> tuple[float,
     return size * TOKENS / (time.perf_counter() - began), said
 
 
-async def compare(engines: dict[str, TorchEngine], rounds: int) -> dict[str, Any]:
+async def compare(
+    engines: dict[str, TorchEngine], rounds: int, sizes: Sequence[int]
+) -> dict[str, Any]:
     """All workloads, by both engines in turns."""
     found: dict[str, Any] = {}
     for name, asked in workloads(engines["none"].model).items():
-        for size in SIZES:
+        for size in sizes:
             ratios, rates = [], []
             before = engines["guesses"].stats
             for turn in range(rounds + 1):
@@ -154,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quantization", default="int8", choices=("int8", "float16", "none"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="at a time")
     parser.add_argument("--draft", help="a model that guesses, in place of the text")
     parser.add_argument("--draft-quantization", default="auto")
     options = parser.parse_args(arguments)
@@ -165,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, each in {"none": "none", "guesses": guesses}.items()
     }
     try:
-        found = asyncio.run(compare(engines, options.rounds))
+        found = asyncio.run(compare(engines, options.rounds, options.sizes))
     finally:
         for engine in engines.values():
             engine.stop()

@@ -95,6 +95,11 @@ class TorchConfig(LocalConfig):
     """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
     never takes more than `max_sequences` of the longest requests need."""
 
+    kv_cache_dtype: Literal["auto", "int8"] = "auto"
+    """What the KV cache's numbers are, on CPUs: `auto` is the dtype, `int8` takes a bit more than a
+    quarter of the memory, with a scale for each key and value of a head, and changes what models
+    say about as much as weights of 8 bits do."""
+
     speculation: Literal["ngram", "none"] | DraftConfig = "ngram"
     """Whether tokens are guessed, and several of them computed in one step where few requests run:
     `ngram` guesses from what a request has said and heard before, a `draft` is a smaller model that

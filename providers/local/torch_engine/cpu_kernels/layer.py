@@ -122,7 +122,7 @@ class Room:
     gated=FLOAT,
     rotations=FLOAT,
     slots=INT64,
-    cached=FLOAT,
+    cached=INT8,
     scores=FLOAT,
     numbers=INT64,
     tables=INT64,
@@ -181,6 +181,7 @@ def layer(
     norms_results: bool,
     activation: str,
     bits: int,
+    packed: bool,
 ) -> None:
     """See `decoder.Step.layer`; `added` is what the layer before adds, and becomes this one's.
 
@@ -225,6 +226,7 @@ def layer(
         head_dim=head_dim,
         pairs=pairs,
         head_epsilon=epsilon if norms_heads else None,
+        packed=packed,
     )
     code.wait_for_all()
     attend.within(
@@ -245,6 +247,7 @@ def layer(
         head_dim=head_dim,
         block_size=block_size,
         scale=scale,
+        packed=packed,
     )
     code.wait_for_all()
     multiply(attended, queries, out_weights, out_bias, out)

@@ -21,6 +21,7 @@ from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
+from providers.local.torch_engine.model.kv_cache import CacheShape
 from providers.local.torch_engine.model.linear import PACKED
 
 MOST = 2**24
@@ -183,7 +184,8 @@ def cache_bytes(
     heads = text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    token = text.num_hidden_layers * 2 * kv_heads * head_dim * dtype.itemsize
+    kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
+    token = CacheShape(text.num_hidden_layers, kv_heads, head_dim, kind).bytes_per_token
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights

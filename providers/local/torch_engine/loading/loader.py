@@ -346,6 +346,11 @@ def _unbatched(
         find_way,
     )
 
+    if config.kv_cache_dtype != "auto":
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: {config.kv_cache_dtype}', since"
+            f" {reason}: leave it out of the template."
+        )
     if config.quantization not in ("auto", "none"):
         raise ProviderStartError(
             f"The model '{name}' can't be quantized to {config.quantization}, since {reason}: set"

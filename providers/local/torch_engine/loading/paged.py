@@ -66,10 +66,16 @@ def paged(
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
-    shape = CacheShape(
-        len(decoder.layers), decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype
-    )
-    device = decoder.embedding.device
+    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    is_packed = config.kv_cache_dtype == "int8"
+    if is_packed and (device.type != "cpu" or dtype != torch.float32):
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: int8' on '{device}' in"
+            f" {str(dtype).removeprefix('torch.')}: that is for CPUs and float32, or weights of"
+            " fewer bits there. Leave it out of the template."
+        )
+    cache_dtype = torch.int8 if is_packed else dtype
+    shape = CacheShape(len(decoder.layers), decoder.kv_heads, decoder.head_dim, cache_dtype)
     block_bytes = shape.bytes_per_token * BLOCK_SIZE
     allowed = config.kv_cache
     if allowed <= 1:
@@ -85,7 +91,7 @@ def paged(
     positions = min(context_length, total * BLOCK_SIZE)
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    chosen = choose_kernels(name, config.kernels, decoder)
+    chosen = choose_kernels(name, config.kernels, decoder, packed=is_packed)
     prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
     runner: Runner
     if chosen == "triton":
@@ -107,7 +113,7 @@ def paged(
     elif chosen == "llvm":
         from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
 
-        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=config.deterministic)
+        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=config.deterministic, packed=is_packed)
         runner = PagedRunner(decoder, cache, kernels, apart=config.deterministic, as_rows=AS_ROWS)
     else:
         runner = PagedRunner(decoder, cache, apart=config.deterministic)
