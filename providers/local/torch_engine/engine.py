@@ -482,7 +482,11 @@ def guesser_of(loaded: LoadedModel) -> Guesser | None:
     if not loaded.batched or loaded.kernels == "triton":
         return None
     if loaded.draft is not None:
-        return DraftGuesser(loaded.draft, loaded.model.vocab_size, loaded.model.stop_tokens)
+        draft = loaded.draft
+        if loaded.device.type == "cpu":
+            # It has a size of team of its own: its operations are shorter.
+            draft = draft._replace(runner=TeamRunner(draft.runner, loaded.config.threads))
+        return DraftGuesser(draft, loaded.model.vocab_size, loaded.model.stop_tokens)
     return NgramGuesser() if loaded.config.speculation == "ngram" else None
 
 
