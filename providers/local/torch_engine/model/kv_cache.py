@@ -78,7 +78,7 @@ class KVCache:
 
 def is_packed(layer: torch.Tensor) -> bool:
     """Whether a layer of the cache has 8 bits a number."""
-    return layer.dtype == torch.int8
+    return bool(layer.dtype == torch.int8)
 
 
 def packed(rows: torch.Tensor) -> torch.Tensor:

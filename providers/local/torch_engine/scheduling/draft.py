@@ -31,9 +31,10 @@ from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, Sampler
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import (
+    AT_MOST,
     MOST_ROWS,
     Account,
-    Asked,
+    GuessRoom,
     cost_of_one,
 )
 
@@ -104,17 +105,20 @@ class DraftGuesser:
         self._turns = 0
         self._plain = _PlainSteps(clock)
         self._token_seconds: float | None = None
+        self._round: _Round | None = None
         self._failed = False
 
     def begins(self, sequence: TorchSequence) -> None:
         """See `Guesser`."""
         self._accounts[sequence] = Account(AT_FIRST)
 
-    def guess(self, asked: Sequence[Asked], sequences: int) -> Sequence[tuple[int, ...]]:
+    def guess(self, asked: Sequence[GuessRoom], sequences: int) -> Sequence[tuple[int, ...]]:
         """See `Guesser`."""
         if self._failed:
             return [()] * len(asked)
         self._plain.over(asked)
+        self._pay(asked)
+        began = self._clock()
         usual = self._plain.seconds(sequences)
         found: dict[TorchSequence, tuple[int, ...]] = {}
         if usual is not None:
@@ -125,22 +129,41 @@ class DraftGuesser:
                 # Guesses are no part of a reply: those that are being made go on without.
                 log.error("guessing ends, as the draft failed", exc_info=error)
                 self._failed = True
-            for each in wanted:
-                self._accounts[each].spend(len(found.get(each, ())) * self._cost(usual))
+            if found:
+                guessed = max(map(len, found.values()))
+                expected = guessed * (cost_of_one(sequences) + self._cost(usual))
+                lengths = {each: len(each.token_ids) + 1 for each in found}
+                self._round = _Round(began, usual, expected, lengths)
         if not found:
             self._plain.begins(asked, sequences)
         return [found.get(each, ()) for each, _ in asked]
 
     def settle(self, sequence: TorchSequence, guessed: int, right: int, sequences: int) -> None:
         """See `Guesser`."""
-        self._accounts[sequence].settle(guessed, right, sequences)
+        self._accounts[sequence].settle(guessed, right)
+        if self._round is not None and sequence in self._round.lengths:
+            self._round.lengths[sequence] += right
+
+    def _pay(self, asked: Sequence[GuessRoom]) -> None:
+        """Those that had guesses in the last step pay what it took beyond one without: the draft's
+        time, and that of more tokens in a step. Where something else was between, it is what was to
+        be expected."""
+        last, self._round = self._round, None
+        if last is None:
+            return
+        now = {each: len(each.token_ids) for each, _ in asked}
+        steps = last.expected
+        if all(now.get(each) == length for each, length in last.lengths.items()):
+            steps = min(AT_MOST, (self._clock() - last.began) / last.usual - 1)
+        for each in last.lengths:
+            self._accounts[each].spend(steps)
 
     def _cost(self, usual: float) -> float:
         """What a token of the draft takes, in steps of the model that take so many seconds."""
         return UNKNOWN_COST if self._token_seconds is None else self._token_seconds / usual
 
     def _wanted(
-        self, asked: Sequence[Asked], sequences: int, cost: float
+        self, asked: Sequence[GuessRoom], sequences: int, cost: float
     ) -> dict[TorchSequence, int]:
         """How many tokens to guess for which sequences."""
         found = {}
@@ -271,6 +294,22 @@ class _Place:
         return sum(takewhile(bool, map(eq, known, tokens)))
 
 
+class _Round(NamedTuple):
+    """A step with guesses.
+
+    Attributes:
+        began: when the draft was asked.
+        usual: seconds of a step without.
+        expected: what it should cost beyond that, in such steps.
+        lengths: the tokens that each sequence has when it is over.
+    """
+
+    began: float
+    usual: float
+    expected: float
+    lengths: dict[TorchSequence, int]
+
+
 class _PlainSteps:
     """What steps without guesses take, by how many sequences they compute.
 
@@ -290,13 +329,13 @@ class _PlainSteps:
         known = self._seconds.get(sequences, [])
         return statistics.median(known) if len(known) >= MEASURED else None
 
-    def begins(self, asked: Sequence[Asked], sequences: int) -> None:
+    def begins(self, asked: Sequence[GuessRoom], sequences: int) -> None:
         """A step of so many sequences begins, and nothing was guessed for any of those `asked`."""
         self._lengths = [(each, len(each.token_ids) + 1) for each, _ in asked]
         self._sequences = sequences
         self._began = self._clock()
 
-    def over(self, asked: Sequence[Asked]) -> None:
+    def over(self, asked: Sequence[GuessRoom]) -> None:
         """A step is over, and the next one, of those `asked`, is about to begin. What was between
         counts if it was that step alone."""
         began, self._began = self._began, None

@@ -13,7 +13,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
-from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Asked, Guesser
+from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesser, GuessRoom
 
 
 @dataclass(slots=True)
@@ -251,12 +251,12 @@ class TorchScheduler:
         if any(chunk.tokens > 1 or not chunk.samples for chunk in chunks):
             return
         room = MOST_ROWS // count - 1
-        asked: dict[int, Asked] = {}
+        asked: dict[int, GuessRoom] = {}
         for place, chunk in enumerate(chunks):
             sequence = chunk.sequence
             left = sequence.generation.max_tokens - sequence.completion_tokens - 1
             if left >= 1 and not sequence.scores_prompt:
-                asked[place] = Asked(sequence, min(room, left))
+                asked[place] = GuessRoom(sequence, min(room, left))
         guesses = guesser.guess(list(asked.values()), count)
         for (place, each), guessed in zip(asked.items(), guesses, strict=True):
             end = each.sequence.computed + 1 + len(guessed)

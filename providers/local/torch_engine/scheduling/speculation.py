@@ -66,15 +66,20 @@ class Account:
         """So much was paid, whatever comes of it."""
         self._steps -= steps
 
-    def settle(self, guessed: int, right: int, sequences: int) -> None:
-        """So many were guessed with a step of so many sequences, of which the first so many were
-        right."""
-        self._steps += right - guessed * cost_of_one(sequences)
+    def settle(self, guessed: int, right: int, cost: float = 0.0) -> None:
+        """So many were guessed with a step, of which the first so many were right.
+
+        Args:
+            guessed: how many.
+            right: how many of them.
+            cost: of one, in steps, as far as it was not spent.
+        """
+        self._steps += right - guessed * cost
         self._width = 2 * self._width if right == guessed else max(NARROWEST, right)
         self._width = min(self._width, MOST_ROWS)
 
 
-class Asked(NamedTuple):
+class GuessRoom(NamedTuple):
     """A sequence of a step, and how many of its next tokens there is room for."""
 
     sequence: TorchSequence
@@ -87,7 +92,7 @@ class Guesser(Protocol):
     def begins(self, sequence: TorchSequence) -> None:
         """There is one more."""
 
-    def guess(self, asked: Sequence[Asked], sequences: int) -> Sequence[tuple[int, ...]]:
+    def guess(self, asked: Sequence[GuessRoom], sequences: int) -> Sequence[tuple[int, ...]]:
         """What may come after the tokens of each; nothing where it would not pay.
 
         Args:
@@ -112,7 +117,7 @@ class NgramGuesser:
         """See `Guesser`."""
         sequence.guesses = Guesses()
 
-    def guess(self, asked: Sequence[Asked], sequences: int) -> Sequence[tuple[int, ...]]:
+    def guess(self, asked: Sequence[GuessRoom], sequences: int) -> Sequence[tuple[int, ...]]:
         """See `Guesser`."""
         return [
             () if guesses is None else guesses.next(each.token_ids, most, sequences)
@@ -150,8 +155,9 @@ class Guesses:
         return () if at is None else tuple(token_ids[at : at + width])
 
     def settle(self, guessed: int, right: int, sequences: int) -> None:
-        """See `Account.settle`."""
-        self._account.settle(guessed, right, sequences)
+        """So many were guessed with a step of so many sequences, of which the first so many were
+        right."""
+        self._account.settle(guessed, right, cost_of_one(sequences))
 
     def _learn(self, token_ids: Sequence[int]) -> None:
         """Where each few tokens are followed by more; of those that come again, the last place."""

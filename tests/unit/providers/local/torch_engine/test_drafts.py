@@ -38,6 +38,7 @@ def engines(folder: Path) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         # Both are as small as the other, so that it would never pay.
         patch.setattr(DraftGuesser, "_cost", lambda self, usual: 0.05)
+        patch.setattr(DraftGuesser, "_pay", lambda self, asked: None)
         drafted = {"draft": str(folder), "tokens": 4, "quantization": "none"}
         made = [opened(folder, speculation=each, kernels="sdpa") for each in ("none", drafted)]
         yield made
