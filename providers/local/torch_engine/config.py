@@ -98,13 +98,17 @@ class TorchConfig(LocalConfig):
     kv_cache_dtype: Literal["auto", "int8"] = "auto"
     """What the KV cache's numbers are, on CPUs: `auto` is the dtype, `int8` takes a bit more than a
     quarter of the memory, with a scale for each key and value of a head, and changes what models
-    say about as much as weights of 8 bits do."""
+    say a little."""
 
     speculation: Literal["ngram", "none"] | DraftConfig = "ngram"
     """Whether tokens are guessed, and several of them computed in one step where few requests run:
     `ngram` guesses from what a request has said and heard before, a `draft` is a smaller model that
     goes ahead. Either does where that pays, which it finds out by itself. A reply is the same with
     it and without. On a GPU in Triton kernels there is none."""
+
+    image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
+    """Bytes of main memory in which it is kept what a model has seen in pictures, so that it looks
+    at each of them once: in a conversation they come with every turn."""
 
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept for others that begin the same."""

@@ -32,12 +32,15 @@ class Architecture:
         norms_add_one: the weights of norms are what they have more than 1.
         has_multipliers: embeddings, residuals, scores and logits are scaled by Granite's settings.
         gate: of its MLPs, where that is not the config's activation.
+        in_threes: of three pairs of a head's dimensions that lie side by side, one turns by a
+            token's time, one by its row in a picture, and one by its column.
     """
 
     norms: Literal["before", "after", "both"] = "before"
     norms_add_one: bool = False
     has_multipliers: bool = False
     gate: str | None = None
+    in_threes: bool = False
 
 
 PLAIN = Architecture()
@@ -61,7 +64,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2_5_vl_text": PLAIN,
     "qwen3": PLAIN,
     "qwen3_moe": PLAIN,
-    "qwen3_vl_text": PLAIN,
+    "qwen3_vl_text": Architecture(in_threes=True),
     "olmoe": PLAIN,
     "olmo2": OLMO,
     "olmo3": OLMO,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
 from providers.base import ProviderStartError
 from providers.local.models import store as model_store
@@ -41,10 +41,16 @@ class WeightCounts:
     Attributes:
         all: in all tensors.
         embedding: in the table of embeddings, which stays as it is.
+        tower: in what sees pictures, which does too.
     """
 
     all: int
     embedding: int
+    tower: int = 0
+
+
+TOWERS = ("visual", "vision_tower", "vision_model", "multi_modal_projector", "connector")
+"""What transformers calls the parts of models that see pictures."""
 
 
 def footprint(
@@ -83,8 +89,9 @@ def footprint(
     read = counts.all * dtype.itemsize
     if not generates:
         return Footprint({place: read}, read)
-    # In main memory they are where they would wait already.
-    parks = 0 if place == "cpu" else read
+    # In main memory they are where they would wait already, and what looks at pictures can't wait.
+    takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    parks = 0 if place == "cpu" or takes_pictures else read
     stays = read
     loading = read
     if why_not(architecture) is None:
@@ -152,7 +159,10 @@ def count_weights(folder: Path) -> WeightCounts:
 def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
     """How many numbers there are, by how many each tensor of a name has."""
     tables = [count for name, count in numbers.items() if name.endswith("embed_tokens.weight")]
-    return WeightCounts(sum(numbers.values()), max(tables, default=0))
+    towers = [
+        count for name, count in numbers.items() if not set(TOWERS).isdisjoint(name.split("."))
+    ]
+    return WeightCounts(sum(numbers.values()), max(tables, default=0), sum(towers))
 
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
@@ -160,12 +170,13 @@ def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) ->
     if quantization == "none":
         return int(counts.all * dtype.itemsize)
     # The table stays in float32; where it is the head as well, that is one more, and quantized.
-    table = counts.embedding * dtype.itemsize
+    plain = (counts.embedding + counts.tower) * dtype.itemsize
+    others = counts.all - counts.tower
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
-        layers = counts.all - counts.embedding
-        return int(table + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
-    return int(table + counts.all * {"float16": 2, "int8": INT8_BYTES}[quantization])
+        layers = others - counts.embedding
+        return int(plain + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
+    return int(plain + others * {"float16": 2, "int8": INT8_BYTES}[quantization])
 
 
 def cache_bytes(

@@ -39,6 +39,9 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import Runner
+from providers.local.torch_engine.pictures.families import Spell
+from providers.local.torch_engine.pictures.tower import TextOnlyError, read_vision
+from providers.local.torch_engine.pictures.vision import TorchVision
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
@@ -86,6 +89,7 @@ class LoadedModel:
         weights: what has them: a `Decoder`, or transformers' own model.
         longest: the tokens of a sequence for which there is a place, were there memory for them.
         draft: the smaller model that goes ahead of it, where it has one.
+        vision: what it makes of pictures; None if it takes text alone.
     """
 
     config: TorchConfig
@@ -104,6 +108,7 @@ class LoadedModel:
     weights: object = None
     longest: int = 0
     draft: Draft | None = None
+    vision: TorchVision | None = None
 
 
 def load(
@@ -147,8 +152,6 @@ def load_here(
             f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
             " there with transformers' AutoTokenizer, or choose another model."
         )
-    if read.takes_pictures:
-        log.warning("%s takes text alone here, and no pictures", name)
     tokenizer = read.tokenizer
     hub_tokenizer = HubTokenizer(tokenizer)
     vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
@@ -183,6 +186,10 @@ def load_here(
         runner, vocab_size = unbatched
         weights = runner.module
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
+    vision = None
+    if read.takes_pictures:
+        spell = tokenizer.backend_tokenizer.id_to_token
+        vision = _vision(name, folder, spell, vocab_size, device, dtype, config, read.unbatched)
     loaded = LoadedModel(
         config=config,
         model=LocalModel(
@@ -193,6 +200,7 @@ def load_here(
             context_length=with_room(name, context_length, blocks),
             stop_tokens=stop_tokens,
             tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
+            vision=vision,
         ),
         runner=runner,
         blocks=blocks,
@@ -207,6 +215,7 @@ def load_here(
         adapters=adapters,
         weights=weights,
         longest=context_length,
+        vision=vision,
     )
     if not isinstance(config.speculation, DraftConfig):
         return loaded
@@ -232,11 +241,34 @@ def with_room(name: str, context_length: int, blocks: BlockManager) -> int:
     return min(context_length, room)
 
 
+def _vision(
+    name: str,
+    folder: Path,
+    spell: Spell,
+    vocab_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    config: TorchConfig,
+    unbatched: str | None,
+) -> TorchVision | None:
+    """What a model that was made for pictures makes of them; None, with a warning, if nothing."""
+    try:
+        if unbatched is not None:
+            raise TextOnlyError(unbatched)
+        with _explained(name, folder, but=TextOnlyError):
+            return read_vision(folder, spell, vocab_size, device, dtype, config.image_cache)
+    except TextOnlyError as error:
+        log.warning("%s takes text alone here, and no pictures, since %s", name, error)
+        return None
+
+
 @contextmanager
-def _explained(name: str, folder: Path) -> Iterator[None]:
+def _explained(name: str, folder: Path, *, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
     """What transformers has against a folder, as an error for people."""
     try:
         yield
+    except but:
+        raise
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
             f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"

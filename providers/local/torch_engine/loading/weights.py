@@ -40,7 +40,7 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     parameters = rope_parameters(config)
     # There may be parameters for a kind of which there is no layer.
     names = [name for name in parameters if name in kinds or not name]
-    ropes = [_rope(inner.rotary_emb, name, parameters[name]) for name in names]
+    ropes = [_rope(inner.rotary_emb, name, parameters[name], config) for name in names]
     turned = _turned(config, ropes)
     own = ARCHITECTURES[config.model_type]
     residuals = float(config.residual_multiplier) if own.has_multipliers else 1.0
@@ -242,7 +242,7 @@ def _norm(module: Any, config: Any, own: Architecture) -> Norm:
 # Rotary embeddings --------------------------------------------------------------------------------
 
 
-def _rope(module: Any, kind: str, parameters: dict[str, Any]) -> Rope:
+def _rope(module: Any, kind: str, parameters: dict[str, Any], config: Any) -> Rope:
     prefix = f"{kind}_" if kind else ""
     frequencies = getattr(module, f"{prefix}inv_freq").float()
     long = None
@@ -259,7 +259,27 @@ def _rope(module: Any, kind: str, parameters: dict[str, Any]) -> Rope:
         long,
         query_growth=growth,
         query_length=parameters.get("original_max_position_embeddings") if growth else None,
+        axes=_axes(config, getattr(module, "mrope_section", None)),
     )
+
+
+def _axes(config: Any, sections: Sequence[int] | None) -> list[int] | None:
+    """By which of three positions each pair turns: in time, in rows and in columns (M-RoPE,
+    arXiv:2409.12191); None where there is one.
+
+    Args:
+        config: of the text.
+        sections: how many pairs turn by each.
+    """
+    if sections is None:
+        return None
+    if ARCHITECTURES[config.model_type].in_threes:
+        axes = [0] * sum(sections)
+        for axis in (1, 2):
+            places = slice(axis, 3 * sections[axis], 3)
+            axes[places] = [axis] * len(axes[places])
+        return axes
+    return [axis for axis, pairs in enumerate(sections) for _ in range(pairs)]
 
 
 def _turned(config: Any, ropes: list[Rope]) -> list[bool]:

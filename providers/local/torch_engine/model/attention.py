@@ -57,6 +57,7 @@ class SequenceSpan:
         device: of the cache.
         copied: whether keys and values are read from a copy wherever they lie, so that what is
             computed does not depend on that.
+        is_whole: whether the tokens look at each other, and not back alone.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class SequenceSpan:
         device: torch.device,
         *,
         copied: bool = False,
+        is_whole: bool = False,
     ) -> None:
         self._copied = copied
+        self._is_whole = is_whole
         self.rows = slice(start, start + tokens)
         self.tokens = tokens
         self.length = length
@@ -118,7 +121,7 @@ class SequenceSpan:
         keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
         if scores.are_unusual:
             query = queries[self.rows].transpose(0, 1).unsqueeze(0)
-            mask = None if self.tokens == 1 else self._mask(window, queries.dtype)
+            mask = None if self._sees_all(window) else self._mask(window, queries.dtype)
             attended = attended_unusually(query, keys, values, mask, scores)
             return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
         if self.tokens == 1:
@@ -127,17 +130,22 @@ class SequenceSpan:
             attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
             return attended.view(1, heads * head_dim)
         query = queries[self.rows].transpose(0, 1).unsqueeze(0)
-        whole = window is None and self.tokens == self.length
+        begins = window is None and self.tokens == self.length and not self._is_whole
+        free = begins or self._sees_all(window)
         attended = functional.scaled_dot_product_attention(
             query,
             keys,
             values,
-            attn_mask=None if whole else self._mask(window, queries.dtype),
-            is_causal=whole,
+            attn_mask=None if free else self._mask(window, queries.dtype),
+            is_causal=begins,
             scale=scale,
             enable_gqa=group > 1,
         )
         return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
+
+    def _sees_all(self, window: int | None) -> bool:
+        """Whether each token looks at all that `_read` gives."""
+        return self.tokens == 1 or (self._is_whole and window is None)
 
     def _first_visible(self, window: int | None) -> int:
         if window is None:
@@ -147,7 +155,7 @@ class SequenceSpan:
     def _make_mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
         ends = torch.arange(self.length - self.tokens, self.length, device=self._device)[:, None]
         places = torch.arange(self._first_visible(window), self.length, device=self._device)
-        hidden = places > ends
+        hidden = (places > ends) & (not self._is_whole)
         if window is not None:
             hidden |= places <= ends - window
         return torch.zeros(hidden.shape, dtype=dtype, device=self._device).masked_fill_(
