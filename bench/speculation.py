@@ -1,12 +1,16 @@
-"""What guessing tokens (`speculation: ngram`) gives where text repeats its prompt, and costs else.
+"""What guessing tokens (`speculation`) gives where text repeats its prompt, and costs else.
 
     python -m bench.speculation [--model starter] [--rounds 5] [--quantization int8]
+    python -m bench.speculation --quantization none --draft starter --draft-quantization int8
+
+Guesses are read off the text (`ngram`), or said by a draft, which may be the model itself in fewer
+bits.
 
 One request at a time, and two and four, on two engines that differ in nothing else, in turns in
 each round: an edit, whose reply is mostly its prompt; a story; and a prompt of random tokens whose
 reply is drawn as randomly. Prompts are in the cache before, so that replies alone are timed.
 Replies have to be the same. Reported are the tokens/s with guesses of those without, medians of
-the rounds' ratios. Writes `bench/results/speculation.json`.
+the rounds' ratios. Writes `bench/results/speculation.json`, with a draft `speculation-draft.json`.
 """
 
 from __future__ import annotations
@@ -106,21 +110,23 @@ async def timed(engine: TorchEngine, asked: Workload, size: int) -> tuple[float,
     return size * TOKENS / (time.perf_counter() - began), said
 
 
-async def compare(engines: dict[str, TorchEngine], rounds: int) -> dict[str, Any]:
+async def compare(
+    engines: dict[str, TorchEngine], rounds: int, sizes: Sequence[int]
+) -> dict[str, Any]:
     """All workloads, by both engines in turns."""
     found: dict[str, Any] = {}
     for name, asked in workloads(engines["none"].model).items():
-        for size in SIZES:
+        for size in sizes:
             ratios, rates = [], []
-            before = engines["ngram"].stats
+            before = engines["guesses"].stats
             for turn in range(rounds + 1):
-                order = ["none", "ngram"] if turn % 2 else ["ngram", "none"]
+                order = ["none", "guesses"] if turn % 2 else ["guesses", "none"]
                 results = {each: await timed(engines[each], asked, size) for each in order}
-                assert results["none"][1] == results["ngram"][1], f"{name}: another text"
+                assert results["none"][1] == results["guesses"][1], f"{name}: another text"
                 if turn:  # the first one warms up
-                    ratios.append(results["ngram"][0] / results["none"][0])
+                    ratios.append(results["guesses"][0] / results["none"][0])
                     rates.append(results["none"][0])
-            after = engines["ngram"].stats
+            after = engines["guesses"].stats
             guessed = after.guessed_tokens - before.guessed_tokens
             right = after.guessed_right_tokens - before.guessed_right_tokens
             found[f"{name}, {size} at a time"] = {
@@ -134,7 +140,7 @@ async def compare(engines: dict[str, TorchEngine], rounds: int) -> dict[str, Any
     return found
 
 
-def opened(name: str, quantization: str, speculation: str) -> TorchEngine:
+def opened(name: str, quantization: str, speculation: Any) -> TorchEngine:
     """An engine that runs."""
     settings = {"device": "cpu", "quantization": quantization, "speculation": speculation}
     config = TorchConfig.model_validate(settings)
@@ -150,25 +156,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quantization", default="int8", choices=("int8", "float16", "none"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="at a time")
+    parser.add_argument("--draft", help="a model that guesses, in place of the text")
+    parser.add_argument("--draft-quantization", default="auto")
     options = parser.parse_args(arguments)
+    guesses: Any = "ngram"
+    if options.draft is not None:
+        guesses = {"draft": options.draft, "quantization": options.draft_quantization}
     engines = {
-        each: opened(options.model, options.quantization, each) for each in ("none", "ngram")
+        name: opened(options.model, options.quantization, each)
+        for name, each in {"none": "none", "guesses": guesses}.items()
     }
     try:
-        found = asyncio.run(compare(engines, options.rounds))
+        found = asyncio.run(compare(engines, options.rounds, options.sizes))
     finally:
         for engine in engines.values():
             engine.stop()
     results = {
         "model": options.model,
         "quantization": options.quantization,
+        "guesses": guesses,
         "tokens": TOKENS,
         "rounds": options.rounds,
         "wanted": WANTED,
         "of without": found,
     }
     if not options.no_record:
-        write_results("speculation", results, "torch", "transformers")
+        written = "speculation" if options.draft is None else "speculation-draft"
+        write_results(written, results, "torch", "transformers")
 
 
 if __name__ == "__main__":

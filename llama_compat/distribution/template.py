@@ -189,8 +189,9 @@ class ModelSettings(_Settings):
 
     park: bool = False
     """When it makes room on a GPU, its weights go to the main memory, if that has room for them;
-    from there it is back sooner. `local::echo` with `simulate` can do so, no other engine yet; on
-    the CPU it would mean nothing, and is refused."""
+    from there it is back sooner. That needs `cpu` in `memory`. `local::torch` can do so with models
+    that generate, and `local::echo` with `simulate`; on the CPU it would mean nothing, and is
+    refused."""
 
     @property
     def stay(self) -> ModelStay:

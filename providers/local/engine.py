@@ -313,3 +313,39 @@ class AdaptableEngine(Protocol):
 
     def unload_adapter(self, source: str) -> None:
         """Let go of an adapter; what runs with it goes on to its end."""
+
+
+class ParkedModel(Protocol):
+    """A model whose engine was stopped, and whose weights wait in main memory."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes of it they take."""
+
+    def reopened(self) -> Engine | Embedder | Reranker:
+        """An engine that runs, with the same weights on their device; blocks until it does. It is
+        asked for once.
+
+        Raises:
+            ProviderStartError: the device has no room.
+        """
+
+    def close(self) -> None:
+        """Let go of the weights, of which nobody wants to hear any more."""
+
+
+@runtime_checkable
+class ParkableEngine(Protocol):
+    """An engine whose weights can wait in main memory, where they are elsewhere."""
+
+    @property
+    def parked_bytes(self) -> int:
+        """How many bytes of it they would take; 0 where they can't wait there."""
+
+    def parked(self) -> ParkedModel:
+        """Its model, with its weights in main memory, where `parked_bytes` is not 0; the engine was
+        stopped, and is of no use any more. Blocks until that is done.
+
+        Raises:
+            RuntimeError: the main memory is not enough.
+        """

@@ -257,7 +257,7 @@ class LocalProvider(
         await host.survey()
         if host.resident is None:
             host.resident = residency.add(host, stay, host.present())
-        host.resident.stay = stay
+        residency.stays(host.resident, stay)
         if stay.preload:
             await residency.preload(host.resident)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,20 @@ from dataclasses import fields, replace
 from typing import NamedTuple, Protocol
 
 from providers.base import ProviderStartError
-from providers.local.engine import AdaptableEngine, Embedder, Engine, Reranker, Stats
+from providers.local.engine import (
+    AdaptableEngine,
+    Embedder,
+    Engine,
+    ParkableEngine,
+    ParkedModel,
+    Reranker,
+    Stats,
+)
 from providers.local.replies.grammar import Grammars
 from providers.local.residency.ledger import Sizes
 from providers.local.residency.resident import Resident
+
+log = logging.getLogger(__name__)
 
 AnyEngine = Engine | Embedder | Reranker
 
@@ -30,11 +41,13 @@ class Footprint(NamedTuple):
         needs: while it is loaded, at most.
         weights: what its weights take once it is.
         kv_cache: what of it is for its KV cache; None where that is not for the template to say.
+        parks: what its weights take of main memory when they wait there, about; 0 where they can't.
     """
 
     needs: Sizes
     weights: int = 0
     kv_cache: int | None = None
+    parks: int = 0
 
 
 class EngineMaker(Protocol):
@@ -111,6 +124,7 @@ class EngineHost:
         self._adapting = asyncio.Lock()
         self._footprint: Footprint | None = None
         self._past: Stats | None = None
+        self._parked: ParkedModel | None = None
 
     @property
     def provider(self) -> str:
@@ -143,8 +157,12 @@ class EngineHost:
 
     @property
     def parks(self) -> Sizes:
-        """Nothing: an engine of this process has no way to wait with its weights alone."""
-        return {}
+        """As its engine says, where it is loaded; before that as its files do."""
+        size = 0 if self._footprint is None else self._footprint.parks
+        if size and self.opened is not None:
+            engine = self.opened.engine
+            size = engine.parked_bytes if isinstance(engine, ParkableEngine) else 0
+        return {"cpu": size} if size else {}
 
     @property
     def max_waiting(self) -> int | None:
@@ -158,11 +176,12 @@ class EngineHost:
             ProviderStartError: a person has to mend something.
         """
         kv_cache = None if self._footprint is None else self._footprint.kv_cache
-        return await self._open(lambda: self._opened_whole(kv_cache))
+        return await self._open(
+            lambda: self._with_adapters(self._maker.open_engine(self.name, kv_cache))
+        )
 
-    def _opened_whole(self, kv_cache: int | None) -> AnyEngine:
+    def _with_adapters(self, engine: AnyEngine) -> AnyEngine:
         """An engine with its adapters; called in a thread."""
-        engine = self._maker.open_engine(self.name, kv_cache)
         try:
             for source in self.adapters:
                 self._adaptable(engine).load_adapter(source)
@@ -211,8 +230,14 @@ class EngineHost:
                 await asyncio.to_thread(self.opened.engine.unload_adapter, source)
 
     async def unpark(self) -> Sizes:
-        """Nobody asks for it, as nothing is parked."""
-        raise RuntimeError(f"{self.name} was not parked")
+        """Put its weights back where they were, and start an engine; its adapters are read anew.
+
+        Raises:
+            ProviderStartError: the device has no room.
+        """
+        parked, self._parked = self._parked, None
+        assert parked is not None
+        return await self._open(lambda: self._with_adapters(parked.reopened()))
 
     async def unload(self) -> None:
         """Break off what is running, and let go of all that there is."""
@@ -222,10 +247,25 @@ class EngineHost:
             await opened.stop()
             del opened
             await asyncio.to_thread(self._forget, engine)
+        elif self._parked is not None:
+            parked, self._parked = self._parked, None
+            await asyncio.to_thread(parked.close)
+            self._maker.freed()
 
     async def park(self) -> Sizes:
-        """Nobody asks for it, as nothing can be parked."""
-        raise RuntimeError(f"{self.name} can't be parked")
+        """Stop it, and have its weights wait in main memory; nothing where that can't be done."""
+        assert self.opened is not None
+        opened = self._close()
+        engine = weakref.ref(opened.engine)
+        await opened.stop()
+        assert isinstance(opened.engine, ParkableEngine)
+        try:
+            self._parked = await asyncio.to_thread(opened.engine.parked)
+        except Exception:
+            log.exception("%s: its weights can't wait in main memory", self.name)
+        del opened
+        await asyncio.to_thread(self._forget, engine)
+        return {} if self._parked is None else {"cpu": self._parked.size}
 
     async def end(self) -> None:
         """Nobody has it any more."""

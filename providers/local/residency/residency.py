@@ -80,12 +80,7 @@ class Residency:
             ProviderStartError: it could never be loaded, as the memory is too small for it, or for
                 it and those that are always kept.
         """
-        if stay.park and not model.parks:
-            raise ProviderStartError(
-                f"The model '{model.name}' of '{model.provider}' can't be parked: it is in main"
-                " memory already, or its engine has no way to do so. Leave `park` out of the"
-                " template."
-            )
+        self._check_park(model, stay)
         for device, size in model.needs.items():
             bound = self.ledger.bounds.get(device)
             if bound is None:
@@ -109,6 +104,31 @@ class Residency:
             self._is_ready(resident)
         self._residents.append(resident)
         return resident
+
+    def stays(self, resident: Resident, stay: ModelStay) -> None:
+        """Have a model stay otherwise from now on.
+
+        Raises:
+            ProviderStartError: it can't be parked.
+        """
+        self._check_park(resident.model, stay)
+        resident.stay = stay
+
+    def _check_park(self, model: Loadable, stay: ModelStay) -> None:
+        if not stay.park:
+            return
+        if not model.parks:
+            raise ProviderStartError(
+                f"The model '{model.name}' of '{model.provider}' can't be parked: it is in main"
+                " memory already, or its engine has no way to do so. Leave `park` out of the"
+                " template."
+            )
+        for device in model.parks:
+            if device not in self.ledger.bounds:
+                raise ProviderStartError(
+                    f"The model '{model.name}' of '{model.provider}' would be parked in '{device}',"
+                    f" of which `memory` in the template says nothing: add '{device}: SIZE'."
+                )
 
     async def preload(self, resident: Resident) -> None:
         """Load what is to be there when the server starts; what is not always kept makes nobody

@@ -4,12 +4,38 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PositiveInt, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    StringConstraints,
+)
 
 from providers.local.provider import LocalConfig, enough_for_each
 
 CUDA_BYTES = 256 * 2**20
 """What a model takes on a GPU beside weights and cache, about: activations, graphs, workspaces."""
+
+
+Quantization = Literal["auto", "none", "float16", "int8", "int4"]
+
+
+class DraftConfig(BaseModel):
+    """A smaller model that goes ahead of those of the provider."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    draft: Annotated[str, StringConstraints(min_length=1)]
+    """Which: a name as `provider_model` has it, of a model with the same tokens. It may be the
+    model itself, in fewer bits."""
+
+    tokens: Annotated[int, Field(ge=1, le=7)] = 4
+    """How many it guesses at most, of one request; beside others there is room for fewer."""
+
+    quantization: Quantization = "auto"
+    """Of its weights, as for the model."""
 
 
 class TorchConfig(LocalConfig):
@@ -21,7 +47,7 @@ class TorchConfig(LocalConfig):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """`auto` is float32 on the CPU and bfloat16 on CUDA."""
 
-    quantization: Literal["auto", "none", "float16", "int8", "int4"] = "auto"
+    quantization: Quantization = "auto"
     """Of the weights, for CPUs: `float16` reads half as much memory and changes next to nothing,
     `int8` a quarter, and makes the model say some things otherwise, `int4` less than a sixth, and
     makes it say many things otherwise, unless its weights have 4 bits in its files (AWQ, GPTQ,
@@ -69,10 +95,16 @@ class TorchConfig(LocalConfig):
     """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
     never takes more than `max_sequences` of the longest requests need."""
 
-    speculation: Literal["ngram", "none"] = "ngram"
-    """Whether tokens are guessed from what a request has said and heard before, and several of them
-    computed in one step where few requests run: `ngram` where that pays, which it finds out by
-    itself. A reply is the same with it and without. On a GPU in Triton kernels there is none."""
+    kv_cache_dtype: Literal["auto", "int8"] = "auto"
+    """What the KV cache's numbers are, on CPUs: `auto` is the dtype, `int8` takes a bit more than a
+    quarter of the memory, with a scale for each key and value of a head, and changes what models
+    say a little."""
+
+    speculation: Literal["ngram", "none"] | DraftConfig = "ngram"
+    """Whether tokens are guessed, and several of them computed in one step where few requests run:
+    `ngram` guesses from what a request has said and heard before, a `draft` is a smaller model that
+    goes ahead. Either does where that pays, which it finds out by itself. A reply is the same with
+    it and without. On a GPU in Triton kernels there is none."""
 
     image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
     """Bytes of main memory in which it is kept what a model has seen in pictures, so that it looks

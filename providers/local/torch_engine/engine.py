@@ -26,11 +26,13 @@ from providers.local.engine_thread import (
 from providers.local.models import store as model_store
 from providers.local.pictures.placing import PlacedPicture
 from providers.local.sequence import Deliver
+from providers.local.torch_engine import parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.pictures.vision import SeenPicture
+from providers.local.torch_engine.scheduling.draft import DraftGuesser
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
     Choice,
@@ -42,6 +44,7 @@ from providers.local.torch_engine.scheduling.sampler import (
 )
 from providers.local.torch_engine.scheduling.scheduler import Chunk, StepBatch, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.speculation import Guesser, NgramGuesser
 from providers.local.torch_engine.thread_team import TeamRunner
 
 log = logging.getLogger(__name__)
@@ -90,7 +93,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             loaded.blocks,
             loaded.limits,
             prefix_cache=loaded.config.prefix_cache and loaded.batched,
-            speculates=speculates(loaded),
+            guesser=guesser_of(loaded),
             slowdown=loaded.config.prompt_slowdown,
             long_rope=loaded.long_rope,
             states=loaded.states,
@@ -187,6 +190,20 @@ class TorchEngine(EngineThread[TorchSequence]):
             log.error("%s: out of memory for a picture: %s", self.model.name, error)
             torch.cuda.empty_cache()
             raise self._no_memory() from error
+
+    # Waiting in main memory -----------------------------------------------------------------------
+
+    @property
+    def parked_bytes(self) -> int:
+        """See `ParkableEngine`."""
+        # What looks at pictures, or goes ahead, would stay where it is.
+        if self.loaded.draft is not None or self.loaded.vision is not None:
+            return 0
+        return parking.parked_bytes(self.loaded.weights)
+
+    def parked(self) -> parking.ParkedTorchModel:
+        """See `ParkableEngine`."""
+        return parking.ParkedTorchModel(self.loaded, started)
 
     # Adapters -------------------------------------------------------------------------------------
 
@@ -391,10 +408,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             mask = None if allowed is None else torch.from_numpy(allowed)
             [choice] = self._sampler.sample(row, [sequence], [mask])
             self._say(sequence, choice)
-        if not sequence.ended:
-            self._scheduler.guessed_right(batch, sequence, right)
-        assert sequence.guesses is not None
-        sequence.guesses.settle(len(chunk.guessed), right, len(batch.chunks))
+        self._scheduler.guessed_right(batch, chunk, right)
         self._counts.guessed_tokens += len(chunk.guessed)
         self._counts.guessed_right_tokens += right
 
@@ -500,12 +514,29 @@ class TorchEngine(EngineThread[TorchSequence]):
         )
 
 
-def speculates(loaded: LoadedModel) -> bool:
-    """Whether tokens are guessed: not where a step is launched before the last one's are read, nor
+def started(loaded: LoadedModel) -> TorchEngine:
+    """An engine that runs.
+
+    Raises:
+        ProviderStartError: the model does not run.
+    """
+    engine = TorchEngine(loaded)
+    engine.start()
+    return engine
+
+
+def guesser_of(loaded: LoadedModel) -> Guesser | None:
+    """What guesses tokens: nothing where a step is launched before the last one's are read, nor
     where a state would have to go back from a guess that was wrong."""
-    if loaded.config.speculation != "ngram" or loaded.states is not None:
-        return False
-    return loaded.batched and loaded.kernels != "triton"
+    if not loaded.batched or loaded.kernels == "triton" or loaded.states is not None:
+        return None
+    if loaded.draft is not None:
+        draft = loaded.draft
+        if loaded.device.type == "cpu":
+            # It has a size of team of its own: its operations are shorter.
+            draft = draft._replace(runner=TeamRunner(draft.runner, loaded.config.threads))
+        return DraftGuesser(draft, loaded.model.vocab_size, loaded.model.stop_tokens)
+    return NgramGuesser() if loaded.config.speculation == "ngram" else None
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

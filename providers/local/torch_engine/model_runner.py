@@ -114,7 +114,9 @@ class TorchSteps:
         self._apart = apart
         self._block_size = cache.block_size
         # Kept, since memory that is taken anew for each step has to be mapped anew as well.
-        self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, *cache.layers[0].shape[1:])
+        self._gathered = decoder.embedding.new_empty(
+            GATHERED_TOKENS, 2 * decoder.kv_heads, decoder.head_dim
+        )
 
     def __call__(
         self, positions: torch.Tensor, slots: torch.Tensor, spans: Sequence[SequenceSpan]

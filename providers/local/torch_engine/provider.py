@@ -49,7 +49,7 @@ class TorchProvider(LocalProvider):
     def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
         gguf, folder = self._found(name)
         from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread
-        from providers.local.torch_engine.engine import TorchEngine
+        from providers.local.torch_engine.engine import started
         from providers.local.torch_engine.loading.loader import load
 
         if gguf:
@@ -67,9 +67,7 @@ class TorchProvider(LocalProvider):
 
             loaded = embedder.load_embedder(name, folder, config, context_length, where)
             return embedder.TorchEmbedder(loaded, config.max_waiting)
-        engine = TorchEngine(load(name, folder, config, context_length, where=where))
-        engine.start()
-        return engine
+        return started(load(name, folder, config, context_length, where=where))
 
     def _found(self, name: str) -> tuple[Path | None, Path]:
         """The GGUF that has to be converted, or else the folder of the model; torch is imported.

@@ -68,6 +68,15 @@ class HubTokenizer:
         if self._renderer is not None:
             self._renderer.close()
 
+    def has_tokens_of(self, other: HubTokenizer) -> bool:
+        """Whether both have the same tokens, with the same numbers."""
+        own, others = (each._backend.get_vocab(with_added_tokens=True) for each in (self, other))
+        return bool(own == others)
+
+    def reopened(self) -> HubTokenizer:
+        """One of the same, which renders again where this one was closed."""
+        return HubTokenizer(self._tokenizer)
+
     def for_grammars(self, vocab_size: int, end_tokens: Sequence[int]) -> Any:
         """The same as llguidance wants it; ValueError if it can't read it."""
         import llguidance

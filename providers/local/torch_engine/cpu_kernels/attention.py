@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from providers.local.torch_engine.cpu_kernels.code import (
     FLOAT,
+    INT8,
     INT64,
     LANES,
     Code,
@@ -16,6 +17,7 @@ from providers.local.torch_engine.cpu_kernels.code import (
     exp,
 )
 from providers.local.torch_engine.cpu_kernels.library import kernel
+from providers.local.torch_engine.model.kv_cache import SCALE_BYTES
 
 HEADS_AT_ONCE = 4
 """Of those that share keys and values, which are read once for so many of them."""
@@ -29,7 +31,7 @@ LOWEST = -1e30
 
 @kernel(
     queries=FLOAT,
-    cached=FLOAT,
+    cached=INT8,
     found=FLOAT,
     scores=FLOAT,
     rows=INT64,
@@ -59,13 +61,14 @@ def attend(
     head_dim: int,
     block_size: int,
     scale: float,
+    packed: bool,
 ) -> None:
     """Each sequence's last token over all that the cache has of it.
 
     Args:
         code: of the kernel.
         queries: rows of `width`, of which the first `heads * head_dim` are the token's queries.
-        cached: `[slots, 2 * kv_heads, head_dim]`, keys and behind them values.
+        cached: `[slots, 2 * kv_heads, head_dim]`, keys and behind them values; see `packed`.
         found: `[count, heads * head_dim]`.
         scores: room for `heads / kv_heads * (blocks * block_size + LANES)` of each thread.
         rows: of `queries`, one for each sequence.
@@ -78,10 +81,14 @@ def attend(
         heads, kv_heads, head_dim: of the model.
         block_size: tokens in a block.
         scale: of the scores.
+        packed: whether the cache has 8 bits a number, and a scale for each head; see `kv_cache`.
     """
     group = heads // kv_heads
     vectors = head_dim // LANES
-    slot_size = 2 * kv_heads * head_dim
+    width_of_head = head_dim + (SCALE_BYTES if packed else 0)
+    slot_size = 2 * kv_heads * width_of_head
+    if not packed:
+        cached = cached.of(FLOAT)
     room = blocks * block_size + LANES
     own_scores = scores.at(code.thread() * room * group)
     # In turns: those that are long may be side by side.
@@ -92,8 +99,8 @@ def attend(
         start = (length - window).at_least(0) * window.at_most(1)
         slots = CacheSlots(code, tables.at(sequence * blocks), start, length, block_size)
         query = queries.at(row * width + kv_head * (group * head_dim))
-        keys = cached.at(kv_head * head_dim)
-        values = keys.at(kv_heads * head_dim)
+        keys = cached.at(kv_head * width_of_head)
+        values = keys.at(kv_heads * width_of_head)
 
         for head in range(0, group, HEADS_AT_ONCE):
             here = range(head, min(group, head + HEADS_AT_ONCE))
@@ -107,6 +114,7 @@ def attend(
                 vectors,
                 slot_size,
                 scale,
+                packed=packed,
             )
             output = found.at((sequence * heads + kv_head * group + head) * head_dim)
             at_once = max(1, SUMS_AT_ONCE // len(here))
@@ -115,9 +123,11 @@ def attend(
                 sums = [[Variable(code, code.zeros(FLOAT)) for _ in columns] for _ in here]
                 with slots() as (position, slot):
                     value = values.at(slot * slot_size)
-                    parts = [value.load(each * LANES, LANES) for each in columns]
+                    parts = [value.load(each * LANES, LANES).to(FLOAT) for each in columns]
+                    by = _scale_of(value, head_dim) if packed else None
                     for weight, of_head in zip(weights, sums, strict=True):
-                        share = weight.load(position).spread()
+                        part_of = weight.load(position)
+                        share = (part_of if by is None else part_of * by).spread()
                         for summed, part in zip(of_head, parts, strict=True):
                             summed.value = share.times(part, summed.value)
                 for at, (total, of_head) in enumerate(zip(totals, sums, strict=True)):
@@ -134,6 +144,8 @@ def _weigh(
     vectors: int,
     slot_size: int,
     scale: float,
+    *,
+    packed: bool,
 ) -> list[Value]:
     """Write what each token weighs to each of some heads, times something; returns what all tokens
     weigh together, to each."""
@@ -144,17 +156,23 @@ def _weigh(
         # Two sums, since each addition waits for the one before.
         sums = [[code.zeros(FLOAT), code.zeros(FLOAT)] for _ in queries]
         for at in range(vectors):
-            here = key.load(at * LANES, LANES)
+            here = key.load(at * LANES, LANES).to(FLOAT)
             for of_head, part in zip(sums, parts, strict=True):
                 of_head[at % 2] = part[at].times(here, of_head[at % 2])
+        by = _scale_of(key, vectors * LANES) * scale if packed else scale
         for of_head, weight, most in zip(sums, weights, highest, strict=True):
-            score = (of_head[0] + of_head[1]).sum() * scale
+            score = (of_head[0] + of_head[1]).sum() * by
             weight.store(position, score)
             most.value = most.value.at_least(score)
     return [
         _shares(code, weight, most.value, slots)
         for weight, most in zip(weights, highest, strict=True)
     ]
+
+
+def _scale_of(head: Pointer, head_dim: int) -> Value:
+    """What the numbers of a packed head are multiplied by."""
+    return head.at(head_dim).of(FLOAT).load(0)
 
 
 def _shares(code: Code, weights: Pointer, highest: Value, slots: CacheSlots) -> Value:

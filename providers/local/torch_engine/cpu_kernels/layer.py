@@ -124,7 +124,7 @@ class Room:
     gated=FLOAT,
     rotations=FLOAT,
     slots=INT64,
-    cached=FLOAT,
+    cached=INT8,
     scores=FLOAT,
     numbers=INT64,
     tables=INT64,
@@ -183,6 +183,7 @@ def layer(
     norms_results: bool,
     activation: str,
     bits: int,
+    packed: bool,
 ) -> None:
     """See `decoder.Step.layer`; `added` is what the layer before adds, and becomes this one's.
 
@@ -227,6 +228,7 @@ def layer(
         head_dim=head_dim,
         pairs=pairs,
         head_epsilon=epsilon if norms_heads else None,
+        packed=packed,
     )
     code.wait_for_all()
     attend.within(
@@ -247,6 +249,7 @@ def layer(
         head_dim=head_dim,
         block_size=block_size,
         scale=scale,
+        packed=packed,
     )
     code.wait_for_all()
     multiply(attended, queries, out_weights, out_bias, out)

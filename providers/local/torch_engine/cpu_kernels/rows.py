@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from providers.local.torch_engine.cpu_kernels.code import (
     FLOAT,
+    INT8,
+    INT32,
     INT64,
     LANES,
     Code,
@@ -13,6 +15,7 @@ from providers.local.torch_engine.cpu_kernels.code import (
     exp,
 )
 from providers.local.torch_engine.cpu_kernels.library import kernel
+from providers.local.torch_engine.model.kv_cache import LEAST_SCALE, SCALE_BYTES
 
 ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
 """Those that there is a kernel for; see `torch_step.ACTIVATIONS`."""
@@ -85,7 +88,7 @@ def gate(
     key_norm=FLOAT,
     rotations=FLOAT,
     slots=INT64,
-    cached=FLOAT,
+    cached=INT8,
     rows=None,
 )
 def turn_and_write(
@@ -103,6 +106,7 @@ def turn_and_write(
     head_dim: int,
     pairs: int,
     head_epsilon: float | None,
+    packed: bool,
 ) -> None:
     """Turn the queries and keys of rows, in place, and write keys and values into the cache.
 
@@ -112,11 +116,12 @@ def turn_and_write(
         query_norm, key_norm: weights of the norms of each head, `[head_dim]`.
         rotations: `[rows, pairs, 2]`, complex numbers.
         slots: of the cache, `[rows]`.
-        cached: `[slots, 2 * kv_heads, head_dim]`.
+        cached: `[slots, 2 * kv_heads, head_dim]`; see `packed`.
         rows: how many there are.
         query_heads, kv_heads, head_dim: of the model.
         pairs: how many pairs of dimensions of a head turn; they are the first ones.
         head_epsilon: of the norms of heads; None if there are none.
+        packed: whether the cache has 8 bits a number, and a scale for each head; see `kv_cache`.
     """
     width = (query_heads + 2 * kv_heads) * head_dim
     turned = query_heads + kv_heads
@@ -132,10 +137,32 @@ def turn_and_write(
             x, y = pair.load(0), pair.load(1)
             pair.store(0, x * real - y * imaginary)
             pair.store(1, y * real + x * imaginary)
-        into = cached.at(slots.load(row) * (2 * kv_heads * head_dim))
-        keys = here.at(query_heads * head_dim)
-        with code.loop(2 * kv_heads * head_dim, step=LANES) as at:
-            into.store(at, keys.load(at, LANES))
+        keys, slot = here.at(query_heads * head_dim), slots.load(row)
+        if packed:
+            size = head_dim + SCALE_BYTES
+            with code.loop(2 * kv_heads) as head:
+                into = cached.at((slot * (2 * kv_heads) + head) * size)
+                _pack(code, keys.at(head * head_dim), into, head_dim)
+        else:
+            into = cached.of(FLOAT).at(slot * (2 * kv_heads * head_dim))
+            with code.loop(2 * kv_heads * head_dim, step=LANES) as at:
+                into.store(at, keys.load(at, LANES))
+
+
+def _pack(code: Code, head: Pointer, into: Pointer, head_dim: int) -> None:
+    """Write a head with 8 bits a number, and its scale behind them; as `kv_cache.packed`."""
+    largest, nothing = Variable(code, code.zeros(FLOAT)), Variable(code, code.zeros(FLOAT))
+    with code.loop(head_dim, step=LANES) as at:
+        values = head.load(at, LANES)
+        largest.value = largest.value.at_least(code.call("llvm.fabs", values))
+        # What is no number is none in the scale.
+        nothing.value = values.times(0.0, nothing.value)
+    scale = (largest.value.largest() * (1 / 127)).at_least(LEAST_SCALE) + nothing.value.sum()
+    into.at(head_dim).of(FLOAT).store(0, scale)
+    by = scale.spread()
+    with code.loop(head_dim, step=LANES) as at:
+        numbers = code.call("llvm.rint", head.load(at, LANES) / by)
+        into.store(at, numbers.to(INT32).to(INT8))
 
 
 def _norm_heads(

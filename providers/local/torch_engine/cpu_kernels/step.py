@@ -31,9 +31,12 @@ class CPUKernels:
         decoder: the model, which `supports`.
         block_size: tokens in a block of the cache.
         apart: see `ForwardStep`.
+        packed: whether the cache is; see `kv_cache`.
     """
 
-    def __init__(self, decoder: Decoder, block_size: int, *, apart: bool = False) -> None:
+    def __init__(
+        self, decoder: Decoder, block_size: int, *, apart: bool = False, packed: bool = False
+    ) -> None:
         epsilon = decoder.norm.epsilon
         sizes = {"kv_heads": decoder.kv_heads, "head_dim": decoder.head_dim}
         # All layers are alike in this.
@@ -52,10 +55,11 @@ class CPUKernels:
                 query_heads=decoder.heads,
                 pairs=rope.dimensions // 2,
                 head_epsilon=epsilon if norms_heads else None,
+                packed=packed,
             )
             for rope in decoder.ropes
         ]
-        attention = {"heads": decoder.heads, "block_size": block_size}
+        attention = {"heads": decoder.heads, "block_size": block_size, "packed": packed}
         scale = decoder.attention_scale
         self.attend = attend.compiled(**sizes, **attention, scale=scale)
         # By their layers, of those that one kernel computes.
@@ -110,10 +114,12 @@ def supports(decoder: Decoder) -> bool:
     )
 
 
-def step_of(decoder: Decoder, chunks: Sequence[Chunk], block_size: int) -> CPUStep:
+def step_of(
+    decoder: Decoder, chunks: Sequence[Chunk], block_size: int, *, packed: bool = False
+) -> CPUStep:
     """The step of these chunks alone; see `self_check`."""
     _, _, where = located(decoder, chunks, block_size)
-    return CPUKernels(decoder, block_size)(*where)
+    return CPUKernels(decoder, block_size, packed=packed)(*where)
 
 
 class CPUStep(TorchStep):

@@ -66,11 +66,7 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """
     found: dict[str, StoredTensor] = {}
     for path in weight_files(folder):
-        with path.open("rb") as file:
-            (size,) = struct.unpack("<Q", file.read(8))
-            if size > path.stat().st_size:
-                raise ValueError(f"{path.name} is damaged")
-            header: dict[str, Any] = json.loads(file.read(size))
+        _, header = header_of(path)
         for name, tensor in header.items():
             if name != "__metadata__":
                 begin, end = tensor["data_offsets"]
@@ -78,6 +74,20 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
                     path, tensor["dtype"], tuple(tensor["shape"]), end - begin
                 )
     return found
+
+
+def header_of(path: Path) -> tuple[int, dict[str, Any]]:
+    """Where the numbers of a safetensors file begin, and what its header says of each tensor.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    with path.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        if size > path.stat().st_size:
+            raise ValueError(f"{path.name} is damaged")
+        header: dict[str, Any] = json.loads(file.read(size))
+    return 8 + size, header
 
 
 def weights_of(names: Collection[str], stored: StoredFormat) -> dict[str, dict[str, str]]:

@@ -10,18 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
 from providers.base import ProviderStartError
+from providers.local.models import store as model_store
 from providers.local.residency.host import Footprint
-from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
+from providers.local.torch_engine.config import CUDA_BYTES, DraftConfig, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import state_shapes, why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
+from providers.local.torch_engine.model.kv_cache import CacheShape
 from providers.local.torch_engine.model.linear import PACKED
 from providers.local.torch_engine.model.recurrent.states import affordable
+
+MOST = 2**24
+"""Tokens of a context that nothing bounds."""
 
 INT8_BYTES = 1 + 2 / 32
 """Of a weight of 8 bits: itself, and its part of a scale."""
@@ -85,6 +90,9 @@ def footprint(
     read = counts.all * dtype.itemsize
     if not generates:
         return Footprint({place: read}, read)
+    # In main memory they are where they would wait already, and what looks at pictures can't wait.
+    takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    parks = 0 if place == "cpu" or takes_pictures else read
     stays = read
     loading = read
     if why_not(architecture) is None:
@@ -98,7 +106,23 @@ def footprint(
                 loading = kept.stat().st_size
     cache = cache_bytes(architecture, config, dtype, context_length, stays)
     beside = 0 if place == "cpu" else CUDA_BYTES
-    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache)
+    if isinstance(config.speculation, DraftConfig):
+        known = [getattr(architecture.get_text_config(), "max_position_embeddings", None)]
+        longest = min(each for each in (*known, context_length, MOST) if each is not None)
+        draft = _draft(config, config.speculation, longest)
+        # It stays with its model, and leaves with it.
+        loading, stays, parks = loading + draft, stays + draft, 0
+    return Footprint({place: max(loading, stays) + cache + beside}, stays, cache, parks)
+
+
+def _draft(config: TorchConfig, settings: DraftConfig, longest: int) -> int:
+    """What a draft takes: its weights, and its cache."""
+    from providers.local.torch_engine.drafts import draft_config
+
+    folder = model_store.resolve(settings.draft)
+    own = draft_config(config, settings)
+    found = footprint(settings.draft, folder, own, longest, generates=True)
+    return max(found.needs.values())
 
 
 def with_adapters(model: Footprint, folders: Sequence[Path], config: TorchConfig) -> Footprint:
@@ -173,8 +197,9 @@ def cache_bytes(
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
     shapes = state_shapes(text)
-    layers = text.num_hidden_layers - len(shapes)
-    token = layers * 2 * kv_heads * head_dim * dtype.itemsize
+    attends = [True] * (text.num_hidden_layers - len(shapes))
+    kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
+    token = CacheShape(attends, kv_heads, head_dim, kind).bytes_per_token
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights

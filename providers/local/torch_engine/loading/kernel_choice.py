@@ -19,7 +19,7 @@ from providers.local.torch_engine.model.decoder import Decoder
 log = logging.getLogger(__name__)
 
 
-def choose_kernels(name: str, wanted: str, decoder: Decoder) -> str:
+def choose_kernels(name: str, wanted: str, decoder: Decoder, *, packed: bool = False) -> str:
     """What computes beside the matrix products: `triton`, `llvm` or `sdpa`; see `TorchConfig`.
 
     Raises:
@@ -28,7 +28,7 @@ def choose_kernels(name: str, wanted: str, decoder: Decoder) -> str:
     chosen = _suitable(decoder) if wanted == "auto" else wanted
     if chosen == "sdpa":
         return chosen
-    fault = _fault(chosen, decoder)
+    fault = _fault(chosen, decoder, packed=packed)
     if fault is None:
         return chosen
     if wanted == chosen:
@@ -106,8 +106,8 @@ def _llvm_supports(decoder: Decoder) -> bool:
     return supports(decoder)
 
 
-def _fault(kernels: str, decoder: Decoder) -> str | None:
-    """What keeps the model from running in these kernels: they are tried."""
+def _fault(kernels: str, decoder: Decoder, *, packed: bool) -> str | None:
+    """What keeps the model from running in these kernels, with such a cache: they are tried."""
     if decoder.scores_unusually:
         return (
             "its attention has bounded scores, sinks or queries that grow, which they don't compute"
@@ -122,10 +122,12 @@ def _fault(kernels: str, decoder: Decoder) -> str | None:
         if kernels == "triton":
             from providers.local.torch_engine.kernels.kernel_runner import step_of
         else:
-            from providers.local.torch_engine.cpu_kernels.step import step_of
+            from providers.local.torch_engine.cpu_kernels.step import step_of as cpu_step_of
+
+            step_of = partial(cpu_step_of, packed=packed)
     except ImportError as error:
         return str(error)
-    return find_fault(decoder, BLOCK_SIZE, step_of)
+    return find_fault(decoder, BLOCK_SIZE, step_of, packed=packed)
 
 
 def _may_serve(package: str, decoder: Decoder, kernels: str) -> bool:

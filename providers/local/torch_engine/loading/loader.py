@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from providers.local.models.quantized import is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
-from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.config import DraftConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -48,6 +48,7 @@ from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
+    from providers.local.torch_engine.scheduling.draft import Draft
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,9 @@ class LoadedModel:
         states: who has which, where its layers have some.
         cache_bytes: what the KV cache and the states take; None where it grows with each sequence.
         adapters: reads adapters for it; None where it runs on transformers' own code.
+        weights: what has them: a `Decoder`, or transformers' own model.
+        longest: the tokens of a sequence for which there is a place, were there memory for them.
+        draft: the smaller model that goes ahead of it, where it has one.
         vision: what it makes of pictures; None if it takes text alone.
     """
 
@@ -104,6 +108,9 @@ class LoadedModel:
     states: StateSlots | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
+    weights: object = None
+    longest: int = 0
+    draft: Draft | None = None
     vision: TorchVision | None = None
 
 
@@ -128,16 +135,17 @@ def load(
         ProviderStartError: the folder or the device won't do.
     """
     device = choose_device(config.device)
-    return where(current(device)(_load), name, folder, config, context_length, device)
+    return where(current(device)(load_here), name, folder, config, context_length, device)
 
 
-def _load(
+def load_here(
     name: str,
     folder: Path,
     config: TorchConfig,
     wanted_length: int | None,
     device: torch.device,
 ) -> LoadedModel:
+    """As `load`, in this thread."""
     dtype = choose_dtype(config.dtype, device)
     with _explained(name, folder):
         kept = kept_reading(folder)
@@ -161,12 +169,9 @@ def _load(
     context_length = _context_length(name, read.positions, wanted_length)
     if config.deterministic:
         _check_deterministic(name, device, dtype, read.unbatched)
-    limits = StepLimits(
-        sequences=config.max_sequences if unbatched is None else 1,
-        tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
-        scored_tokens=SCORED_TOKENS,
-    )
+    limits = limits_of(config, device, batched=unbatched is None)
     runner: Runner
+    weights: object
     long_rope: LongRope | None = None
     states: StateSlots | None = None
     cache_bytes: int | None = None
@@ -176,29 +181,27 @@ def _load(
         decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
         if quantization in linear.PACKED and kept is None:
             _keep_beside_weights(folder, read, quantization)
-        vocab_size = len(decoder.embedding)
+        vocab_size, weights = len(decoder.embedding), decoder
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
         runner, blocks, kernels, long_rope, states, cache_bytes = paged(
             name, decoder, context_length, limits, config
         )
     else:
         runner, vocab_size = unbatched
+        weights = runner.module
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
     vision = None
     if read.takes_pictures:
         spell = tokenizer.backend_tokenizer.id_to_token
         vision = _vision(name, folder, spell, vocab_size, device, dtype, config, read.unbatched)
-    room = blocks.total * BLOCK_SIZE
-    if room < context_length:
-        log.warning("%s: the KV cache has room for %d tokens only", name, room)
-    return LoadedModel(
+    loaded = LoadedModel(
         config=config,
         model=LocalModel(
             name=name,
             tokenizer=hub_tokenizer,
             vocabulary=vocabulary,
             vocab_size=vocab_size,
-            context_length=min(context_length, room),
+            context_length=with_room(name, context_length, blocks),
             stop_tokens=stop_tokens,
             tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
             vision=vision,
@@ -215,8 +218,32 @@ def _load(
         states=states,
         cache_bytes=cache_bytes,
         adapters=adapters,
+        weights=weights,
+        longest=context_length,
         vision=vision,
     )
+    if not isinstance(config.speculation, DraftConfig):
+        return loaded
+    from providers.local.torch_engine.drafts import load_draft
+
+    return replace(loaded, draft=load_draft(loaded, config.speculation))
+
+
+def limits_of(config: TorchConfig, device: torch.device, *, batched: bool) -> StepLimits:
+    """Of the steps of a model that is loaded with `config`."""
+    return StepLimits(
+        sequences=config.max_sequences if batched else 1,
+        tokens=config.max_step_tokens or max(STEP_TOKENS[device.type], config.max_sequences),
+        scored_tokens=SCORED_TOKENS,
+    )
+
+
+def with_room(name: str, context_length: int, blocks: BlockManager) -> int:
+    """How many tokens of a context the KV cache has room for."""
+    room = blocks.total * blocks.block_size
+    if room < context_length:
+        log.warning("%s: the KV cache has room for %d tokens only", name, room)
+    return min(context_length, room)
 
 
 def _vision(
@@ -356,6 +383,11 @@ def _unbatched(
         find_way,
     )
 
+    if config.kv_cache_dtype != "auto":
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: {config.kv_cache_dtype}', since"
+            f" {reason}: leave it out of the template."
+        )
     if config.quantization not in ("auto", "none"):
         raise ProviderStartError(
             f"The model '{name}' can't be quantized to {config.quantization}, since {reason}: set"

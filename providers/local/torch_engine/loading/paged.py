@@ -70,9 +70,17 @@ def paged(
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
+    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    is_packed = config.kv_cache_dtype == "int8"
+    if is_packed and (device.type != "cpu" or dtype != torch.float32):
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: int8' on '{device}' in"
+            f" {str(dtype).removeprefix('torch.')}: that is for CPUs and float32, or weights of"
+            " fewer bits there. Leave it out of the template."
+        )
     attends = [each.recurrence is None for each in decoder.layers]
-    shape = CacheShape(attends, decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype)
-    device = decoder.embedding.device
+    cache_dtype = torch.int8 if is_packed else dtype
+    shape = CacheShape(attends, decoder.kv_heads, decoder.head_dim, cache_dtype)
     block_bytes = shape.bytes_per_token * BLOCK_SIZE
     allowed = config.kv_cache
     if allowed <= 1:
@@ -92,7 +100,7 @@ def paged(
     positions = min(context_length, total * BLOCK_SIZE)
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    chosen = choose_kernels(name, config.kernels, decoder)
+    chosen = choose_kernels(name, config.kernels, decoder, packed=is_packed)
     prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
     runner: Runner
     if chosen == "triton":
@@ -118,7 +126,7 @@ def paged(
         from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
 
         apart = config.deterministic
-        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart)
+        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=is_packed)
         runner = PagedRunner(decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states)
     else:
         runner = PagedRunner(decoder, cache, apart=config.deterministic, states=states)

@@ -9,6 +9,7 @@ import torch
 
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
+from providers.local.torch_engine.model import kv_cache
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.torch_step import TorchStep
@@ -27,20 +28,34 @@ StepOf = Callable[[Decoder, Sequence[Chunk], int], ForwardStep]
 """The step of these chunks in kernels; the number is that of tokens in a block of the cache."""
 
 
-def find_fault(decoder: Decoder, block_size: int, step_of: StepOf) -> str | None:
+def find_fault(
+    decoder: Decoder, block_size: int, step_of: StepOf, *, packed: bool = False
+) -> str | None:
     """What is wrong with a step in kernels; None if nothing is.
 
     Each operation is given random numbers, for one layer of every kind that the model has; with
     some prompts and replies in the step, and with replies alone.
+
+    Args:
+        decoder: the model.
+        block_size: tokens in a block of the cache.
+        step_of: makes the step.
+        packed: whether the cache is; see `kv_cache`.
     """
     replies = [each for each in SEQUENCES if each[0] == 1]
-    return _find_fault(decoder, block_size, step_of, SEQUENCES) or _find_fault(
-        decoder, block_size, step_of, replies
-    )
+    for sequences in (SEQUENCES, replies):
+        if fault := _find_fault(decoder, block_size, step_of, sequences, packed=packed):
+            return fault
+    return None
 
 
 def _find_fault(
-    decoder: Decoder, block_size: int, step_of: StepOf, sequences: Sequence[tuple[int, int]]
+    decoder: Decoder,
+    block_size: int,
+    step_of: StepOf,
+    sequences: Sequence[tuple[int, int]],
+    *,
+    packed: bool,
 ) -> str | None:
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
     # Of the rotations, those of long sequences may be among them.
@@ -60,6 +75,8 @@ def _find_fault(
             x, hidden = draw(tokens, size), draw(tokens, size)
             qkv = draw(tokens, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
             cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
+            if packed:
+                cached = kv_cache.packed(cached)
             whole = type(step).layer is not ForwardStep.layer
             results = zip(
                 _operations(layer, step, x, hidden, qkv, cached, whole),
@@ -117,7 +134,7 @@ def _operations(
     yield "add", hidden
     queries = step.turn_and_write(qkv, layer, cached)
     yield "turned queries", queries
-    yield "written cache", cached
+    yield "written cache", kv_cache.unpacked(cached)
     yield "attention", step.attend(queries, cached, layer)
     # The MLP's own product, since it alone knows its size.
     mlp = layer.mlp if isinstance(layer.mlp, GatedMLP) else layer.mlp.each[0]

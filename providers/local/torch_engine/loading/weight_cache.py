@@ -13,6 +13,7 @@ import logging
 import os
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine import formats
 from providers.local.torch_engine.cpu_kernels import packing, products
 from providers.local.torch_engine.cpu_kernels.products import PackedLinear
+from providers.local.torch_engine.formats.weight_files import header_of
 from providers.local.torch_engine.loading import architectures, recurrences, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
@@ -39,6 +41,9 @@ from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
 from providers.local.torch_engine.model.recurrent.short_conv import ShortConv
 
 log = logging.getLogger(__name__)
+
+_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Tensors that are read at the same time."""
 
 CLASSES = {
     each.__name__: each
@@ -68,11 +73,11 @@ def read(folder: Path, quantization: str) -> Decoder | None:
             metadata = kept.metadata()
             if not metadata or metadata.get("source") != _source(folder):
                 return None
-            # Not as a part of the mapped file: memory of its own has larger pages.
-            tensors = {name: kept.get_tensor(name).clone() for name in kept.keys()}  # noqa: SIM118
+            mapped = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
+            tensors, sums = _copied(file, mapped)
     except (OSError, SafetensorError):
         return None
-    if metadata.get("sum") != _sum(metadata["decoder"], tensors):
+    if metadata.get("sum") != _sum(metadata["decoder"], sums):
         log.warning("the weights in %s are damaged, and made anew", file)
         return None
     made = _rebuilt(json.loads(metadata["decoder"]), tensors)
@@ -87,7 +92,7 @@ def write(folder: Path, decoder: Decoder, quantization: str) -> None:
     metadata = {
         "decoder": described,
         "source": _source(folder),
-        "sum": _sum(described, tensors),
+        "sum": _sum(described, {name: _sum_of(each) for name, each in tensors.items()}),
     }
     file = file_in(folder, quantization)
     try:
@@ -109,13 +114,47 @@ def write(folder: Path, decoder: Decoder, quantization: str) -> None:
         log.info("the weights are kept in %s", file)
 
 
-def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """What changes with any part of a decoder that was kept: a few gigabytes a second."""
-    total = zlib.crc32(described.encode())
-    for name in sorted(tensors):
-        numbers = tensors[name].contiguous().flatten().view(torch.uint8).numpy()
-        total = zlib.crc32(numbers, zlib.crc32(name.encode(), total))
-    return f"{total:08x}"
+def _copied(
+    file: Path, mapped: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """Tensors of a file in memory of their own, which has larger pages than a file that is mapped,
+    and their sums. They are read straight into it, several at once, the largest first.
+
+    Raises:
+        OSError: the file ends before they do.
+    """
+    start, header = header_of(file)
+
+    def read(name: str) -> tuple[str, torch.Tensor, int]:
+        # Of what is mapped nothing but the shape is looked at.
+        own = torch.empty_like(mapped[name])
+        begin, _ = header[name]["data_offsets"]
+        into, done = memoryview(_bytes_of(own)), 0
+        while done < len(into):
+            count = os.preadv(opened.fileno(), [into[done:]], start + begin + done)
+            if not count:
+                raise OSError(f"{file} ends within '{name}'")
+            done += count
+        return name, own, _sum_of(own)
+
+    largest_first = sorted(mapped, key=lambda name: -mapped[name].nbytes)
+    with file.open("rb") as opened, ThreadPoolExecutor(_AT_ONCE, "reading") as threads:
+        found = list(threads.map(read, largest_first))
+    return {name: own for name, own, _ in found}, {name: total for name, _, total in found}
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    return tensor.contiguous().flatten().view(torch.uint8).numpy()
+
+
+def _sum_of(tensor: torch.Tensor) -> int:
+    """What changes with any of its numbers: a gigabyte a second and core, at least."""
+    return zlib.crc32(_bytes_of(tensor))
+
+
+def _sum(described: str, sums: Mapping[str, int]) -> str:
+    """What changes with any part of a decoder that was kept, by the sums of its tensors."""
+    return f"{zlib.crc32(json.dumps([described, sorted(sums.items())]).encode()):08x}"
 
 
 def _source(folder: Path) -> str:
@@ -124,7 +163,7 @@ def _source(folder: Path) -> str:
         *(architectures, convolution, decoder_module, experts, gated_delta, gated_mlp, packing),
         *(products, recurrences, short_conv, weights),
     )
-    files = [str(each.__file__) for each in modules]
+    files = [__file__, *(str(each.__file__) for each in modules)]
     return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch.nn import functional
 
+from providers.local.torch_engine.model.kv_cache import unpacked
+
 
 class Scores(NamedTuple):
     """How much of each other tokens look at.
@@ -95,13 +97,13 @@ class SequenceSpan:
     def _read(self, layer: torch.Tensor, window: int | None) -> torch.Tensor:
         """Keys and values that the step's tokens may look at: `[length, 2 * kv_heads, head_dim]`.
 
-        A view where the blocks lie side by side, else a copy.
+        A view where the blocks lie side by side and are not packed, else a copy.
         """
         first = self._first_visible(window)
         if self._slots is None:
             start = self.blocks[0] * self._block_size
-            return layer[start + first : start + self.length]
-        return layer.index_select(0, self._slots[first:])
+            return unpacked(layer[start + first : start + self.length])
+        return unpacked(layer.index_select(0, self._slots[first:]))
 
     def _mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
         """What is added to the scores of the step's tokens and of those that `_read` gives."""

@@ -17,6 +17,7 @@ from providers.local.torch_engine.model.attention import (
     Span,
     attended_unusually,
 )
+from providers.local.torch_engine.model.kv_cache import is_packed, unpacked
 
 LONGEST = 384
 """Tokens of a sequence in a group: to copy more takes longer than an operation of its own."""
@@ -59,8 +60,11 @@ class DecodeGroup:
         if window not in self._visible:
             self._visible[window] = self._look(window, queries.dtype)
         slots, mask = self._visible[window]
-        cached = self._gathered[: len(slots)]
-        torch.index_select(layer, 0, slots, out=cached)
+        if is_packed(layer):
+            cached = unpacked(layer.index_select(0, slots))
+        else:
+            cached = self._gathered[: len(slots)]
+            torch.index_select(layer, 0, slots, out=cached)
         cached = cached.view(count, -1, 2 * kv_heads, head_dim).transpose(1, 2)
         if scores.are_unusual:
             query = queries[self.rows].view(count, heads, 1, head_dim)

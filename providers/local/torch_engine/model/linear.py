@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -19,6 +20,23 @@ PACKED_FOR = 8
 """Rows that oneDNN lays weights out for: that is quick for a single one too, and for hundreds."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainLinear:
+    """PyTorch's own product.
+
+    Attributes:
+        weight: `[outputs, inputs]`.
+        bias: `[outputs]`, if there is one.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product of `x`, `[tokens, inputs]`."""
+        return functional.linear(x, self.weight, self.bias)
+
+
 def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     """The weight as it is; on a CPU in float32 in oneDNN's own layout.
 
@@ -27,7 +45,7 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     is another where there are many inputs.
     """
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not has_onednn():
-        return lambda x: functional.linear(x, weight, bias)
+        return PlainLinear(weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
     product = torch.ops.mkldnn._linear_pointwise
     return lambda x: product(x, packed, bias, "none", [], "")

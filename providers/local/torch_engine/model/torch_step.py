@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from providers.local.torch_engine.model import kv_cache
 from providers.local.torch_engine.model.attention import Scores, Span, attend
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
 
@@ -90,7 +91,7 @@ class TorchStep(ForwardStep):
             decoder.ropes[layer.rope].apply(rows, turns)
         if (scales := self._query_scales[layer.rope]) is not None:
             heads[:, : decoder.heads] *= scales.to(heads.dtype)
-        cached.index_copy_(0, self._slots, heads[:, decoder.heads :])
+        kv_cache.write(cached, self._slots, heads[:, decoder.heads :])
         return heads[:, : decoder.heads]
 
     def _norm_heads(self, heads: torch.Tensor, layer: Layer) -> None:

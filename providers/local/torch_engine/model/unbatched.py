@@ -71,6 +71,12 @@ class UnbatchedModel:
         self.lengths = rope_lengths(self._config)
 
     @property
+    def module(self) -> torch.nn.Module:
+        """transformers' own."""
+        module: torch.nn.Module = self._module
+        return module
+
+    @property
     def keeps(self) -> bool:
         """Whether it keeps anything of a sequence."""
         return self._kept_as is not None
@@ -133,6 +139,11 @@ class UnbatchedRunner:
         self._way = way
         self._nothing = torch.empty(0, vocab_size)
         self._kept: WeakKeyDictionary[sequence.TorchSequence, Kept] = WeakKeyDictionary()
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """transformers' own, which has the weights."""
+        return self._model.module
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; sequences of which one runs at a time never await a token."""

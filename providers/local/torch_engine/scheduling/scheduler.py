@@ -13,7 +13,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
-from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesses
+from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesser, GuessRoom
 from providers.local.torch_engine.scheduling.state_slots import Save, StateSlots
 
 
@@ -78,7 +78,7 @@ class TorchScheduler:
         blocks: the memory of the KV cache.
         limits: of a step.
         prefix_cache: whether what was computed is looked for and kept.
-        speculates: whether tokens are guessed.
+        guesser: says what may come next, if something does.
         slowdown: how many times as long as without it a step may take with a part of a long prompt
             beside replies.
         long_rope: what long sequences turn by, where that is something else.
@@ -91,7 +91,7 @@ class TorchScheduler:
         limits: StepLimits,
         *,
         prefix_cache: bool,
-        speculates: bool = False,
+        guesser: Guesser | None = None,
         slowdown: float = 2.0,
         long_rope: LongRope | None = None,
         states: StateSlots | None = None,
@@ -102,7 +102,7 @@ class TorchScheduler:
         self._blocks = blocks
         self._prefix_cache = prefix_cache
         # What is turned otherwise once it is long would have to be sent back amid its guesses.
-        self._speculates = speculates and long_rope is None
+        self._guesser = guesser if long_rope is None else None
         self._long_rope = long_rope
         self._states = states
         if states is not None:
@@ -124,8 +124,8 @@ class TorchScheduler:
         """Queue a sequence."""
         self._places[sequence] = (sequence.generation.sampling.priority, next(self._arrivals))
         self._patient += self._can_wait(sequence)
-        if self._speculates:
-            sequence.guesses = Guesses()
+        if self._guesser is not None:
+            self._guesser.begins(sequence)
         self._queue(sequence)
 
     def drop(self, sequences: set[TorchSequence]) -> None:
@@ -216,10 +216,15 @@ class TorchScheduler:
             if self._blocks.register(block, sequence.block_hash(index, size)):
                 batch.registered.append(block)
 
-    def guessed_right(self, batch: StepBatch, sequence: TorchSequence, tokens: int) -> None:
-        """So many tokens that were guessed for `sequence` are its own, and in the cache."""
-        self.register(batch, Chunk(sequence, tokens))
-        sequence.computed += tokens
+    def guessed_right(self, batch: StepBatch, chunk: Chunk, right: int) -> None:
+        """The first so many of the tokens that were guessed with `chunk` were what came, and are in
+        the cache."""
+        sequence = chunk.sequence
+        if not sequence.ended:
+            self.register(batch, Chunk(sequence, right))
+            sequence.computed += right
+        assert self._guesser is not None
+        self._guesser.settle(sequence, len(chunk.guessed), right, len(batch.chunks))
 
     def advance(self, chunk: Chunk) -> None:
         """A chunk is in the cache, or will be before anything is read from it."""
@@ -259,19 +264,23 @@ class TorchScheduler:
     def _guess(self, batch: StepBatch) -> None:
         """Add guesses to a step in which all sequences decode, as far as there is memory left."""
         chunks = batch.chunks
-        if not self._speculates or not 0 < len(chunks) <= MOST_ROWS // 2:
+        guesser, count = self._guesser, len(chunks)
+        if guesser is None or not 0 < count <= MOST_ROWS // 2:
             return
         if any(chunk.tokens > 1 or not chunk.samples for chunk in chunks):
             return
-        room = MOST_ROWS // len(chunks) - 1
+        room = MOST_ROWS // count - 1
+        asked: dict[int, GuessRoom] = {}
         for place, chunk in enumerate(chunks):
             sequence = chunk.sequence
             left = sequence.generation.max_tokens - sequence.completion_tokens - 1
-            if sequence.guesses is None or left < 1 or sequence.scores_prompt:
-                continue
-            guessed = sequence.guesses.next(sequence.token_ids, min(room, left), len(chunks))
-            if guessed and self._has_room(sequence, sequence.computed + 1 + len(guessed)):
-                chunks[place] = chunk._replace(guessed=guessed)
+            if left >= 1 and not sequence.scores_prompt:
+                asked[place] = GuessRoom(sequence, min(room, left))
+        guesses = guesser.guess(list(asked.values()), count)
+        for (place, each), guessed in zip(asked.items(), guesses, strict=True):
+            end = each.sequence.computed + 1 + len(guessed)
+            if guessed and self._has_room(each.sequence, end):
+                chunks[place] = chunks[place]._replace(guessed=guessed)
 
     def _has_room(self, sequence: TorchSequence, tokens: int) -> bool:
         """Blocks for the first `tokens` tokens, if nobody has to give way for them."""

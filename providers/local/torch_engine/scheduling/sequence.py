@@ -27,7 +27,7 @@ class TorchSequence(LocalSequence):
         hashes: of the full blocks, as far as they were asked for.
         turns_from: the row of the rotations that its first token turns by; see `LongRope`.
         counts: of its tokens, kept by the sampler where penalties need them.
-        guesses: of what comes next, where the engine speculates.
+        guesses: of what comes next, where the engine reads them off the sequence itself.
         adapter: what it is computed with besides the model's own weights.
         is_long: whether what it began with takes more than a step.
         pictures: in its prompt; None if there are none.

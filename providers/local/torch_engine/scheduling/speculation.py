@@ -1,14 +1,18 @@
-"""Tokens that a sequence may well say next, read off what it has said and heard before.
+"""Tokens that a sequence may well say next, computed with the step before it is known whether.
 
-An edit, a summary or a table repeats what is in its prompt. So where the last tokens of a sequence
-stand earlier in it, what followed there is computed with the next step, at little more than the
-price of one token; of it is taken what would have been chosen anyway (prompt lookup, as in
-arXiv:2304.04487). Every token is drawn as it would be without, so that a reply is the same.
+A step with several tokens of a sequence takes little more time than one with a single one. So what
+may come is computed with the next step, and of it is taken what would have been chosen anyway.
+Every token is drawn as it would be without, so that a reply is the same whoever guesses:
+`NgramGuesser` here, from what a sequence has said and heard before, or a smaller model (`draft`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 GRAM = 3
 """Tokens that have to be the same: of two, every other place in a text is like another one."""
@@ -33,18 +37,107 @@ steps."""
 NARROWEST = 2
 
 
-class Guesses:
-    """What one sequence may go on with, and whether guessing has paid so far.
+class Account:
+    """What guessing has brought a sequence so far, in steps.
 
-    It keeps an account in steps: a guess costs, one that was right brings in a step, and every step
-    earns a little, so that it never loses more than that, and tries again now and then.
+    A guess costs, one that was right brings in a step, and every step earns a little, so that it
+    never loses more than that, and tries again now and then.
+
+    Args:
+        at_first: what there is of it.
     """
+
+    def __init__(self, at_first: float = AT_FIRST) -> None:
+        self._steps = at_first
+        self._width = NARROWEST
+
+    def width(self, most: int, cost: float) -> int:
+        """How many to guess for the next step; 0 where that would not pay.
+
+        Args:
+            most: how many there is room for.
+            cost: of one, in steps.
+        """
+        self._steps = min(AT_MOST, self._steps + EARNED)
+        width = min(most, self._width, int(self._steps / cost))
+        return 0 if width < min(NARROWEST, most) else width
+
+    def spend(self, steps: float) -> None:
+        """So much was paid, whatever comes of it."""
+        self._steps -= steps
+
+    def settle(self, guessed: int, right: int, cost: float = 0.0) -> None:
+        """So many were guessed with a step, of which the first so many were right.
+
+        Args:
+            guessed: how many.
+            right: how many of them.
+            cost: of one, in steps, as far as it was not spent.
+        """
+        self._steps += right - guessed * cost
+        self._width = 2 * self._width if right == guessed else max(NARROWEST, right)
+        self._width = min(self._width, MOST_ROWS)
+
+
+class GuessRoom(NamedTuple):
+    """A sequence of a step, and how many of its next tokens there is room for."""
+
+    sequence: TorchSequence
+    most: int
+
+
+class Guesser(Protocol):
+    """Says what sequences may go on with."""
+
+    def begins(self, sequence: TorchSequence) -> None:
+        """There is one more."""
+
+    def guess(self, asked: Sequence[GuessRoom], sequences: int) -> Sequence[tuple[int, ...]]:
+        """What may come after the tokens of each; nothing where it would not pay.
+
+        Args:
+            asked: for which.
+            sequences: how many the step computes.
+        """
+
+    def settle(self, sequence: TorchSequence, guessed: int, right: int, sequences: int) -> None:
+        """So many were guessed for a sequence with the last step, of which the first so many were
+        right."""
+
+
+class NgramGuesser:
+    """Reads guesses off what each sequence has said and heard before; see `Guesser`.
+
+    An edit, a summary or a table repeats what is in its prompt. So where the last tokens of a
+    sequence stand earlier in it, what followed there may follow again (prompt lookup, as in
+    arXiv:2304.04487).
+    """
+
+    def begins(self, sequence: TorchSequence) -> None:
+        """See `Guesser`."""
+        sequence.guesses = Guesses()
+
+    def guess(self, asked: Sequence[GuessRoom], sequences: int) -> Sequence[tuple[int, ...]]:
+        """See `Guesser`."""
+        return [
+            () if guesses is None else guesses.next(each.token_ids, most, sequences)
+            for each, most in asked
+            for guesses in (each.guesses,)
+        ]
+
+    def settle(self, sequence: TorchSequence, guessed: int, right: int, sequences: int) -> None:
+        """See `Guesser`."""
+        if sequence.guesses is not None:
+            sequence.guesses.settle(guessed, right, sequences)
+
+
+class Guesses:
+    """What one sequence may go on with."""
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}
         self._known = 0
-        self._account = AT_FIRST
-        self._width = NARROWEST
+        self._account = Account()
 
     def next(self, token_ids: Sequence[int], most: int, sequences: int) -> tuple[int, ...]:
         """What may come after `token_ids`, `most` tokens at most; nothing where it would not pay.
@@ -54,19 +147,17 @@ class Guesses:
             most: how many there is room for.
             sequences: how many the step computes.
         """
-        self._account = min(AT_MOST, self._account + EARNED)
-        width = min(most, self._width, int(self._account / cost_of_one(sequences)))
-        if width < min(NARROWEST, most) or width < 1 or len(token_ids) <= GRAM:
+        width = self._account.width(most, cost_of_one(sequences))
+        if not width or len(token_ids) <= GRAM:
             return ()
         self._learn(token_ids)
         at = self._after.get(tuple(token_ids[-GRAM:]))
         return () if at is None else tuple(token_ids[at : at + width])
 
     def settle(self, guessed: int, right: int, sequences: int) -> None:
-        """So many were guessed with a step, of which the first so many were right."""
-        self._account += right - guessed * cost_of_one(sequences)
-        self._width = 2 * self._width if right == guessed else max(NARROWEST, right)
-        self._width = min(self._width, MOST_ROWS)
+        """So many were guessed with a step of so many sequences, of which the first so many were
+        right."""
+        self._account.settle(guessed, right, cost_of_one(sequences))
 
     def _learn(self, token_ids: Sequence[int]) -> None:
         """Where each few tokens are followed by more; of those that come again, the last place."""

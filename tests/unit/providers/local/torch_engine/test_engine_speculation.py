@@ -16,10 +16,11 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 
 from llama_compat.types import StopReason, TopPSamplingStrategy
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.engine import speculates
+from providers.local.torch_engine.engine import guesser_of
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.scheduling import scheduler
+from providers.local.torch_engine.scheduling import speculation
+from providers.local.torch_engine.scheduling.speculation import NgramGuesser
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, make_architecture, running
 from tests.unit.providers.local.torch_engine.test_engine import (
@@ -68,7 +69,7 @@ class Oracle:
 @pytest.fixture(autouse=True)
 def oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Oracle, "said", {})
-    monkeypatch.setattr(scheduler, "Guesses", Oracle)
+    monkeypatch.setattr(speculation, "Guesses", Oracle)
 
 
 SAMPLINGS: dict[str, dict[str, Any]] = {
@@ -86,8 +87,8 @@ async def both(folder: Path, *prompts: tuple[int, ...], **options: Any) -> list[
     """What is said without guesses and with them, together; and the figures of each engine."""
     settings = {"max_step_tokens": 64, **options.pop("settings", {})}
     found = []
-    for speculation in ("none", "ngram"):
-        async with running(folder, speculation=speculation, **settings) as engine:
+    for guessing in ("none", "ngram"):
+        async with running(folder, speculation=guessing, **settings) as engine:
             replies = await asyncio.gather(
                 *(generate(engine, prompt, 60, **options) for prompt in prompts)
             )
@@ -211,8 +212,8 @@ class Alternating:
 
 async def test_a_grammar_is_asked_for_every_token(folder: Path) -> None:
     said = []
-    for speculation in ("none", "ngram"):
-        async with running(folder, speculation=speculation) as engine:
+    for guessing in ("none", "ngram"):
+        async with running(folder, speculation=guessing) as engine:
             constraint = Alternating()
             result = await generate(engine, TWICE, 60, constraint=constraint, ignore_eos=True)
             said.append(result.token_ids)
@@ -227,8 +228,8 @@ async def test_a_grammar_is_asked_for_every_token(folder: Path) -> None:
 def test_where_there_are_guesses(folder: Path) -> None:
     config = TorchConfig(device="cpu", quantization="none")
     loaded = load("tiny", folder, config, None)
-    assert speculates(loaded)
-    assert not speculates(replace(loaded, kernels="triton"))
-    assert not speculates(replace(loaded, batched=False))
+    assert isinstance(guesser_of(loaded), NgramGuesser)
+    assert guesser_of(replace(loaded, kernels="triton")) is None
+    assert guesser_of(replace(loaded, batched=False)) is None
     without = config.model_copy(update={"speculation": "none"})
-    assert not speculates(replace(loaded, config=without))
+    assert guesser_of(replace(loaded, config=without)) is None

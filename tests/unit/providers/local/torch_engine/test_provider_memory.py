@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch'")
 
+import torch
+
 from llama_compat.distribution.residency import ModelStay, ResidencySettings
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -20,12 +22,16 @@ from llama_compat.types import (
     RerankRequest,
     SamplingParams,
     StreamComplete,
+    TextDelta,
     UserMessage,
 )
-from providers.base import ProviderModel
+from providers.base import ProviderModel, ProviderStartError
+from providers.local.residency.host import Footprint
 from providers.local.residency.residency import Residency
 from providers.local.residency.resident import Resident, Whereabouts
-from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine import parking
+from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
+from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_embedder, make_model, make_reranker
 
@@ -215,3 +221,130 @@ async def test_memory_that_is_shared_no_more_has_all_of_them(folders: tuple[str,
     assert other.resident(a) is None
     await say(other, b)
     await other.stop()
+
+
+# Waiting in main memory ---------------------------------------------------------------------------
+
+
+class OnGPU(TorchProvider):
+    """As if the models' memory were a GPU's: all else is as it is there but where tensors are."""
+
+    def footprint(self, name: str) -> Footprint:
+        found = super().footprint(name)
+        return found._replace(
+            needs={"cuda:0": found.needs["cpu"] + CUDA_BYTES}, parks=found.weights
+        )
+
+
+def parking_provider(residency: Residency, *names: str) -> OnGPU:
+    # bfloat16, which PyTorch's own products compute, as on a GPU.
+    config = {"device": "cpu", "dtype": "bfloat16", "kernels": "sdpa", "max_sequences": 4}
+    models = [ProviderModel(name, None, ModelStay(park=True)) for name in names]
+    provider = OnGPU("local", TorchConfig.model_validate(config), models)
+    provider.share_memory(residency)
+    return provider
+
+
+async def said(provider: TorchProvider, name: str) -> tuple[str, int]:
+    """A greedy reply, and how much of its prompt was cached."""
+    lease = await resident_of(provider, name).lease()
+    asked = ChatCompletionRequest(
+        name, (UserMessage("Hi there"),), SamplingParams(max_tokens=30, ignore_eos=True)
+    )
+    events = [event async for event in provider.chat_completion(asked)]
+    lease.release()
+    text = "".join(each.text for each in events if isinstance(each, TextDelta))
+    assert isinstance(events[-1], StreamComplete)
+    return text, events[-1].usage.cached_tokens or 0
+
+
+def bits_of(weights: object) -> list[bytes]:
+    empty = torch.empty(0, dtype=torch.uint8)
+    return [empty.set_(each).clone().numpy().tobytes() for each in parking.storages_of(weights)]
+
+
+@pytest.fixture
+def gpu_bound(folders: tuple[str, str]) -> int:
+    unbound = parking_provider(residency(0), *folders)
+    return max(unbound.footprint(each).needs["cuda:0"] for each in folders)
+
+
+async def test_weights_wait_in_main_memory_and_come_back_the_same(
+    folders: tuple[str, str], gpu_bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = folders
+    shared = Residency({"cuda:0": gpu_bound, "cpu": 10**9}, ResidencySettings(stay_seconds=0))
+    async with started(parking_provider(shared, a, b)) as provider:
+        first = await said(provider, a)
+        weights = provider.engines[a].loaded.weights
+        before = bits_of(weights)
+        other = await said(provider, b)
+        resident = resident_of(provider, a)
+        assert resident.state is Whereabouts.parked
+        # The ledger has what main memory has, which is all that there is of it.
+        [(place, size)] = resident.snapshot().sizes.items()
+        assert place == "cpu"
+        assert size >= sum(map(len, before))
+        assert not parking.storages_of(weights), "some of the weights are still on the device"
+        with monkeypatch.context() as patch:
+            patch.setattr(loader, "read_model", None)  # nothing is read of files
+            assert await said(provider, a) == first
+        assert bits_of(provider.engines[a].loaded.weights) == before
+        assert provider.engines[a].loaded.weights is weights
+        assert await said(provider, b) == other
+        assert shared.ledger.used["cuda:0"] <= gpu_bound
+        resident.dismiss()
+        assert resident.task is not None
+        await resident.task
+        assert not shared.ledger.taken_by(resident)
+        assert (await said(provider, a))[0] == first[0]
+    assert shared.ledger.used == {"cuda:0": 0, "cpu": 0}
+
+
+async def test_where_main_memory_is_short_weights_are_read_anew(
+    folders: tuple[str, str], gpu_bound: int
+) -> None:
+    a, b = folders
+    shared = Residency({"cuda:0": gpu_bound, "cpu": 1000}, ResidencySettings(stay_seconds=0))
+    async with started(parking_provider(shared, a, b)) as provider:
+        first = await said(provider, a)
+        await said(provider, b)
+        assert resident_of(provider, a).state is Whereabouts.out
+        assert not shared.ledger.used["cpu"]
+        assert await said(provider, a) == first
+
+
+async def test_weights_that_fail_to_wait_are_read_anew(
+    folders: tuple[str, str], gpu_bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = folders
+
+    def refuse(size: int, *, locked: bool) -> None:
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(parking, "_main_memory", refuse)
+    shared = Residency({"cuda:0": gpu_bound, "cpu": 10**9}, ResidencySettings(stay_seconds=0))
+    async with started(parking_provider(shared, a, b)) as provider:
+        first = await said(provider, a)
+        await said(provider, b)
+        assert resident_of(provider, a).state is Whereabouts.out
+        assert shared.ledger.used["cpu"] == 0
+        assert await said(provider, a) == first
+
+
+async def test_what_is_in_main_memory_already_is_not_parked_there(
+    folders: tuple[str, str],
+) -> None:
+    provider = provider_of(residency(10**9), ProviderModel(folders[0], None, ModelStay(park=True)))
+    with pytest.raises(ProviderStartError, match="it is in main memory already"):
+        await provider.start()
+    await provider.stop()
+
+
+async def test_main_memory_that_nobody_gave_is_not_parked_in(
+    folders: tuple[str, str], gpu_bound: int
+) -> None:
+    provider = parking_provider(Residency({"cuda:0": gpu_bound}), folders[0])
+    with pytest.raises(ProviderStartError, match="add 'cpu: SIZE'"):
+        await provider.start()
+    await provider.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from providers.local.engine import Generation
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading import self_check
 from providers.local.torch_engine.loading.weights import decoder_of
-from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.model import kv_cache, linear
 from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
 from providers.local.torch_engine.model.decoder import Layer
+from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import PagedRunner
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
@@ -65,6 +67,32 @@ def test_every_layer_with_packed_weights(tmp_path: Path, name: str, make: linear
     kernels = CPUKernels(decoder, BLOCK_SIZE)
     assert len(kernels.weights) == len(decoder.layers)
     assert self_check.find_fault(decoder, BLOCK_SIZE, step_of) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("qwen3", linear.plain), ("mistral", linear.int8), ("gemma3_text", linear.int8)],
+)
+def test_a_packed_cache(tmp_path: Path, name: str, make: linear.Make) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(make_architecture(tmp_path, name))
+    decoder = decoder_of(model.eval(), make)
+    decoder.reach(512)
+    # They are packed as PyTorch does it, to the bit, or their attention would differ by more.
+    packing = partial(step_of, packed=True)
+    assert self_check.find_fault(decoder, BLOCK_SIZE, packing, packed=True) is None
+    if name == "qwen3":
+        kernels = CPUKernels(decoder, BLOCK_SIZE, packed=True)
+        cached = kv_cache.packed(torch.zeros(1, 2 * decoder.kv_heads, decoder.head_dim))
+        heads = torch.zeros(1, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
+        heads[0, -1] = torch.nan
+        expected = cached.clone()
+        where = torch.tensor([0]), torch.tensor([0]), []
+        for step, into in ((kernels(*where), cached), (TorchStep(decoder, *where), expected)):
+            step.turn_and_write(heads.clone(), decoder.layers[0], into)
+        for found in map(kv_cache.unpacked, (cached, expected)):
+            # Zeros are zeros, and what is no number is none.
+            assert not found[0, :-1].any()
+            assert found[0, -1].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -217,8 +245,8 @@ def test_kernels_that_do_nothing_are_found_out(
 ) -> None:
     made = CPUKernels.__init__
 
-    def init(self: CPUKernels, *arguments: Any) -> None:
-        made(self, *arguments)
+    def init(self: CPUKernels, *arguments: Any, **settings: Any) -> None:
+        made(self, *arguments, **settings)
         setattr(self, broken, _idle)
 
     monkeypatch.setattr(CPUKernels, "__init__", init)
@@ -257,8 +285,8 @@ def test_a_layer_that_does_nothing_is_found_out(
 ) -> None:
     made = CPUKernels.__init__
 
-    def init(self: CPUKernels, *arguments: Any) -> None:
-        made(self, *arguments)
+    def init(self: CPUKernels, *arguments: Any, **settings: Any) -> None:
+        made(self, *arguments, **settings)
         self.layer = [_idle for _ in self.layer]
 
     monkeypatch.setattr(CPUKernels, "__init__", init)

@@ -1,0 +1,104 @@
+"""Keys and values of 8 bits: what is lost of them, and that a model goes on with them."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+
+from providers.base import ProviderStartError
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.loading.footprint import footprint
+from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.model.kv_cache import (
+    CacheShape,
+    KVCache,
+    is_packed,
+    packed,
+    unpacked,
+    write,
+)
+from tests.tiny_models import make_model
+from tests.unit.providers.local.engines import generate, running
+from tests.unit.providers.local.torch_engine.test_engine import ENDLESS, random_prompt
+
+PROMPT = random_prompt(150, 8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def test_no_number_is_further_off_than_half_a_step_of_its_head() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(50, 6, 64) * torch.logspace(-6, 4, 50)[:, None, None]
+    rows[7, 2] = 0.0
+    rows[9, 1, 5] = torch.nan
+    found = unpacked(packed(rows))
+    assert found[9, 1].isnan().all()
+    found[9, 1] = rows[9, 1] = 0.0
+    steps = rows.abs().amax(-1, keepdim=True) / 127
+    assert ((found - rows).abs() <= 0.5001 * steps).all()
+    assert (found - rows).abs().amax() > 0, "nothing was packed"
+    assert not found[7, 2].any()
+
+
+def test_a_layer_takes_a_quarter_and_what_is_written_is_read() -> None:
+    plain, small = (CacheShape([True], 2, 64, kind) for kind in (torch.float32, torch.int8))
+    assert small.bytes_per_token == plain.bytes_per_token * 68 // 256
+    cache = KVCache(small, 2, 16, torch.device("cpu"))
+    [layer] = cache.layers
+    assert is_packed(layer)
+    assert layer.nbytes == 32 * small.bytes_per_token
+    rows = torch.randn(3, 4, 64)
+    write(layer, torch.tensor([30, 1, 17]), rows)
+    assert torch.equal(unpacked(layer[[30, 1, 17]]), unpacked(packed(rows)))
+
+
+@pytest.mark.parametrize("kernels", ["auto", "sdpa"])
+async def test_a_model_says_nearly_the_same(folder: Path, kernels: str) -> None:
+    settings = {"kernels": kernels, "max_step_tokens": 64}
+    found = []
+    for kind in ("auto", "int8"):
+        async with running(folder, kv_cache_dtype=kind, **settings) as engine:
+            # In pieces, from the cache, and beside another.
+            first = await generate(engine, PROMPT, 8, logprobs=400, **ENDLESS)
+            again = await generate(engine, PROMPT, 8, logprobs=400, **ENDLESS)
+            assert again.cached_tokens == 144
+            assert again.token_ids == first.token_ids
+            found.append(first)
+    plain, small = ([dict(each.top) for each in said.scores] for said in found)
+    off = max(abs(plain[0][token] - small[0][token]) for token in range(300))
+    assert 1e-4 < off < 0.5
+
+
+def test_there_is_room_for_nearly_four_times_as_many_tokens(folder: Path) -> None:
+    blocks, needs = [], []
+    for kind in ("auto", "int8"):
+        config = TorchConfig.model_validate(
+            {
+                "device": "cpu",
+                "quantization": "none",
+                "kernels": "sdpa",
+                "kv_cache_dtype": kind,
+                "kv_cache": 1e5,
+            }
+        )
+        blocks.append(load("tiny", folder, config).blocks.total)
+        whole = config.model_copy(update={"kv_cache": 1e9})
+        needs.append(footprint("tiny", folder, whole, None, generates=True).kv_cache or 0)
+    # Heads of 16 numbers: 20 bytes rather than 64.
+    assert blocks[1] // blocks[0] == 3
+    assert needs[1] == needs[0] * 20 // 64
+
+
+def test_what_has_other_numbers_can_not_have_it(folder: Path) -> None:
+    config = TorchConfig.model_validate(
+        {"device": "cpu", "dtype": "bfloat16", "kv_cache_dtype": "int8"}
+    )
+    with pytest.raises(ProviderStartError, match="kv_cache_dtype: int8' on 'cpu' in bfloat16"):
+        load("tiny", folder, config)

@@ -1,0 +1,161 @@
+"""A smaller model that goes ahead changes nothing but how many steps there are."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+
+from llama_compat.types import TopPSamplingStrategy
+from providers.base import ProviderStartError
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.loading.footprint import footprint
+from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.scheduling.draft import DraftGuesser
+from tests.tiny_models import make_model
+from tests.unit.providers.local.engines import generate, make_architecture, opened
+from tests.unit.providers.local.torch_engine.test_engine import ENDLESS, random_prompt
+
+PROMPT, OTHER = random_prompt(40, 3), random_prompt(21, 4)
+DRAFT = {"quantization": "none"}
+ALLOWED = (5, 9, 17, 40)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def engines(folder: Path) -> Any:
+    """Without a draft, and with one that says the same, which costs nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Both are as small as the other, so that it would never pay.
+        patch.setattr(DraftGuesser, "_cost", lambda self, usual: 0.05)
+        patch.setattr(DraftGuesser, "_pay", lambda self, asked: None)
+        drafted = {"draft": str(folder), "tokens": 4, "quantization": "none"}
+        made = [opened(folder, speculation=each, kernels="sdpa") for each in ("none", drafted)]
+        yield made
+        for engine in made:
+            engine.stop()
+
+
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "drawn": {"strategy": TopPSamplingStrategy(temperature=0.8, top_p=0.9), "seed": 11},
+    "drawn widely": {"strategy": TopPSamplingStrategy(temperature=1.5, top_p=1.0), "seed": 12},
+    "penalised and biased": {"frequency_penalty": 0.4, "logit_bias": {5: 2.0}},
+}
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+async def test_the_reply_is_the_same_in_fewer_steps(engines: Any, name: str) -> None:
+    plain, drafted = engines
+    options = {**ENDLESS, **SAMPLINGS[name]}
+    before = drafted.stats
+    said = [await generate(engine, PROMPT, 50, **options) for engine in engines]
+    assert said[0].token_ids == said[1].token_ids
+    guessed = drafted.stats.guessed_tokens - before.guessed_tokens
+    right = drafted.stats.guessed_right_tokens - before.guessed_right_tokens
+    assert guessed > 20
+    if "penalised" not in name:
+        # It draws by the same numbers, at any temperature.
+        assert right > 0.95 * guessed
+    assert drafted.stats.used_blocks == 0
+    assert plain.stats.guessed_tokens == 0
+
+
+async def test_two_at_a_time(engines: Any) -> None:
+    said = [
+        await asyncio.gather(*(generate(engine, each, 40, **ENDLESS) for each in (PROMPT, OTHER)))
+        for engine in engines
+    ]
+    assert [each.token_ids for each in said[0]] == [each.token_ids for each in said[1]]
+
+
+async def test_what_is_drawn_is_distributed_as_the_model_says(engines: Any) -> None:
+    plain, drafted = engines
+    sampling = {"strategy": TopPSamplingStrategy(temperature=1.0, top_p=1.0)}
+    draws = 80
+    counts = dict.fromkeys(ALLOWED, 0)
+    before = drafted.stats.guessed_right_tokens
+    for seed in range(draws):
+        said = await generate(
+            drafted, PROMPT, 3, **ENDLESS, **sampling, allowed_token_ids=ALLOWED, seed=seed
+        )
+        counts[said.token_ids[1]] += 1
+    assert drafted.stats.guessed_right_tokens - before > draws / 2
+    # What the second token is by the model's own probabilities of it, after each of the first.
+    expected = dict.fromkeys(ALLOWED, 0.0)
+    for first, share in (await shares(plain, PROMPT)).items():
+        for second, part in (await shares(plain, (*PROMPT, first))).items():
+            expected[second] += draws * share * part
+    difference = sum((counts[each] - expected[each]) ** 2 / expected[each] for each in ALLOWED)
+    assert difference < 11.3, "beyond 99 % of what chance makes of it with 3 degrees of freedom"
+
+
+async def shares(engine: Any, prompt: tuple[int, ...]) -> dict[int, float]:
+    """How likely each of those allowed comes next."""
+    said = await generate(engine, prompt, 1, **ENDLESS, logprobs=400)
+    [scores] = said.scores
+    found = {token: torch.tensor(logprob).exp().item() for token, logprob in scores.top}
+    whole = sum(found[each] for each in ALLOWED)
+    return {each: found[each] / whole for each in ALLOWED}
+
+
+async def test_another_model_as_a_draft_is_left_alone_soon(folder: Path, tmp_path: Path) -> None:
+    other = make_model(tmp_path / "other", seed=9)
+    engine = await asyncio.to_thread(opened, folder, speculation=DRAFT | {"draft": str(other)})
+    try:
+        said = await generate(engine, PROMPT, 60, **ENDLESS)
+        stats = engine.stats
+    finally:
+        await asyncio.to_thread(engine.stop)
+    assert len(said.token_ids) == 60
+    assert stats.guessed_tokens < 15
+
+
+def test_it_is_counted_with_its_model(folder: Path) -> None:
+    settings = {"device": "cpu", "quantization": "none"}
+    plain = TorchConfig.model_validate(settings)
+    drafted = TorchConfig.model_validate(
+        {**settings, "speculation": DRAFT | {"draft": str(folder)}}
+    )
+    without, with_draft = (
+        footprint("tiny", folder, each, None, generates=True) for each in (plain, drafted)
+    )
+    loaded = load("tiny", folder, drafted, None)
+    assert loaded.draft is not None
+    cache = loaded.draft.blocks * 4 * 16 * 2 * 2 * 2 * 16 * 4
+    more = with_draft.needs["cpu"] - without.needs["cpu"]
+    assert more >= without.weights + 0.9 * cache
+    assert with_draft.weights - without.weights == more
+    assert with_draft.parks == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("other tokens", "has other tokens"), ("unbatched", "can't have a draft, since")],
+)
+def test_what_does_not_go_together_is_refused(
+    folder: Path, tmp_path: Path, what: str, words: str
+) -> None:
+    if what == "unbatched":
+        model, draft = make_architecture(tmp_path, "phi3 with longrope"), folder
+    else:
+        model, draft = folder, make_model(tmp_path / "other")
+        tokens = json.loads((draft / "tokenizer.json").read_text())
+        known = tokens["model"]["vocab"]
+        known["a"], known["b"] = known["b"], known["a"]
+        (draft / "tokenizer.json").write_text(json.dumps(tokens))
+    config = TorchConfig.model_validate(
+        {"device": "cpu", "quantization": "none", "speculation": {"draft": str(draft)}}
+    )
+    with pytest.raises(ProviderStartError, match=words):
+        load("tiny", model, config, None)
