@@ -70,7 +70,7 @@ def entry_of(call: Call, asked: CacheableCall, reply: Reply, body: bytes) -> Ent
         pays_each_choice,
         choices,
         draws,
-        {name: reply.headers[name] for name in _KEPT if name in reply.headers},
+        dict(own_headers(reply)),
         reply.dropped,
         reply.adapted,
         asked=asked,
@@ -83,13 +83,13 @@ class Unread(Struct, gc=False):
     Attributes:
         asked: what it answers.
         read_usage: as in `llama_compat.exchange.Reply`.
-        content_type: its own.
+        own: its headers that are kept, as `own_headers` gives them.
         target: who answered.
     """
 
     asked: CacheableCall
     read_usage: Callable[[], Usage | None]
-    content_type: str | None
+    own: tuple[tuple[str, str], ...]
     target: TargetState
 
     def __call__(self, entry: Entry) -> bool:
@@ -105,21 +105,26 @@ class Unread(Struct, gc=False):
         except Exception:
             log.exception("the reply to %s is not kept", call.request_id)
             return False
-        entry.usage, entry.headers = usage, told_of(self.target, self.content_type)
+        entry.usage, entry.headers = usage, told_of(self.target, self.own)
         return True
 
 
-def told_of(target: TargetState, content_type: str | None) -> Mapping[str, str]:
-    """The headers of a reply that is kept: whose it is, and of which type."""
-    return _told_of(tuple(target.headers), content_type)
+def own_headers(reply: Reply) -> tuple[tuple[str, str], ...]:
+    """Those of a reply's headers that whoever is given it again is told, too."""
+    headers = reply.headers
+    return tuple([(name, headers[name]) for name in _KEPT if name in headers])
+
+
+def told_of(target: TargetState, own: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """The headers of a reply that is kept: whose it is, and its own."""
+    return _told_of(tuple(target.headers), own)
 
 
 @lru_cache(maxsize=1024)
 def _told_of(
-    target: tuple[tuple[bytes, bytes], ...], content_type: str | None
+    target: tuple[tuple[bytes, bytes], ...], own: tuple[tuple[str, str], ...]
 ) -> Mapping[str, str]:
-    told = {name.decode(): value.decode() for name, value in target}
-    return told if content_type is None else {**told, "content-type": content_type}
+    return {**{name.decode(): value.decode() for name, value in target}, **dict(own)}
 
 
 def _has_finished(call: Call, usage: Usage | None, body: bytes) -> bool:

@@ -30,6 +30,7 @@ from routing.cache.entries import (
     Unread,
     entry_of,
     keep_copy,
+    own_headers,
     read_back,
     read_now,
     same_bytes,
@@ -532,8 +533,7 @@ class CacheLayer:
             or store.has(keys)
         ):
             return False
-        content_type = reply.headers.get("content-type")
-        unread = Unread(asked, reply.read_usage, content_type, last.target)
+        unread = Unread(asked, reply.read_usage, own_headers(reply), last.target)
         entry = Entry(keys, asked.call.operation.name, body, None, asked=asked, unread=unread)
         entry.kept_at = self._clock()
         # What it was read from is there as long as nobody has looked at it.
@@ -597,7 +597,7 @@ class CacheLayer:
             return
         last = request.attempts.last
         if last is not None:
-            entry.headers = told_of(last.target, reply.headers.get("content-type"))
+            entry.headers = told_of(last.target, own_headers(reply))
         entry.kept_at = self._clock()
         if store.is_shared:
             await off_loop(len(body), read_now, entry)

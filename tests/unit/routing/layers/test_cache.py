@@ -363,7 +363,7 @@ async def test_a_relayed_reply_is_looked_at_when_somebody_asks_again(finish: str
     async def relayed(request: Request) -> Reply:
         chain.asked.append(request)
         request.attempts.made.append(Attempt(ROUTE.targets[0].state))
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", GUARDRAILS_HEADER: "redacted=pii"}
         return Reply(body, headers=headers, read_usage=lambda: looked.append(USAGE) or USAGE)
 
     chain.layer._next = relayed
@@ -374,4 +374,5 @@ async def test_a_relayed_reply_is_looked_at_when_somebody_asks_again(finish: str
     assert (reply.body, reply.usage, again.cached) == (body, USAGE, finish == "stop")
     assert (len(chain.asked), len(chain.store)) == ((1, 1) if again.cached else (2, 1))
     assert reply.headers["content-type"] == "application/json"
+    assert reply.headers[GUARDRAILS_HEADER] == "redacted=pii"
     assert ("age" in reply.headers) is again.cached
