@@ -33,10 +33,17 @@ def load_draft(model: loader.LoadedModel, settings: DraftConfig) -> Draft:
         ProviderStartError: it can't be loaded, or they don't go together.
     """
     name, length = model.model.name, model.model.context_length
-    if not model.batched or model.kernels == "triton" or model.long_rope is not None:
+    if (
+        not model.batched
+        or model.kernels == "triton"
+        or model.long_rope is not None
+        or model.states is not None
+    ):
         why = "it runs on transformers' own code"
         if model.batched:
             why = "it turns long sequences otherwise, which are computed anew then"
+        if model.states is not None:
+            why = "some of its layers keep a state, which would have to go back from a wrong guess"
         if model.kernels == "triton":
             why = "on a GPU, in Triton kernels, a step begins before the last one's tokens are read"
         raise ProviderStartError(
@@ -51,8 +58,8 @@ def load_draft(model: loader.LoadedModel, settings: DraftConfig) -> Draft:
     tokens, own = model.model.tokenizer, loaded.model.tokenizer
     assert isinstance(tokens, HubTokenizer)
     assert isinstance(own, HubTokenizer)
-    if not loaded.batched or loaded.long_rope is not None:
-        fault = "has no paged cache, or turns long sequences otherwise"
+    if not loaded.batched or loaded.long_rope is not None or loaded.states is not None:
+        fault = "has no paged cache, keeps states, or turns long sequences otherwise"
     elif not own.has_tokens_of(tokens):
         fault = "has other tokens"
     else:
