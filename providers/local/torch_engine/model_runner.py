@@ -12,7 +12,7 @@ from providers.local.torch_engine.model.attention import SequenceSpan, Span
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache
-from providers.local.torch_engine.model.recurrent.states import States
+from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.pictures.in_sequence import PromptPart
@@ -67,7 +67,7 @@ class PagedRunner:
         *,
         apart: bool = False,
         as_rows: int = 0,
-        states: States | None = None,
+        states: StatePool | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache

@@ -13,7 +13,7 @@ from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import KVCache
-from providers.local.torch_engine.model.recurrent.states import States
+from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model_runner import PagedRunner, fill_in
 from providers.local.torch_engine.pictures.in_step import (
@@ -54,7 +54,7 @@ class KernelRunner:
         sequences: int,
         blocks: int,
         prompts: PromptAttention | None = None,
-        states: States | None = None,
+        states: StatePool | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache

@@ -17,7 +17,7 @@ from providers.local.torch_engine.loading.kernel_choice import (
 )
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
-from providers.local.torch_engine.model.recurrent.states import States, affordable
+from providers.local.torch_engine.model.recurrent.states import StatePool, affordable
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
@@ -162,7 +162,7 @@ def _slots(
         )
         limits.sequences = running
     log.info("%s: %d states of %d bytes, to run and to go on from", name, running + kept, each)
-    return StateSlots(States(shapes, running + kept, decoder.embedding.device), running)
+    return StateSlots(StatePool(shapes, running + kept, decoder.embedding.device), running)
 
 
 def _record(name: str, runner: KernelRunner) -> None:

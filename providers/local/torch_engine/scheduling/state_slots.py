@@ -11,7 +11,7 @@ import heapq
 from collections import OrderedDict
 from typing import NamedTuple
 
-from providers.local.torch_engine.model.recurrent.states import States
+from providers.local.torch_engine.model.recurrent.states import StatePool
 
 
 class Save(NamedTuple):
@@ -37,7 +37,7 @@ class StateSlots:
             keep copies.
     """
 
-    def __init__(self, states: States, sequences: int) -> None:
+    def __init__(self, states: StatePool, sequences: int) -> None:
         self.states = states
         self._free = list(range(sequences))
         self._spare = list(range(sequences, states.slots))

@@ -39,7 +39,7 @@ class LayerStates(NamedTuple):
     memory: torch.Tensor | None
 
 
-class States:
+class StatePool:
     """The states of all sequences, in slots.
 
     Args:

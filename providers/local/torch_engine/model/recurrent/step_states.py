@@ -13,7 +13,7 @@ from providers.local.torch_engine.model.recurrent.rows import (
     StateSpan,
     one_by_one,
 )
-from providers.local.torch_engine.model.recurrent.states import LayerStates, States, StateShape
+from providers.local.torch_engine.model.recurrent.states import LayerStates, StatePool, StateShape
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.model.decoder import Layer
@@ -56,7 +56,7 @@ class StepStates:
 
     def __init__(
         self,
-        states: States,
+        states: StatePool,
         spans: Sequence[StateSpan],
         device: torch.device,
         *,
@@ -69,7 +69,7 @@ class StepStates:
     @classmethod
     def of(
         cls,
-        states: States | None,
+        states: StatePool | None,
         chunks: Sequence[Chunk],
         device: torch.device,
         *,

@@ -7,12 +7,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from providers.local.torch_engine.model.recurrent.states import States, StateShape
+from providers.local.torch_engine.model.recurrent.states import StatePool, StateShape
 from providers.local.torch_engine.scheduling.state_slots import StateSlots
 
 
 def slots(total: int, sequences: int) -> StateSlots:
-    return StateSlots(States({"layer": StateShape((1, 1))}, total, torch.device("cpu")), sequences)
+    return StateSlots(
+        StatePool({"layer": StateShape((1, 1))}, total, torch.device("cpu")), sequences
+    )
 
 
 def numbers(at: StateSlots) -> torch.Tensor:

@@ -7,13 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from providers.local.torch_engine.model.recurrent.states import States, StateShape, affordable
+from providers.local.torch_engine.model.recurrent.states import StatePool, StateShape, affordable
 
 SHAPES = {"one": StateShape((3, 5), (2, 4, 6)), "two": StateShape((2, 7))}
 
 
 def test_a_state_is_copied_whole_and_cleared_whole() -> None:
-    states = States(SHAPES, 3, torch.device("cpu"))
+    states = StatePool(SHAPES, 3, torch.device("cpu"))
     assert states.nbytes == 3 * sum(shape.nbytes for shape in SHAPES.values())
     tensors = [each for layer in states.layers.values() for each in layer if each is not None]
     assert [tuple(each.shape) for each in tensors] == [(3, 3, 5), (3, 2, 4, 6), (3, 2, 7)]
