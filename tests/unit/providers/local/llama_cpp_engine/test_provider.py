@@ -507,9 +507,9 @@ def test_the_levels_of_messages_are_the_librarys_own() -> None:
     header = Path(bindings.lib.__file__).parents[1] / "include/ggml.h"
     [error] = re.findall(r"GGML_LOG_LEVEL_ERROR\s*=\s*(\d+)", header.read_text())
     assert bindings._LEVELS["ERROR"] == int(error)
-    bindings._take_log(int(error), b"some_function: this went ", None)
-    bindings._take_log(bindings._LEVELS["CONT"], b"wrong\n", None)
-    bindings._take_log(bindings._LEVELS["INFO"], b"some_function: all is well\n", None)
+    bindings.take_log(int(error), b"some_function: this went ", None)
+    bindings.take_log(bindings._LEVELS["CONT"], b"wrong\n", None)
+    bindings.take_log(bindings._LEVELS["INFO"], b"some_function: all is well\n", None)
     assert bindings._complaints.pop() == "some_function: this went wrong\n"
 
 
@@ -655,7 +655,7 @@ def test_texts_are_computed_together(lengths: list[int], made: list[list[int]]) 
 
 
 def test_the_version_that_is_there_fits() -> None:
-    assert bindings._misfit(bindings.lib) is None
+    assert bindings.misfit(bindings.lib, bindings.FUNCTIONS, bindings.FIELDS) is None
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,7 @@ def test_the_version_that_is_there_fits() -> None:
 )
 def test_a_version_that_does_not_fit_is_named(change: dict[str, Any], misfit: str) -> None:
     other = types.SimpleNamespace(**{**vars(bindings.lib), **change})
-    found = bindings._misfit(other)
+    found = bindings.misfit(other, bindings.FUNCTIONS, bindings.FIELDS)
     assert found is not None
     assert found.startswith(misfit)
 
