@@ -99,7 +99,8 @@ class TorchSteps:
         self._apart = apart
         self._block_size = cache.block_size
         # Kept, since memory that is taken anew for each step has to be mapped anew as well.
-        self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, *cache.layers[0].shape[1:])
+        widest = max(each[0].numel() for each in cache.layers)
+        self._gathered = cache.layers[0].new_empty(GATHERED_TOKENS, widest)
 
     def __call__(
         self, positions: torch.Tensor, slots: torch.Tensor, spans: Sequence[SequenceSpan]

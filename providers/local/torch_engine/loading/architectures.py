@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
 from providers.local.torch_engine.model.torch_step import (
@@ -18,9 +18,59 @@ from providers.local.torch_engine.model.torch_step import (
     SWIGLU_LIMIT,
 )
 
-ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
 """Those whose frequencies do not depend on how long the sequence is, but for LongRoPE's, which has
 two sets of them."""
+
+
+class LayerNorms(NamedTuple):
+    """What transformers calls the norms of a layer; None for one that is not there.
+
+    Attributes:
+        before_attention, after_attention: of what attention takes, and of what it adds.
+        before_mlp, after_mlp: likewise. With none but the first, the MLP takes what attention does.
+    """
+
+    before_attention: str | None = "input_layernorm"
+    after_attention: str | None = None
+    before_mlp: str | None = None
+    after_mlp: str | None = None
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether attention and MLP take the same, and are computed beside each other."""
+        return self == LayerNorms()
+
+
+BEFORE = LayerNorms(before_mlp="post_attention_layernorm")
+AFTER = LayerNorms(None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+BOTH = LayerNorms(
+    after_attention="post_attention_layernorm",
+    before_mlp="pre_feedforward_layernorm",
+    after_mlp="post_feedforward_layernorm",
+)
+BOTH_OF_GLM = LayerNorms(
+    after_attention="post_self_attn_layernorm",
+    before_mlp="post_attention_layernorm",
+    after_mlp="post_mlp_layernorm",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How the experts of a token are chosen, as far as the router does not say so itself.
+
+    Attributes:
+        sigmoid: each expert is scored by itself; else all scores are shares of one.
+        normalised: whether the chosen ones' shares sum to 1, where the router has no setting.
+        group_by: of how many of its best experts a group's score is the sum.
+        weighs_inputs: the shares weigh what experts take, not what they give.
+    """
+
+    sigmoid: bool = False
+    normalised: bool = True
+    group_by: int = 1
+    weighs_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +78,51 @@ class Architecture:
     """What an architecture has of its own.
 
     Attributes:
-        norms: of a layer: before attention and MLP, behind them, or both.
+        norms: of a layer.
         norms_add_one: the weights of norms are what they have more than 1.
+        norms_centred: norms take the mean away first.
+        turns_neighbours: what turns together lies side by side in the files too.
+        turns_windows_only: layers without a window are not turned, where others have one.
         has_multipliers: embeddings, residuals, scores and logits are scaled by Granite's settings.
         gate: of its MLPs, where that is not the config's activation.
+        routing: of its experts.
+        transposed_experts: their weights are `[inputs, outputs]`.
     """
 
-    norms: Literal["before", "after", "both"] = "before"
+    norms: LayerNorms = BEFORE
     norms_add_one: bool = False
+    norms_centred: bool = False
+    turns_neighbours: bool = False
+    turns_windows_only: bool = False
     has_multipliers: bool = False
     gate: str | None = None
+    routing: Routing = Routing()
+    transposed_experts: bool = False
 
 
 PLAIN = Architecture()
-GEMMA = Architecture(norms="both", norms_add_one=True)
+GEMMA = Architecture(norms=BOTH, norms_add_one=True)
 GRANITE = Architecture(has_multipliers=True)
-OLMO = Architecture(norms="after")
+OLMO = Architecture(norms=AFTER)
+EXAONE = Architecture(norms=AFTER, turns_windows_only=True)
+GLM = Architecture(turns_neighbours=True)
+COHERE = Architecture(
+    norms=LayerNorms(), norms_centred=True, turns_neighbours=True, turns_windows_only=True
+)
+GROUPED = Routing(sigmoid=True, group_by=2)
+"""DeepSeek V3's experts, and those of many since (arXiv:2412.19437)."""
+DEEPSEEK = Architecture(turns_neighbours=True, routing=GROUPED)
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "cwm": PLAIN,
     "llama": PLAIN,
+    "llama4_text": Architecture(
+        turns_neighbours=True,
+        routing=Routing(sigmoid=True, normalised=False, weighs_inputs=True),
+        transposed_experts=True,
+    ),
     "mistral": PLAIN,
+    "mistral4": Architecture(turns_neighbours=True, routing=Routing(group_by=2)),
     "ministral": PLAIN,
     "ministral3": PLAIN,
     "mixtral": PLAIN,
@@ -70,7 +144,22 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma": Architecture(norms_add_one=True),
     "gemma2": GEMMA,
     "gemma3_text": GEMMA,
-    "gpt_oss": Architecture(gate=CLAMPED_SWIGLU),
+    "gemma4_text": Architecture(norms=BOTH),
+    "gpt_oss": Architecture(gate=CLAMPED_SWIGLU, transposed_experts=True),
+    "deepseek_v2": Architecture(turns_neighbours=True, routing=Routing(normalised=False)),
+    "deepseek_v3": DEEPSEEK,
+    "youtu": DEEPSEEK,
+    "glm": GLM,
+    "glm4": Architecture(norms=BOTH_OF_GLM, turns_neighbours=True),
+    "glm4_moe": Architecture(routing=GROUPED),
+    "glm4_moe_lite": DEEPSEEK,
+    "dots1": Architecture(routing=GROUPED),
+    "minimax_m2": Architecture(routing=Routing(sigmoid=True)),
+    "ernie4_5": GLM,
+    "ernie4_5_moe": GLM,
+    "exaone4": EXAONE,
+    "cohere": COHERE,
+    "cohere2": COHERE,
 }
 """By the `model_type` of the config, or of its text part."""
 
@@ -94,8 +183,12 @@ def why_not(config: Any) -> str | None:
         return f"its activation is '{gate}'"
     if getattr(text, "clip_qkv", None):
         return "its queries and keys are clipped"
-    if getattr(text, "use_bidirectional_attention", False):
+    if getattr(text, "use_bidirectional_attention", False) not in (None, False, "vision"):
         return "its tokens look ahead"
+    if text.model_type == "cohere" and text.use_qk_norm:
+        return "each of its heads has norms of its own"
+    if getattr(text, "enable_moe_block", False):
+        return "its layers have experts beside their MLPs"
     return None
 
 
@@ -103,3 +196,9 @@ def gate_of(text: Any) -> str:
     """What the gate of a text config's MLPs is called: one of `ACTIVATIONS`, if all is well."""
     own = ARCHITECTURES[text.model_type].gate
     return own or str(getattr(text, "hidden_activation", None) or text.hidden_act)
+
+
+def turns_neighbours(text: Any) -> bool:
+    """Whether what turns together lies side by side in the files of a model with this config."""
+    own = ARCHITECTURES[text.model_type]
+    return own.turns_neighbours and bool(getattr(text, "rope_interleave", True))

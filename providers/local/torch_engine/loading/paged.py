@@ -16,7 +16,7 @@ from providers.local.torch_engine.loading.kernel_choice import (
     choose_prompt_attention,
 )
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
+from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
@@ -66,9 +66,7 @@ def paged(
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
-    shape = CacheShape(
-        len(decoder.layers), decoder.kv_heads, decoder.head_dim, decoder.embedding.dtype
-    )
+    shape = decoder.cache_shape
     device = decoder.embedding.device
     block_bytes = shape.bytes_per_token * BLOCK_SIZE
     allowed = config.kv_cache

@@ -29,16 +29,28 @@ from providers.local.torch_engine.cpu_kernels.products import PackedLinear
 from providers.local.torch_engine.loading import architectures, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
-from providers.local.torch_engine.model import experts, gated_mlp
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
-from providers.local.torch_engine.model.experts import Experts, Rows
+from providers.local.torch_engine.model import experts, gated_mlp, latent
+from providers.local.torch_engine.model.decoder import (
+    Decoder,
+    Heads,
+    Layer,
+    Norm,
+    Rope,
+    SideInput,
+    SideInputs,
+)
+from providers.local.torch_engine.model.experts import Experts, Router, Rows
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.latent import Latent
 
 log = logging.getLogger(__name__)
 
 CLASSES = {
     each.__name__: each
-    for each in (Decoder, Experts, GatedMLP, Layer, Norm, PackedLinear, Rope, Rows)
+    for each in (
+        *(Decoder, Experts, GatedMLP, Heads, Latent, Layer, Norm, PackedLinear, Rope, Router, Rows),
+        *(SideInput, SideInputs),
+    )
 }
 """What a decoder with such weights is made of, beside tensors, lists, numbers and dtypes."""
 
@@ -113,7 +125,9 @@ def _sum(described: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
-    modules = (architectures, decoder_module, experts, gated_mlp, packing, products, weights)
+    modules = (
+        *(architectures, decoder_module, experts, gated_mlp, latent, packing, products, weights),
+    )
     files = [str(each.__file__) for each in modules]
     return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,13 +12,30 @@ import torch
 from providers.local.torch_engine.loading.architectures import (
     ARCHITECTURES,
     Architecture,
+    Routing,
     gate_of,
+    turns_neighbours,
 )
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
-from providers.local.torch_engine.model.experts import Experts, Rows
+from providers.local.torch_engine.model.decoder import (
+    Decoder,
+    Heads,
+    Layer,
+    Norm,
+    Rope,
+    SideInput,
+    SideInputs,
+)
+from providers.local.torch_engine.model.experts import Experts, Router, Rows
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.latent import Latent
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
+
+MLPS = ("mlp", "block_sparse_moe", "feed_forward")
+"""What transformers calls a layer's MLP, or its experts."""
+
+SHARED = ("shared_expert", "shared_experts", "shared_mlp")
+"""What it calls what every token takes beside its experts."""
 
 
 def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = None) -> Decoder:
@@ -34,27 +52,36 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     """
     config = model.config.get_text_config()
     inner = model.get_decoder()
-    head_dim = inner.layers[0].self_attn.head_dim
-    scale = float(inner.layers[0].self_attn.scaling)
+    while not hasattr(inner, "layers"):
+        # Llama 4's says that it is itself the one.
+        inner = inner.model
+    first = inner.layers[0].self_attn
     kinds = _layer_kinds(config)
     parameters = rope_parameters(config)
     # There may be parameters for a kind of which there is no layer.
     names = [name for name in parameters if name in kinds or not name]
     ropes = [_rope(inner.rotary_emb, name, parameters[name]) for name in names]
-    turned = _turned(config, ropes)
     own = ARCHITECTURES[config.model_type]
+    turned = _turned(config, own, kinds, ropes)
+    looked_at = _looked_at(config, kinds)
     residuals = float(config.residual_multiplier) if own.has_multipliers else 1.0
+    usual = _heads(config, first)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def layer(index: int) -> Layer:
-        module = inner.layers[index]
-        rope = names.index(kinds[index]) if len(names) > 1 else 0
+        module, kind = inner.layers[index], kinds[index]
+        rope = names.index(kind) if len(names) > 1 else 0
         if not turned[index]:
             rope = len(ropes) - 1
-        order = pairwise(head_dim, ropes[rope])
-        window = config.sliding_window if kinds[index] == "sliding_attention" else None
-        reader = _Reader(config, own, make, order, residuals)
-        made = reader.layer(module, rope, window)
+        order = order_of(config, _head_dim(module.self_attn), ropes[rope])
+        reader = _Reader(config, own, make, order, residuals, usual)
+        made = reader.layer(
+            module,
+            rope=rope,
+            window=config.sliding_window if kind == "sliding_attention" else None,
+            chunk=config.attention_chunk_size if kind == "chunked_attention" else None,
+            looks_at=looked_at[index],
+        )
         # The weights of a few layers are there twice, never all.
         inner.layers[index] = torch.nn.Identity()
         return made
@@ -64,24 +91,47 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     with ThreadPoolExecutor(at_once, thread_name_prefix="packing") as threads:
         layers = list(threads.map(layer, range(len(inner.layers))))
     norm = _norm(inner.norm, config, own)
-    if own.has_multipliers:
-        # Of the same numbers, as the head is linear.
-        norm = Norm(norm.weight / config.logits_scaling, norm.epsilon, norm.dtype)
+    # Of the same numbers, as the head is linear.
+    norm = replace(norm, weight=norm.weight * _logit_scale(config, own))
+    head = model.get_output_embeddings()
     return Decoder(
         embedding=_own(inner.embed_tokens.weight),
         embedding_scale=_embedding_scale(inner, config, own),
         layers=layers,
         ropes=ropes,
         norm=norm,
-        head=(make_head or make)(model.get_output_embeddings().weight.detach(), None),
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_dim=head_dim,
-        attention_scale=scale,
+        head=(make_head or make)(head.weight.detach(), _bias(head)),
+        heads=usual.queries,
+        kv_heads=usual.keys,
+        head_dim=usual.size,
+        attention_scale=float(first.scaling),
         activation=gate_of(config),
         score_cap=getattr(config, "attn_logit_softcapping", None),
         soft_cap=getattr(config, "final_logit_softcapping", None),
         long_after=next(iter(rope_lengths(config)), None),
+        side_inputs=_side_inputs(inner, config, own, make),
+    )
+
+
+def _logit_scale(config: Any, own: Architecture) -> float:
+    if own.has_multipliers:
+        return 1 / float(config.logits_scaling)
+    return float(getattr(config, "logit_scale", 1.0))
+
+
+def _side_inputs(
+    inner: Any, config: Any, own: Architecture, make: linear.Make
+) -> SideInputs | None:
+    if not getattr(config, "hidden_size_per_layer_input", None):
+        return None
+    table, projection = inner.embed_tokens_per_layer, inner.per_layer_model_projection
+    weight = projection.weight.detach() * inner.per_layer_model_projection_scale
+    return SideInputs(
+        table=_own(table.weight),
+        table_scale=float(table.embed_scale),
+        projection=make(weight, None),
+        norm=_norm(inner.per_layer_projection_norm, config, own),
+        scale=float(inner.per_layer_input_scale),
     )
 
 
@@ -100,6 +150,7 @@ class _Reader(NamedTuple):
         make: of the matrix products.
         order: of a head's dimensions, see `pairwise`.
         residuals: what is multiplied by it is what attention and MLP add.
+        usual: the heads of most layers.
     """
 
     config: Any
@@ -107,49 +158,74 @@ class _Reader(NamedTuple):
     make: linear.Make
     order: torch.Tensor
     residuals: float
+    usual: Heads
 
-    def layer(self, module: Any, rope: int, window: int | None) -> Layer:
+    def layer(
+        self,
+        module: Any,
+        *,
+        rope: int,
+        window: int | None,
+        chunk: int | None,
+        looks_at: int | None,
+    ) -> Layer:
         """transformers' layer as ours."""
-        attention = module.self_attn
-        mlp = module.mlp if hasattr(module, "mlp") else module.block_sparse_moe
+        attention, norms = module.self_attn, self.own.norms
+        mlp = next(getattr(module, name) for name in MLPS if hasattr(module, name))
         sinks = getattr(attention, "sinks", None)
-        behind = {"after": "post_attention_layernorm", "both": "post_attention_layernorm"}
-        before = {"before": "post_attention_layernorm", "both": "pre_feedforward_layernorm"}
-        norms = self.own.norms
-        of_heads = self._norms_of_heads(attention)
+        is_latent = hasattr(attention, "kv_b_proj")
+        of_heads = {} if is_latent else self._norms_of_heads(attention)
+        heads = _heads(self.config, attention)
         return Layer(
-            input_norm=self._norm(module, None if norms == "after" else "input_layernorm"),
-            qkv=self._qkv(attention),
+            input_norm=self._norm(module, norms.before_attention),
+            qkv=self._latent_qkv(attention) if is_latent else self._qkv(attention),
             query_norm=of_heads.get("query_norm"),
             key_norm=of_heads.get("key_norm"),
             out=self._adding(attention.o_proj),
-            attention_norm=self._norm(module, behind.get(norms)),
-            mlp_input_norm=self._norm(module, before.get(norms)),
+            attention_norm=self._norm(module, norms.after_attention),
+            mlp_input_norm=self._norm(module, norms.before_mlp),
             mlp=self._experts(mlp) if hasattr(mlp, "experts") else self._mlp(mlp),
-            mlp_norm=self._norm(module, "post_feedforward_layernorm" if norms in behind else None),
+            mlp_norm=self._norm(module, norms.after_mlp),
             rope=rope,
             window=window,
             query_row_norm=of_heads.get("query_row_norm"),
             key_row_norm=of_heads.get("key_row_norm"),
             sinks=None if sinks is None else _own(sinks),
+            chunk=chunk,
+            beside=norms.are_shared,
+            latent=self._latent(attention) if is_latent else None,
+            value_norm=of_heads.get("value_norm"),
+            heads=None if is_latent or heads == self.usual else heads,
+            looks_at=looks_at,
+            side=self._side(module),
+            scale=float(getattr(module, "layer_scalar", 1.0)),
         )
 
     def _norm(self, module: Any, name: str | None) -> Norm | None:
         return None if name is None else _norm(getattr(module, name), self.config, self.own)
 
     def _norms_of_heads(self, attention: Any) -> dict[str, Norm]:
-        """Of queries and keys: of each head, or of all together, by the names that `Layer` has."""
+        """Of queries, keys and values: of each head, or of all together, by the names that `Layer`
+        has."""
         found: dict[str, Norm] = {}
-        for what, name in (("query", "q_norm"), ("key", "k_norm")):
-            module = getattr(attention, name, None)
+        both = getattr(attention, "qk_norm", None)
+        modules = {
+            "query": getattr(attention, "q_norm", both),
+            "key": getattr(attention, "k_norm", both),
+            "value": getattr(attention, "v_norm", None),
+        }
+        for what, module in modules.items():
             if module is None:
+                continue
+            if not hasattr(module, "weight"):
+                dtype = attention.q_proj.weight.dtype
+                ones = torch.ones(len(self.order), device=self.order.device)
+                found[f"{what}_norm"] = Norm(ones, self.config.rms_norm_eps, dtype)
                 continue
             norm = _norm(module, self.config, self.own)
             is_row = len(norm.weight) != len(self.order)
             weight = in_order(norm.weight, self.order)
-            found[f"{what}_row_norm" if is_row else f"{what}_norm"] = Norm(
-                weight, norm.epsilon, norm.dtype
-            )
+            found[f"{what}_row_norm" if is_row else f"{what}_norm"] = replace(norm, weight=weight)
         return found
 
     def _qkv(self, attention: Any) -> linear.Linear:
@@ -160,50 +236,133 @@ class _Reader(NamedTuple):
             weights = attention.qkv_proj.weight.detach().split([queries, keys, keys])
             biases: Sequence[torch.Tensor] = ()
         else:
-            projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-            weights = tuple(each.weight.detach() for each in projections)
-            biases = tuple(each.bias.detach() for each in projections if each.bias is not None)
-        weight = torch.cat([*(in_order(each, self.order) for each in weights[:2]), weights[2]])
+            names = ("q_proj", "k_proj", "v_proj")
+            projections = [getattr(attention, name, None) for name in names]
+            if projections[2] is None:
+                # Gemma 4: the same product, or another layer's.
+                projections[2] = projections[1]
+            there = [each for each in projections if each is not None]
+            weights = tuple(each.weight.detach() for each in there)
+            biases = tuple(each.bias.detach() for each in there if each.bias is not None)
+        weight = torch.cat([*(in_order(each, self.order) for each in weights[:2]), *weights[2:]])
         bias = None
         if biases:
-            bias = torch.cat([*(in_order(each, self.order) for each in biases[:2]), biases[2]])
+            bias = torch.cat([*(in_order(each, self.order) for each in biases[:2]), *biases[2:]])
         return self.make(weight, bias)
+
+    def _latent_qkv(self, attention: Any) -> linear.Linear:
+        """Queries, or what they are made of, and the row: see `Latent`."""
+        low = attention.q_proj is None
+        queries = attention.q_a_proj if low else attention.q_proj
+        rows = attention.kv_a_proj_with_mqa
+        rank = self.config.kv_lora_rank
+
+        def merged(of_queries: torch.Tensor, of_rows: torch.Tensor) -> torch.Tensor:
+            of_queries = of_queries if low else self._turned_first(of_queries)
+            return torch.cat([of_queries, in_order(of_rows[rank:], self.order), of_rows[:rank]])
+
+        bias = None
+        if rows.bias is not None:
+            none = queries.weight.new_zeros(len(queries.weight))
+            own = none if queries.bias is None else queries.bias.detach()
+            bias = merged(own, rows.bias.detach())
+        return self.make(merged(queries.weight.detach(), rows.weight.detach()), bias)
+
+    def _turned_first(self, weight: torch.Tensor) -> torch.Tensor:
+        """The rows of `weight` `[heads * (unturned + turned), ...]`, what is turned first."""
+        by_head = weight.unflatten(0, (self.config.num_attention_heads, -1))
+        unturned = by_head.shape[1] - len(self.order)
+        both = [by_head[:, unturned:][:, self.order], by_head[:, :unturned]]
+        return torch.cat(both, 1).flatten(0, 1)
+
+    def _latent(self, attention: Any) -> Latent:
+        config = self.config
+        both = attention.kv_b_proj.weight.detach().unflatten(0, (config.num_attention_heads, -1))
+        keys, values = both.split([config.qk_nope_head_dim, config.v_head_dim], 1)
+        low = attention.q_proj is None
+        return Latent(
+            row_norm=self._latent_norm(attention.kv_a_layernorm),
+            to_rows=keys.contiguous().clone(),
+            to_values=values.transpose(1, 2).contiguous(),
+            queries_norm=self._latent_norm(attention.q_a_layernorm) if low else None,
+            queries=self.make(self._turned_first(attention.q_b_proj.weight.detach()), None)
+            if low
+            else None,
+        )
+
+    def _latent_norm(self, module: Any) -> Norm:
+        """It has an epsilon of its own."""
+        return replace(_norm(module, self.config, self.own), epsilon=module.variance_epsilon)
+
+    def _side(self, module: Any) -> SideInput | None:
+        if not hasattr(module, "per_layer_input_gate"):
+            return None
+        return SideInput(
+            self.make(module.per_layer_input_gate.weight.detach(), None),
+            self.make(module.per_layer_projection.weight.detach(), None),
+            _norm(module.post_per_layer_input_norm, self.config, self.own),
+        )
 
     def _mlp(self, mlp: Any) -> GatedMLP:
         if hasattr(mlp, "gate_up_proj"):
-            return GatedMLP(
-                self.make(mlp.gate_up_proj.weight.detach(), None), self._adding(mlp.down_proj)
-            )
+            weight = mlp.gate_up_proj.weight.detach()
+            return GatedMLP(self.make(weight, None), self._adding(mlp.down_proj), len(weight) // 2)
         weight = torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()])
         bias = None
         if mlp.gate_proj.bias is not None:
             bias = torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()])
-        return GatedMLP(self.make(weight, bias), self._adding(mlp.down_proj))
+        return GatedMLP(self.make(weight, bias), self._adding(mlp.down_proj), len(weight) // 2)
 
     def _experts(self, block: Any) -> Experts:
-        router = block.gate if hasattr(block, "gate") else block.router
-        shared = getattr(block, "shared_expert", None)
+        module = block.gate if hasattr(block, "gate") else block.router
+        shared = next((getattr(block, name) for name in SHARED if hasattr(block, name)), None)
+        gate = getattr(block, "shared_expert_gate", None)
         return Experts(
-            router=_rows(router),
-            chosen=router.top_k,
-            # Those who don't say have the softmax of the chosen alone.
-            normalised=bool(getattr(router, "norm_topk_prob", True)),
-            each=[self._expert(block.experts, at) for at in range(router.num_experts)],
+            router=self._router(block, module),
+            each=[self._expert(block.experts, at) for at in range(module.num_experts)],
             shared=None if shared is None else self._mlp(shared),
-            shared_gate=None if shared is None else _rows(block.shared_expert_gate),
+            shared_gate=None if gate is None else _rows(gate),
+            weighs_inputs=self.own.routing.weighs_inputs,
+        )
+
+    def _router(self, block: Any, module: Any) -> Router:
+        own, scores = self.own.routing, _rows(module)
+        holders = (module, block, getattr(module, "moe_statics", None))
+        corrections = (getattr(each, "e_score_correction_bias", None) for each in holders)
+        correction = next((each for each in corrections if each is not None), None)
+        if own != Routing() or correction is not None:
+            # As those who train it do.
+            scores = Rows(scores.weight.float(), scores.bias)
+        is_grouped = getattr(module, "topk_method", "") != "greedy"
+        return Router(
+            scores=scores,
+            chosen=module.top_k,
+            normalised=bool(getattr(module, "norm_topk_prob", own.normalised)),
+            sigmoid=own.sigmoid,
+            correction=None if correction is None else _own(correction).float().flatten(),
+            groups=(getattr(module, "num_group", None) or 1) if is_grouped else 1,
+            chosen_groups=(getattr(module, "topk_group", None) or 1) if is_grouped else 1,
+            group_by=own.group_by,
+            scale=float(getattr(module, "routed_scaling_factor", 1.0)),
         )
 
     def _expert(self, experts: Any, at: int) -> GatedMLP:
         gate_up, down = experts.gate_up_proj[at].detach(), experts.down_proj[at].detach()
         biases: list[torch.Tensor | None] = [None, None]
+        if self.own.transposed_experts:
+            gate_up, down = gate_up.T.contiguous(), down.T.contiguous()
         if hasattr(experts, "gate_up_proj_bias"):
-            # gpt-oss: inputs before outputs, and a gate beside what it lets by.
-            gate_up, down = _gates_first(gate_up.T), down.T.contiguous()
+            # gpt-oss: a gate beside what it lets by.
+            gate_up = _gates_first(gate_up)
             biases = [
                 _gates_first(experts.gate_up_proj_bias[at].detach()),
                 experts.down_proj_bias[at].detach() * self.residuals,
             ]
-        return GatedMLP(self.make(gate_up, biases[0]), self.make(down * self.residuals, biases[1]))
+        return GatedMLP(
+            self.make(gate_up, biases[0]),
+            self.make(down * self.residuals, biases[1]),
+            len(gate_up) // 2,
+        )
 
     def _adding(self, module: Any) -> linear.Linear:
         """The product that has what a layer adds."""
@@ -224,7 +383,8 @@ def _rows(module: Any) -> Rows:
 
 
 def _bias(module: Any) -> torch.Tensor | None:
-    return None if module.bias is None else module.bias.detach()
+    bias = getattr(module, "bias", None)
+    return None if bias is None else bias.detach()
 
 
 def _own(weight: torch.Tensor) -> torch.Tensor:
@@ -236,7 +396,18 @@ def _norm(module: Any, config: Any, own: Architecture) -> Norm:
     weight = _own(module.weight).float()
     if own.norms_add_one:
         weight = 1 + weight
-    return Norm(weight, config.rms_norm_eps, module.weight.dtype)
+    epsilon = getattr(config, "rms_norm_eps", None) or config.layer_norm_eps
+    return Norm(weight, epsilon, module.weight.dtype, own.norms_centred)
+
+
+def _head_dim(attention: Any) -> int:
+    """Of what is turned in queries and keys, and what is beside that in the same heads."""
+    return int(getattr(attention, "head_dim", None) or attention.qk_rope_head_dim)
+
+
+def _heads(config: Any, attention: Any) -> Heads:
+    queries = config.num_attention_heads
+    return Heads(queries, queries // attention.num_key_value_groups, _head_dim(attention))
 
 
 # Rotary embeddings --------------------------------------------------------------------------------
@@ -262,21 +433,41 @@ def _rope(module: Any, kind: str, parameters: dict[str, Any]) -> Rope:
     )
 
 
-def _turned(config: Any, ropes: list[Rope]) -> list[bool]:
+def _turned(config: Any, own: Architecture, kinds: list[str], ropes: list[Rope]) -> list[bool]:
     """Of each layer, whether it turns by its rope; else it does by one added to `ropes`, which
-    leaves all as it is."""
-    turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
+    leaves all as it is, or makes queries longer alone."""
+    turned = [bool(each) for each in getattr(config, "no_rope_layers", None) or [1] * len(kinds)]
+    if own.turns_windows_only and getattr(config, "sliding_window", None) is not None:
+        turned = [kind == "sliding_attention" for kind in kinds]
     if not all(turned):
-        ropes.append(Rope(torch.zeros_like(ropes[0].frequencies), 1.0))
-    return [bool(each) for each in turned]
+        still = Rope(torch.zeros_like(ropes[0].frequencies), 1.0)
+        if getattr(config, "attn_temperature_tuning", False):
+            still = replace(
+                still,
+                query_growth=float(config.attn_scale),
+                query_length=int(config.floor_scale),
+                query_start=1,
+            )
+        ropes.append(still)
+    return turned
 
 
-def pairwise(head_dim: int, rope: Rope) -> torch.Tensor:
+def _looked_at(config: Any, kinds: list[str]) -> list[int | None]:
+    """Of each layer, the one whose keys and values it looks at; None for its own."""
+    count = getattr(config, "num_kv_shared_layers", None) or 0
+    first = len(kinds) - count
+    last = {kind: at for at, kind in enumerate(kinds[:first])}
+    return [None] * first + [last[kind] for kind in kinds[first:]]
+
+
+def order_of(config: Any, head_dim: int, rope: Rope) -> torch.Tensor:
     """The order of a head's dimensions in which those that turn together lie side by side.
 
-    transformers has the first half of them and then the second.
+    Most of transformers' models have the first half of them and then the second.
     """
     device = rope.frequencies.device
+    if turns_neighbours(config):
+        return torch.arange(head_dim, device=device)
     pairs = torch.arange(rope.dimensions, device=device).view(2, -1).T.flatten()
     return torch.cat([pairs, torch.arange(rope.dimensions, head_dim, device=device)])
 

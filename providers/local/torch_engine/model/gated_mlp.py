@@ -20,10 +20,12 @@ class GatedMLP:
     Attributes:
         gate_up: `[tokens, hidden]` to `[tokens, 2 * intermediate]`: gates, then what they let by.
         down: `[tokens, intermediate]` to `[tokens, hidden]`.
+        intermediate: how many gates there are.
     """
 
     gate_up: Linear
     down: Linear
+    intermediate: int
 
     def __call__(self, x: torch.Tensor, gate: Gate) -> torch.Tensor:
         """What `x`, `[tokens, hidden]`, comes to."""
