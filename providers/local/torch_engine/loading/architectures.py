@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from providers.local.torch_engine.model.gated_mlp import UNGATED
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
 from providers.local.torch_engine.model.torch_step import (
     ACTIVATIONS,
@@ -82,9 +83,12 @@ class Architecture:
         norms_add_one: the weights of norms are what they have more than 1.
         norms_centred: norms take the mean away first.
         turns_neighbours: what turns together lies side by side in the files too.
+        turned_first: queries and keys are normalised once they are turned.
+        fixed_by_alpha: frequencies that would depend on the length do not where they have an `alpha`.
         turns_windows_only: layers without a window are not turned, where others have one.
         has_multipliers: embeddings, residuals, scores and logits are scaled by Granite's settings.
-        gate: of its MLPs, where that is not the config's activation.
+        gate: of its MLPs, where that is not the config's activation; of `UNGATED` where they have
+            none.
         routing: of its experts.
         transposed_experts: their weights are `[inputs, outputs]`.
     """
@@ -93,6 +97,8 @@ class Architecture:
     norms_add_one: bool = False
     norms_centred: bool = False
     turns_neighbours: bool = False
+    turned_first: bool = False
+    fixed_by_alpha: bool = False
     turns_windows_only: bool = False
     has_multipliers: bool = False
     gate: str | None = None
@@ -111,6 +117,7 @@ COHERE = Architecture(
 )
 GROUPED = Routing(sigmoid=True, group_by=2)
 """DeepSeek V3's experts, and those of many since (arXiv:2412.19437)."""
+HUNYUAN = Architecture(turned_first=True, fixed_by_alpha=True)
 DEEPSEEK = Architecture(turns_neighbours=True, routing=GROUPED)
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -145,6 +152,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma2": GEMMA,
     "gemma3_text": GEMMA,
     "gemma4_text": Architecture(norms=BOTH),
+    "gemma4_unified_text": Architecture(norms=BOTH),
     "gpt_oss": Architecture(gate=CLAMPED_SWIGLU, transposed_experts=True),
     "deepseek_v2": Architecture(turns_neighbours=True, routing=Routing(normalised=False)),
     "deepseek_v3": DEEPSEEK,
@@ -154,10 +162,21 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "glm4_moe": Architecture(routing=GROUPED),
     "glm4_moe_lite": DEEPSEEK,
     "dots1": Architecture(routing=GROUPED),
+    "solar_open": Architecture(routing=GROUPED),
     "minimax_m2": Architecture(routing=Routing(sigmoid=True)),
     "ernie4_5": GLM,
     "ernie4_5_moe": GLM,
     "exaone4": EXAONE,
+    "exaone_moe": Architecture(turns_windows_only=True, routing=GROUPED),
+    "flex_olmo": OLMO,
+    "helium": GLM,
+    "internlm3": PLAIN,
+    "jais2": Architecture(norms_centred=True, gate="relu2"),
+    "mellum": PLAIN,
+    "hunyuan_v1_dense": HUNYUAN,
+    "hunyuan_v1_moe": HUNYUAN,
+    "arcee": Architecture(gate="relu2"),
+    "nemotron": Architecture(norms_add_one=True, norms_centred=True, gate="relu2"),
     "cohere": COHERE,
     "cohere2": COHERE,
 }
@@ -170,12 +189,16 @@ def why_not(config: Any) -> str | None:
     if text.model_type not in ARCHITECTURES:
         return f"its architecture '{text.model_type}' is none of {', '.join(sorted(ARCHITECTURES))}"
     for rope in rope_parameters(text).values():
-        if rope["rope_type"] not in ROPE_TYPES:
+        is_fixed = ARCHITECTURES[text.model_type].fixed_by_alpha and rope.get("alpha")
+        if rope["rope_type"] not in ROPE_TYPES and not is_fixed:
             return f"its rotary embeddings are of the type '{rope['rope_type']}'"
     if len(rope_lengths(text)) > 1:
         return "its rotary embeddings change at several lengths"
     gate = gate_of(text)
-    if gate == CLAMPED_SWIGLU:
+    if gate in UNGATED:
+        if text.hidden_act != gate:
+            return f"its activation is '{text.hidden_act}'"
+    elif gate == CLAMPED_SWIGLU:
         own = (text.swiglu_alpha, text.swiglu_limit)
         if own != (SWIGLU_ALPHA, SWIGLU_LIMIT):
             return f"its gate is bounded by other numbers: {own[0]} and {own[1]}"
@@ -187,8 +210,6 @@ def why_not(config: Any) -> str | None:
         return "its tokens look ahead"
     if text.model_type == "cohere" and text.use_qk_norm:
         return "each of its heads has norms of its own"
-    if getattr(text, "enable_moe_block", False):
-        return "its layers have experts beside their MLPs"
     return None
 
 

@@ -27,7 +27,7 @@ from providers.local.torch_engine.model.decoder import (
     SideInputs,
 )
 from providers.local.torch_engine.model.experts import Experts, Router, Rows
-from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.gated_mlp import UNGATED, GatedMLP
 from providers.local.torch_engine.model.latent import Latent
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
 
@@ -36,6 +36,16 @@ MLPS = ("mlp", "block_sparse_moe", "feed_forward")
 
 SHARED = ("shared_expert", "shared_experts", "shared_mlp")
 """What it calls what every token takes beside its experts."""
+
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps")
+"""What its configs call what norms add to the mean of the squares."""
+
+HEAD_NORMS = {
+    "query": ("q_norm", "query_layernorm", "qk_norm"),
+    "key": ("k_norm", "key_layernorm", "qk_norm"),
+    "value": ("v_norm",),
+}
+"""What it calls the norms of heads."""
 
 
 def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = None) -> Decoder:
@@ -122,7 +132,7 @@ def _logit_scale(config: Any, own: Architecture) -> float:
 def _side_inputs(
     inner: Any, config: Any, own: Architecture, make: linear.Make
 ) -> SideInputs | None:
-    if not getattr(config, "hidden_size_per_layer_input", None):
+    if not hasattr(inner, "embed_tokens_per_layer"):
         return None
     table, projection = inner.embed_tokens_per_layer, inner.per_layer_model_projection
     weight = projection.weight.detach() * inner.per_layer_model_projection_scale
@@ -171,7 +181,7 @@ class _Reader(NamedTuple):
     ) -> Layer:
         """transformers' layer as ours."""
         attention, norms = module.self_attn, self.own.norms
-        mlp = next(getattr(module, name) for name in MLPS if hasattr(module, name))
+        mlp = self._experts_beside(module) if hasattr(module, "experts") else self._mlps(module)
         sinks = getattr(attention, "sinks", None)
         is_latent = hasattr(attention, "kv_b_proj")
         of_heads = {} if is_latent else self._norms_of_heads(attention)
@@ -183,8 +193,8 @@ class _Reader(NamedTuple):
             key_norm=of_heads.get("key_norm"),
             out=self._adding(attention.o_proj),
             attention_norm=self._norm(module, norms.after_attention),
-            mlp_input_norm=self._norm(module, norms.before_mlp),
-            mlp=self._experts(mlp) if hasattr(mlp, "experts") else self._mlp(mlp),
+            mlp_input_norm=self._mlp_input_norm(module),
+            mlp=mlp,
             mlp_norm=self._norm(module, norms.after_mlp),
             rope=rope,
             window=window,
@@ -193,6 +203,7 @@ class _Reader(NamedTuple):
             sinks=None if sinks is None else _own(sinks),
             chunk=chunk,
             beside=norms.are_shared,
+            turned_first=self.own.turned_first,
             latent=self._latent(attention) if is_latent else None,
             value_norm=of_heads.get("value_norm"),
             heads=None if is_latent or heads == self.usual else heads,
@@ -208,13 +219,10 @@ class _Reader(NamedTuple):
         """Of queries, keys and values: of each head, or of all together, by the names that `Layer`
         has."""
         found: dict[str, Norm] = {}
-        both = getattr(attention, "qk_norm", None)
-        modules = {
-            "query": getattr(attention, "q_norm", both),
-            "key": getattr(attention, "k_norm", both),
-            "value": getattr(attention, "v_norm", None),
-        }
-        for what, module in modules.items():
+        for what, names in HEAD_NORMS.items():
+            module = next(
+                (getattr(attention, name) for name in names if hasattr(attention, name)), None
+            )
             if module is None:
                 continue
             if not hasattr(module, "weight"):
@@ -304,6 +312,11 @@ class _Reader(NamedTuple):
         )
 
     def _mlp(self, mlp: Any) -> GatedMLP:
+        if self.own.gate in UNGATED:
+            weight = mlp.up_proj.weight.detach()
+            return GatedMLP(
+                self.make(weight, _bias(mlp.up_proj)), self._adding(mlp.down_proj), len(weight)
+            )
         if hasattr(mlp, "gate_up_proj"):
             weight = mlp.gate_up_proj.weight.detach()
             return GatedMLP(self.make(weight, None), self._adding(mlp.down_proj), len(weight) // 2)
@@ -312,6 +325,42 @@ class _Reader(NamedTuple):
         if mlp.gate_proj.bias is not None:
             bias = torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()])
         return GatedMLP(self.make(weight, bias), self._adding(mlp.down_proj), len(weight) // 2)
+
+    def _mlp_input_norm(self, module: Any) -> Norm | None:
+        norm = self._norm(module, self.own.norms.before_mlp)
+        if norm is None or not hasattr(module, "experts"):
+            return norm
+        # All that is beside each other weighs it for itself.
+        return replace(norm, weight=torch.ones_like(norm.weight))
+
+    def _mlps(self, module: Any) -> GatedMLP | Experts:
+        mlp = next(getattr(module, name) for name in MLPS if hasattr(module, name))
+        return self._experts(mlp) if hasattr(mlp, "experts") else self._mlp(mlp)
+
+    def _experts_beside(self, module: Any) -> Experts:
+        """Gemma 4's: an MLP and experts, which take the same, each by its own norm."""
+        router, config, own = module.router, self.config, self.own
+        scores = router.proj.weight.detach() * router.scale.detach() * router.scalar_root_size
+        inputs, shared_inputs = (
+            _norm(getattr(module, name), config, own).weight.to(scores.dtype)
+            for name in ("pre_feedforward_layernorm_2", "pre_feedforward_layernorm")
+        )
+        return Experts(
+            router=Router(
+                Rows(scores),
+                config.top_k_experts,
+                normalised=True,
+                each_scale=_own(router.per_expert_scale).float(),
+            ),
+            each=[
+                self._expert(module.experts, at) for at in range(len(module.experts.gate_up_proj))
+            ],
+            shared=self._mlp(module.mlp),
+            inputs=inputs,
+            shared_inputs=shared_inputs,
+            norm=_norm(module.post_feedforward_layernorm_2, config, own),
+            shared_norm=_norm(module.post_feedforward_layernorm_1, config, own),
+        )
 
     def _experts(self, block: Any) -> Experts:
         module = block.gate if hasattr(block, "gate") else block.router
@@ -326,7 +375,7 @@ class _Reader(NamedTuple):
         )
 
     def _router(self, block: Any, module: Any) -> Router:
-        own, scores = self.own.routing, _rows(module)
+        own, scores = self.own.routing, _rows(getattr(module, "wg", module))
         holders = (module, block, getattr(module, "moe_statics", None))
         corrections = (getattr(each, "e_score_correction_bias", None) for each in holders)
         correction = next((each for each in corrections if each is not None), None)
@@ -396,8 +445,15 @@ def _norm(module: Any, config: Any, own: Architecture) -> Norm:
     weight = _own(module.weight).float()
     if own.norms_add_one:
         weight = 1 + weight
-    epsilon = getattr(config, "rms_norm_eps", None) or config.layer_norm_eps
-    return Norm(weight, epsilon, module.weight.dtype, own.norms_centred)
+    epsilon = next(getattr(config, name) for name in EPSILONS if hasattr(config, name))
+    bias = _bias(module)
+    return Norm(
+        weight,
+        epsilon,
+        module.weight.dtype,
+        centred=own.norms_centred,
+        bias=None if bias is None else bias.float(),
+    )
 
 
 def _head_dim(attention: Any) -> int:

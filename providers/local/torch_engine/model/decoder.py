@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from providers.local.torch_engine.model.experts import Experts
-from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.gated_mlp import UNGATED, GatedMLP
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache, RowShape
 from providers.local.torch_engine.model.latent import Latent
 from providers.local.torch_engine.model.linear import Linear
@@ -38,12 +38,14 @@ class Norm:
         epsilon: what is added to the mean of the squares.
         dtype: of what comes out.
         centred: whether the mean is taken away first.
+        bias: what is added in the end, `[size]` in float32.
     """
 
     weight: torch.Tensor
     epsilon: float
     dtype: torch.dtype
     centred: bool = False
+    bias: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         size = self.weight.shape[0]
@@ -56,7 +58,10 @@ class Norm:
         if self.centred:
             values = values - values.mean(-1, keepdim=True)
         length = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-        return (values / torch.hypot(length, self._least)).mul_(self._scaled).to(self.dtype)
+        normed = (values / torch.hypot(length, self._least)).mul_(self._scaled)
+        if self.bias is not None:
+            normed = normed.add_(self.bias)
+        return normed.to(self.dtype)
 
 
 @dataclass(eq=False)
@@ -193,6 +198,7 @@ class Layer:
         chunk: a sequence is cut after each so many tokens, and none looks back beyond a cut; None
             where it isn't.
         beside: the MLP takes what attention takes, and not what that has added.
+        turned_first: queries and keys are normalised once they are turned.
         latent: what makes keys and values of a few numbers; None where they are computed at once.
         value_norm: of each head's values, `[head_dim]`.
         heads: where those are others than the decoder's.
@@ -217,6 +223,7 @@ class Layer:
     sinks: torch.Tensor | None = None
     chunk: int | None = None
     beside: bool = False
+    turned_first: bool = False
     latent: Latent | None = None
     value_norm: Norm | None = None
     heads: Heads | None = None
@@ -250,7 +257,8 @@ class Decoder:
         head: makes logits of its result.
         heads, kv_heads, head_dim: of the attention.
         attention_scale: of its scores.
-        activation: of the MLP's gate, as transformers' configs call it.
+        activation: of the MLP's gate, as transformers' configs call it; of `UNGATED`, of an MLP
+            without.
         score_cap: what bounds the scores of the attention, if something does.
         soft_cap: what bounds the logits, if something does.
         long_after: the most tokens of a sequence that is not long, where `Rope.long` is others'.
@@ -287,6 +295,8 @@ class Decoder:
             "layers of several shapes": any(
                 each.heads is not None or each.looks_at is not None for each in layers
             ),
+            "norms of what is turned": any(each.turned_first for each in layers),
+            "MLPs without gates": self.activation in UNGATED,
             "norms of values": any(each.value_norm is not None for each in layers),
             "norms around the mean": self.norm.centred,
             "inputs for each layer": self.side_inputs is not None,
@@ -431,7 +441,7 @@ class ForwardStep(ABC):
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         mlp = layer.mlp
         if isinstance(mlp, Experts):
-            return mlp(x, self.gated, apart=self.apart)
+            return mlp(x, self.gated, self.norm, apart=self.apart)
         if self.adapted is None:
             return mlp(x, self.gated)
         gate_up = mlp.gate_up(x)

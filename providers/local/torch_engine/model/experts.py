@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
 from providers.local.torch_engine.model.gated_mlp import Gate, GatedMLP
+
+if TYPE_CHECKING:
+    from providers.local.torch_engine.model.decoder import Norm
+
+    Normed = Callable[[torch.Tensor, Norm], torch.Tensor]
+    """Rows of `[tokens, hidden]`, normalised."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +49,7 @@ class Router:
         chosen_groups: in how many of them a token's experts are.
         group_by: of how many of its best experts a group's score is the sum.
         scale: what shares are multiplied by.
+        each_scale: what each expert's is besides, `[experts]` in float32.
     """
 
     scores: Rows
@@ -53,6 +61,7 @@ class Router:
     chosen_groups: int = 1
     group_by: int = 1
     scale: float = 1.0
+    each_scale: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The shares of the chosen experts, `[tokens, chosen]` as `x`, and which these are, int64.
@@ -67,6 +76,8 @@ class Router:
         shares = scores.gather(-1, chosen)
         if self.normalised:
             shares = shares / shares.sum(-1, keepdim=True)
+        if self.each_scale is not None:
+            shares = shares * self.each_scale[chosen]
         return (shares * self.scale).to(x.dtype), chosen
 
     def _in_best_groups(self, ranked: torch.Tensor) -> torch.Tensor:
@@ -90,6 +101,9 @@ class Experts:
         shared: what every token takes besides, if there is something.
         shared_gate: how much of that, `[tokens, 1]` before the sigmoid; None for all of it.
         weighs_inputs: whether shares weigh what an expert takes, not what it gives.
+        inputs, shared_inputs: what an input is multiplied by that they take, `[hidden]`; None where
+            both take what the router takes.
+        norm, shared_norm: of what they give, all experts together; None for none.
     """
 
     router: Router
@@ -97,13 +111,20 @@ class Experts:
     shared: GatedMLP | None = None
     shared_gate: Rows | None = None
     weighs_inputs: bool = False
+    inputs: torch.Tensor | None = None
+    shared_inputs: torch.Tensor | None = None
+    norm: Norm | None = None
+    shared_norm: Norm | None = None
 
-    def __call__(self, x: torch.Tensor, gate: Gate, *, apart: bool = False) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, gate: Gate, normed: Normed, *, apart: bool = False
+    ) -> torch.Tensor:
         """What `x`, `[tokens, hidden]`, comes to.
 
         Args:
             x: the tokens.
             gate: of the experts.
+            normed: computes a norm.
             apart: whether each token's is the same to the bit whatever others there are.
         """
         if apart:
@@ -111,17 +132,23 @@ class Experts:
         else:
             shares, chosen = self.router(x)
         found = torch.zeros_like(x)
+        own = x if self.inputs is None else x * self.inputs
         for number in chosen.unique().tolist():
             tokens, places = (chosen == number).nonzero(as_tuple=True)
             share = shares[tokens, places, None]
-            taken = x[tokens]
+            taken = own[tokens]
             if self.weighs_inputs:
                 computed = self.each[number](taken * share, gate)
             else:
                 computed = self.each[number](taken, gate) * share
             found.index_add_(0, tokens, computed)
+        if self.norm is not None:
+            found = normed(found, self.norm)
         if self.shared is not None:
-            computed = self.shared(x, gate)
+            own = x if self.shared_inputs is None else x * self.shared_inputs
+            computed = self.shared(own, gate)
+            if self.shared_norm is not None:
+                computed = normed(computed, self.shared_norm)
             if self.shared_gate is not None:
                 rows = x.split(1) if apart else (x,)
                 computed *= torch.cat([self.shared_gate(each).sigmoid() for each in rows])

@@ -19,6 +19,7 @@ from providers.local.torch_engine.model.decoder import (
     Layer,
     Norm,
 )
+from providers.local.torch_engine.model.gated_mlp import UNGATED
 from providers.local.torch_engine.model.latent import Latent
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -83,8 +84,11 @@ class TorchStep(ForwardStep):
         own = self._decoder.heads_of(layer)
         queries, keys = own.queries, own.keys
         heads = qkv.unflatten(-1, (-1, own.size))
-        self._norm_heads(heads, layer, own)
+        if not layer.turned_first:
+            self._norm_heads(heads, layer, own)
         self._turn(heads[:, : queries + keys], layer)
+        if layer.turned_first:
+            self._norm_heads(heads, layer, own)
         self._grow(heads[:, :queries], layer)
         if layer.looks_at is None:
             cached.index_copy_(0, self._slots, heads[:, queries:])
@@ -146,6 +150,8 @@ class TorchStep(ForwardStep):
         return self.by_row(self._gated, gate_up)
 
     def _gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        if self._decoder.activation in UNGATED:
+            return UNGATED[self._decoder.activation](gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         if self._activation is None:
             return clamped_swiglu(gate, up)

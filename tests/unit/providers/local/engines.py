@@ -131,6 +131,7 @@ YARN = {
 }
 
 BEYOND: dict[str, dict[str, Any]] = {
+    "arcee": {"hidden_act": "relu2"},
     "cohere": {"logit_scale": 0.5},
     "cohere2": {"head_dim": 16, "logit_scale": 0.5, **BOTH_KINDS},
     "deepseek_v2": {**LOW_RANK, **GROUPS, "topk_method": "group_limited_greedy"},
@@ -142,6 +143,17 @@ BEYOND: dict[str, dict[str, Any]] = {
         "rope_parameters": YARN,
     },
     "glm4_moe_lite": {**LOW_RANK, **GROUPS, "rope_interleave": False},
+    "hunyuan_v1_dense": {
+        "head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "dynamic",
+            "rope_theta": 10000.0,
+            "alpha": 100.0,
+            "factor": 1.0,
+        },
+    },
+    "hunyuan_v1_moe": {**EXPERTS, "head_dim": 16, "moe_topk": 2},
+    "nemotron": {"head_dim": 16, "hidden_act": "relu2"},
     "youtu": {**LOW_RANK, "q_lora_rank": 32},
     # A chunk ends within prompts and within replies.
     "llama4_text": {
@@ -171,12 +183,18 @@ BEYOND: dict[str, dict[str, Any]] = {
         "sliding_window": 24,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
     },
+    "gemma4_unified_text": {"head_dim": 16, "global_head_dim": 32, **BOTH_KINDS},
+    "jais2": {"hidden_act": "relu2", "attention_bias": True},
     "gemma4_text without shared layers": {
         "head_dim": 16,
         "global_head_dim": 32,
         "num_global_key_value_heads": 1,
         "attention_k_eq_v": True,
         "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 6,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 48,
         **BOTH_KINDS,
     },
 }
@@ -187,6 +205,19 @@ FURTHER: dict[str, dict[str, Any]] = {
     "ernie4_5": {"use_bias": True},
     "ernie4_5_moe": {**EXPERTS, "moe_num_shared_experts": 2, "moe_num_experts": 6, "moe_k": 2},
     "exaone4": BOTH_KINDS,
+    "exaone_moe": {
+        **EXPERTS,
+        **BOTH_KINDS,
+        "n_group": 3,
+        "topk_group": 2,
+        "num_shared_experts": 1,
+        "mlp_layer_types": ["dense", "sparse"],
+    },
+    "flex_olmo": EXPERTS,
+    "helium": {"head_dim": 16},
+    "internlm3": {"qkv_bias": True, "bias": True},
+    "mellum": {**EXPERTS, **BOTH_KINDS},
+    "solar_open": GROUPS,
     "glm": {"head_dim": 16, "attention_bias": True},
     "glm4": {"head_dim": 16, "attention_bias": True},
     "glm4_moe": {**GROUPS, "use_qk_norm": True, "head_dim": 16},
@@ -223,7 +254,7 @@ def make_architecture(folder: Path, name: str) -> Path:
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             # Random too: untrained norms and biases are ones and zeros, which hide mistakes.
-            if "norm" in parameter_name or "bias" in parameter_name:
+            if any(part in parameter_name for part in ("norm", "bias", "router.", "_scale")):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         for buffer_name, buffer in model.named_buffers():
             if buffer_name.endswith(("e_score_correction_bias", "layer_scalar")):
